@@ -28,6 +28,15 @@ use crate::tensor::DType;
 
 /// An op that the CPU computes.
 pub(crate) trait CpuOp {
+    /// Checks that there is a kernel, before anything runs.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if there is none.
+    fn check(&self) -> Result<(), OpError> {
+        Ok(())
+    }
+
     /// Computes the results from operands in memory.
     ///
     /// # Errors
@@ -46,6 +55,12 @@ macro_rules! dispatch {
         $(pub mod $module;)*
 
         impl CpuOp for Op {
+            fn check(&self) -> Result<(), OpError> {
+                match self {
+                    $(Self::$Op(op) => op.check(),)*
+                }
+            }
+
             fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
                 match self {
                     $(Self::$Op(op) => op.run(operands, results),)*

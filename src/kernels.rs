@@ -15,6 +15,7 @@ mod bindings;
 mod all_reduce;
 mod cache_folder;
 mod concat_channels;
+pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]
 mod device_tests;

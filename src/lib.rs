@@ -116,6 +116,7 @@
 //! - [`model`]: the models that can be loaded, and facts about a loaded model.
 //! - [`graph`] (the crate hipvit-graph): graphs of ops, passes and plans. [`exec`]: executors of plans. [`cpu`] and [`kernels`]: the ops on
 //!   the CPU and on GPUs.
+//! - [`custom`]: ops that other crates define.
 //! - [`timing`]: the time of each phase of a run. [`timeline`]: spans for profilers.
 //! - [`hip`] (the crate hip-safe): the safe HIP layer. It opens the GPU libraries at run time.
 //! - [`error`]: the error type.
@@ -161,6 +162,7 @@ mod guide {
 }
 
 pub mod cpu;
+pub mod custom;
 pub mod digits;
 pub mod dtype;
 pub mod error;
@@ -207,8 +209,8 @@ pub use run_config::{ExecutionConfig, RunConfig};
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{
-    Degrees, Device, DeviceSet, GpuOutputs, GpuTensor, Parallelism, PinnedInput, PlanCache, ResizeOn,
-    RunInput, RunOptions, Session, SessionBuilder,
+    Degrees, Device, DeviceSet, GpuOutputs, GpuTensor, Parallelism, PinnedInput, ResizeOn, RunInput,
+    RunOptions, Session, SessionBuilder,
 };
 pub use tensor::DType;
 #[cfg(feature = "text")]

@@ -6,7 +6,6 @@
 pub mod parsers;
 mod values;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -135,9 +134,6 @@ pub struct ExecutionConfig {
     /// Reject models above N operations per image [default: 1e13]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parsers::flops, help_heading = "Advanced", hide_short_help = true))]
     pub max_flops: Option<u64>,
-    /// Cache directory of optimised graphs [default: HIPVIT_PLAN_CACHE]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath, help_heading = "Advanced", hide_short_help = true))]
-    pub plan_cache: Option<PathBuf>,
 }
 
 impl Default for RunConfig {
@@ -166,14 +162,13 @@ impl Default for ExecutionConfig {
             all_reduce: select.all_reduce,
             collective_timeout: select.collective_timeout,
             max_flops: None,
-            plan_cache: None,
         }
     }
 }
 
 impl RunConfig {
     /// Names of the options, as on the command line but with `_` in place of `-`.
-    pub const OPTIONS: [&str; 15] = [
+    pub const OPTIONS: [&str; 14] = [
         "device",
         "dtype",
         "batch",
@@ -188,7 +183,6 @@ impl RunConfig {
         "all_reduce",
         "collective_timeout",
         "max_flops",
-        "plan_cache",
     ];
 
     /// Returns a copy with the option `name` set. Names are in [`OPTIONS`](Self::OPTIONS).
@@ -265,9 +259,6 @@ impl ExecutionConfig {
         if let Some(flops) = self.max_flops {
             builder = builder.max_flops(flops);
         }
-        if let Some(folder) = &self.plan_cache {
-            builder = builder.plan_cache(folder);
-        }
         builder
     }
 
@@ -302,7 +293,6 @@ mod tests {
                 all_reduce: AllReduceKind::Direct,
                 collective_timeout: Duration::from_millis(1500),
                 max_flops: Some(1 << 40),
-                plan_cache: Some("cache".into()),
                 threads: Some(2),
                 reproducible: true,
                 strict: true,

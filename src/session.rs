@@ -7,7 +7,6 @@ mod devices;
 mod gpu_outputs;
 mod parallelism;
 mod pinned;
-mod plan_cache;
 mod run;
 #[cfg(feature = "text")]
 mod text;
@@ -24,7 +23,6 @@ pub use self::devices::DeviceSet;
 pub use self::gpu_outputs::{GpuOutputs, GpuTensor};
 pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
-pub use self::plan_cache::PlanCache;
 pub use self::run::Submitted;
 pub use self::run::{RunInput, RunOptions};
 #[cfg(feature = "text")]
@@ -79,7 +77,6 @@ struct Loaded {
     )]
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
-    plan_cache: Option<PlanCache>,
     world: Option<World>,
 }
 
@@ -261,12 +258,6 @@ impl Session {
     /// Xeon).
     pub fn non_finite_weights(&self) -> &[NonFinite] {
         &self.loaded.non_finite
-    }
-
-    /// Returns whether the optimised graph was read from the [plan cache](SessionBuilder::plan_cache). `None` without a plan cache, and for
-    /// a model that was not loaded from files.
-    pub fn plan_cache(&self) -> Option<&PlanCache> {
-        self.loaded.plan_cache.as_ref()
     }
 
     /// Returns true if NaN and infinite results are errors.

@@ -30,8 +30,6 @@ pub enum Activity {
     OpenDevice,
     /// Reading the model's files and building its graph.
     ReadModel,
-    /// Reading or writing an optimised graph.
-    PlanCache,
     /// Running the passes over the graph.
     Optimize,
     /// Compiling or loading the code of kernels.
@@ -81,7 +79,6 @@ impl fmt::Display for Activity {
         f.pad(match self {
             Self::OpenDevice => "open device",
             Self::ReadModel => "read model",
-            Self::PlanCache => "plan cache",
             Self::Optimize => "graph optimisation",
             Self::LoadKernels => "load kernels",
             Self::Weights => "weights",

@@ -127,6 +127,22 @@ fn gfx908_runs_ops() {
     }
 }
 
+/// The HIP source of an op outside hipvit is compiled and runs, with waves of 64 and of 32 lanes.
+#[test]
+fn ops_of_other_crates_run() {
+    if !available() {
+        return;
+    }
+    for arch in ["gfx942", "gfx1100"] {
+        let tests = [
+            "gpu::custom_op::a_fusion_gives_the_logits_of_the_model",
+            "gpu::custom_op::the_kernel_agrees_with_the_reference",
+            "gpu::custom_op::errors_name_the_node_and_the_op",
+        ];
+        passes(arch, "f32,f16,bf16", &tests);
+    }
+}
+
 /// Later processes use the measurements of `tune`, unless the file is damaged. Results stay within tolerance
 /// for every selection.
 #[test]

@@ -12,7 +12,6 @@ mod memory;
 mod overlap;
 mod parallel;
 mod peers;
-mod plan_cache;
 mod processes;
 mod profile;
 mod replicas;

@@ -50,7 +50,6 @@ def load(
     all_reduce: Literal["auto", "direct", "library"] = "auto",
     collective_timeout: float = 300.0,
     max_flops: Optional[int] = None,
-    plan_cache: Union[str, PathLike[str], None] = None,
 ) -> Model:
     """Load a model.
 

@@ -140,5 +140,5 @@ fn pack_int8(graph: &Graph, id: ValueId) -> Result<Int8Weight, OpError> {
     };
     let parts = tensor.scaled_parts().filter(|_| tensor.dtype() == DType::I8);
     let (weight, scales) = parts.ok_or("the weight is not int8")?;
-    Int8Weight::new(bytemuck::cast_slice(weight), scales, n, k)
+    Int8Weight::new(bytemuck::cast_slice(&weight), &scales, n, k)
 }

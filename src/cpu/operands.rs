@@ -112,6 +112,14 @@ impl<'a> Operands<'a> {
         }
     }
 
+    /// Returns the operand's extents. Constants have their extents at batch 1.
+    pub(crate) fn batched_shape(&self, index: usize) -> Result<&'a [usize], OpError> {
+        match self.step.inputs.get(index) {
+            Some(Operand::Input) => Ok(self.plan.input_shape()),
+            _ => self.shape(index),
+        }
+    }
+
     /// Returns the number of channels, which is the last extent.
     pub(crate) fn channels(&self, index: usize) -> Result<usize, OpError> {
         let channels = self.shape(index)?.last().copied();

@@ -206,7 +206,7 @@ pub struct Parameter {
     pub bytes: usize,
     /// Location on the host.
     pub place: Place,
-    /// Host address of the first element, in hexadecimal.
+    /// Host address of the first element, in hexadecimal. For an assembled constant, that of the first element of its first part.
     pub address: String,
     /// Copy on the GPU, if the model is loaded on one and a step reads the constant.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,6 +234,9 @@ pub enum Place {
     /// In separate memory, because a pass computed or packed it.
     #[serde(rename = "folded, host memory")]
     HostMemory,
+    /// In other tensors. Their rows are packed or multiplied by factors when an executor reads them.
+    #[serde(rename = "assembled from others")]
+    Assembled,
 }
 
 impl fmt::Display for Place {
@@ -241,6 +244,7 @@ impl fmt::Display for Place {
         f.pad(match self {
             Self::MappedFile => "mapped file",
             Self::HostMemory => "folded, host memory",
+            Self::Assembled => "assembled from others",
         })
     }
 }
@@ -358,6 +362,7 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
         .filter_map(|id| {
             let value = graph.value(id);
             let tensor = value.constant.as_ref()?;
+            let first = tensor.stored_parts().next().unwrap_or(tensor);
             Some(Parameter {
                 name: value.name.clone(),
                 shape: tensor.shape().to_vec(),
@@ -365,10 +370,12 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
                 bytes: tensor.size_in_bytes(),
                 place: if tensor.is_mapped() {
                     Place::MappedFile
+                } else if tensor.is_assembled() {
+                    Place::Assembled
                 } else {
                     Place::HostMemory
                 },
-                address: format!("{:#x}", tensor.address()),
+                address: format!("{:#x}", first.address()),
                 device: None,
                 id,
             })

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::custom::CustomModules;
 use super::launch::Target;
 use super::{KernelArguments, KernelCall, KernelError, device_code, entry, kernel_cache};
 use crate::error::{Error, Result};
@@ -87,9 +88,10 @@ impl<A, const SIZE: usize> Clone for Entry<A, SIZE> {
 
 /// Kernels loaded on a device for one dtype.
 pub struct Kernels {
-    device: Device,
-    dtype: DType,
+    pub(super) device: Device,
+    pub(super) dtype: DType,
     modules: HashMap<Unit, Module>,
+    pub(super) custom: CustomModules,
     /// `Entry<A, SIZE>` by name, for launched entries.
     entries: Mutex<HashMap<String, Box<dyn Any + Send + Sync>>>,
 }
@@ -115,6 +117,7 @@ impl Kernels {
             device: device.clone(),
             dtype,
             modules,
+            custom: CustomModules::default(),
             entries: Mutex::default(),
         })
     }

@@ -14,6 +14,7 @@ pub(crate) use super::attention::lower::AttentionCall;
 use super::attention::lower::score_bytes;
 use super::attention::{Variant as AttentionVariant, is_fused, unit as attention_unit};
 use super::bindings::BiasActivationArgs;
+pub(crate) use super::custom::CustomCall;
 pub(crate) use super::linear::{Float8Call, Float8Result, Int8Call, LinearCall, SparseForm, Unfused};
 pub(crate) use super::patch_extract::PatchEmbeddingCall;
 #[cfg(test)]
@@ -105,7 +106,7 @@ macro_rules! dispatch {
 for_each_op!(dispatch);
 
 /// A unit of submission. Addresses are those of the device.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Call {
     Kernel(KernelCall),
     Gemm {
@@ -123,6 +124,8 @@ pub(crate) enum Call {
     CopyRows(CopyRows),
     /// All-reduce of a tensor-parallel model.
     AllReduce(AllReduceCall),
+    /// A kernel of an op that another crate defines.
+    Custom(Box<CustomCall>),
 }
 
 impl Call {
@@ -135,12 +138,12 @@ impl Call {
     }
 
     /// Replaces MIOpen's part of the call by builtin kernels.
-    pub(crate) fn own(self) -> Result<Vec<Self>, KernelError> {
+    pub(crate) fn own(&self) -> Result<Vec<Self>, KernelError> {
         match self {
             Self::Patches(call) => one(call.extract),
             Self::Projection(call) => one(Self::Linear(call.linear)),
             Self::Attention(call) => call.own(),
-            call => one(call),
+            call => one(call.clone()),
         }
     }
 }

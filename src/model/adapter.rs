@@ -249,7 +249,6 @@ impl Adapter {
         for (name, stored) in &replaced {
             self.replace(name, stored, weights)?;
         }
-        weights.add_files(&self.weights);
         let base = if self.base.is_empty() {
             String::new()
         } else {

@@ -15,7 +15,7 @@ use super::positions::{self, Resample};
 use super::vit::{Norm, NormKind, Positions, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, OutputKind, Role, ValueId};
+use crate::graph::{Change, Graph, Layout, OutputKind, Provenance, Role, ValueId};
 use crate::ops::{
     Activation, Add, Affine, GridMask, GridPositions, LayerNorm, Linear, Op, PatchConv, Prepend, RmsNorm,
 };
@@ -182,13 +182,9 @@ impl Builder<'_> {
                 .as_ref()
                 .and_then(|table| table.prefix.as_ref()?.rows(rows.clone()));
             if let Some(position) = position {
-                let name = format!(
-                    "{}[{}..{}]",
-                    self.trunk(self.names.positions),
-                    rows.start,
-                    rows.end
-                );
-                let position = self.derived(name, &position, &[1, count, dim])?;
+                let table = Provenance::from(self.trunk(self.names.positions));
+                let provenance = table.then(Change::Rows(rows));
+                let position = self.derived(provenance, &position, &[1, count, dim])?;
                 token = self
                     .graph
                     .push(Role::Patch, step, Op::Add(Add), [token, position])?;
@@ -222,11 +218,13 @@ impl Builder<'_> {
         let weight = self.weights.take(name, &[dim, 3, stored[0], stored[1]])?;
         // timm keeps the stored type.
         let values = positions::rounded(resampling.apply(&weight.to_f32()), weight.dtype());
-        let [[height, width], [to_height, to_width]] = [stored, patch];
-        let name = format!("{name} {height}×{width}→{to_height}×{to_width}");
-        let tensor = Tensor::from_f32([dim, 3, to_height, to_width], values)
-            .ok_or_else(|| Error::graph(&name, "the resampled weights have another size"))?;
-        Ok(self.graph.constant(name, tensor))
+        let tensor = Tensor::from_f32([dim, 3, patch[0], patch[1]], values)
+            .ok_or_else(|| Error::graph(name, "the resampled weights have another size"))?;
+        let change = Change::Resampled {
+            from: stored,
+            to: patch,
+        };
+        Ok(self.graph.constant(Provenance::from(name).then(change), tensor))
     }
 
     /// Converts the patch projection of a linear layer, `[D, h·w·3]`, to that of a convolution, `[D,3,h,w]`.
@@ -243,7 +241,8 @@ impl Builder<'_> {
         let planes = values.flat_map(|row| (0..3).flat_map(move |c| row.iter().skip(c).step_by(3).copied()));
         let weight = Tensor::from_f32([dim, 3, height, width], planes.collect::<Vec<f32>>());
         let weight = weight.ok_or_else(|| Error::graph(name, "does not have the elements of its shape"))?;
-        Ok(self.graph.constant(format!("{name} (chw)"), weight))
+        let provenance = Provenance::from(name).then(Change::Layout(Layout::Chw));
+        Ok(self.graph.constant(provenance, weight))
     }
 
     /// Adds the position table, resampled to each image's own grid, to `x`. Sets the mask of tokens for all attention
@@ -251,7 +250,7 @@ impl Builder<'_> {
     fn positions_per_image(&mut self, x: ValueId, side: usize) -> Result<ValueId> {
         let (name, dim, input) = (self.trunk(self.names.positions), self.vit.dim, self.graph.input());
         let table = self.weights.take(&name, &[side * side, dim])?;
-        let table = self.derived(name, &table, &[side, side, dim])?;
+        let table = self.derived(name.into(), &table, &[side, side, dim])?;
         self.key_mask = Some(
             self.graph
                 .push(Role::Patch, "key_mask", Op::GridMask(GridMask), [input])?,
@@ -271,7 +270,7 @@ impl Builder<'_> {
             Embeddings::Batched => self.constant(&name, &[1, count, dim]),
             Embeddings::Flat => {
                 let tensor = self.weights.take(&name, &[dim])?;
-                self.derived(name, &tensor, &[1, 1, dim])
+                self.derived(name.into(), &tensor, &[1, 1, dim])
             }
         }
     }
@@ -289,7 +288,7 @@ impl Builder<'_> {
                 let table = table.ok_or_else(|| Error::graph(name, "the table has another size"))?;
                 return Ok(Some(Table {
                     prefix: None,
-                    patches: self.graph.constant(name, table),
+                    patches: self.graph.constant(Provenance::computed(name, []), table),
                 }));
             }
         };
@@ -315,11 +314,13 @@ impl Builder<'_> {
         let steps = fitting.fit(cells, grid).map_err(error)?;
         let patches = match steps.first() {
             None => {
-                let name = match prefix_rows {
-                    0 => name,
-                    start => format!("{name}[{start}..{rows}]"),
+                let table = Provenance::from(&name);
+                let provenance = if prefix_rows == 0 {
+                    table
+                } else {
+                    table.then(Change::Rows(prefix_rows..rows))
                 };
-                self.derived(name, &patches, &[1, cells, dim])?
+                self.derived(provenance, &patches, &[1, cells, dim])?
             }
             Some(&Resample { from, .. }) => {
                 self.interpolated = Some((from, grid));
@@ -331,12 +332,11 @@ impl Builder<'_> {
                         fitted
                     }
                 });
-                let [[rows, columns], [to_rows, to_columns]] = [from, grid];
-                let name = format!("{name} {rows}×{columns}→{to_rows}×{to_columns}");
                 let shape = [1, grid[0] * grid[1], dim];
                 let tensor = Tensor::from_f32(shape, values)
                     .ok_or_else(|| Error::graph(&name, "the interpolated table has another size"))?;
-                self.graph.constant(name, tensor)
+                let change = Change::Resampled { from, to: grid };
+                self.graph.constant(Provenance::from(&name).then(change), tensor)
             }
         };
         Ok(Some(Table {
@@ -357,7 +357,7 @@ impl Builder<'_> {
         let weight = self.constant(&format!("{tensor}.weight"), &[outputs, inputs])?;
         let rounding = self
             .weights
-            .rounding(&format!("{tensor}.weight"), self.graph.value(weight).dtype)?;
+            .rounding(&format!("{tensor}.weight").into(), self.graph.value(weight).dtype)?;
         let mut operands = vec![x, weight];
         if bias {
             operands.push(self.constant(&format!("{tensor}.bias"), &[outputs])?);
@@ -390,7 +390,7 @@ impl Builder<'_> {
             for part in ["alpha", "beta"] {
                 let name = format!("{tensor}.{part}");
                 let stored = self.weights.take(&name, &[1, 1, dim])?;
-                inputs.push(self.derived(name, &stored, &[dim])?);
+                inputs.push(self.derived(name.into(), &stored, &[dim])?);
             }
             return Ok(self.graph.push(role, step, Op::Affine(Affine), inputs)?);
         }
@@ -412,14 +412,14 @@ impl Builder<'_> {
     }
 
     /// Adds a constant with the values of a tensor of the weight file, and another shape.
-    fn derived(&mut self, name: String, tensor: &Tensor, shape: &[usize]) -> Result<ValueId> {
+    fn derived(&mut self, provenance: Provenance, tensor: &Tensor, shape: &[usize]) -> Result<ValueId> {
         let tensor = tensor.reshaped(shape).ok_or_else(|| {
             Error::graph(
-                &name,
+                provenance.to_string(),
                 format_args!("{tensor:?} does not have the element count of {shape:?}"),
             )
         })?;
-        Ok(self.graph.constant(name, tensor))
+        Ok(self.graph.constant(provenance, tensor))
     }
 
     /// Returns a name with the trunk's prefix.

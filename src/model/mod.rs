@@ -32,7 +32,6 @@ mod source;
 mod text;
 mod timm;
 mod vit;
-mod weight_file;
 mod weights;
 
 use std::fmt;
@@ -55,13 +54,11 @@ pub use checkpoint::{Checkpoint, Format, Replacement};
 pub use compressed_tensors::{Quantization, Sparsity};
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};
-pub use mapped::map;
 use source::{Document, Source};
 pub use text::TextInfo;
 pub use text::TextTower;
 #[cfg(feature = "text")]
 pub use text::{Tokenizer, Tokens};
-pub use weight_file::WeightFile;
 pub use weights::Ignored;
 use weights::Weights;
 
@@ -84,8 +81,6 @@ pub struct Model {
     /// Text tower of a dual encoder.
     #[doc(hidden)]
     pub text: Option<TextTower>,
-    /// Weight files. Empty if the model was loaded from bytes.
-    pub(crate) files: Vec<WeightFile>,
 }
 
 /// Facts about a model.
@@ -498,7 +493,6 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         weights.ignore(pattern, reason);
     }
     let (quantization, sparsity) = (weights.quantization(), weights.sparsity());
-    let files = weights.files().to_vec();
     let adapter = weights.adapter.take();
     let ignored = weights.finish()?;
     let [rows, columns] = vit.grid();
@@ -531,7 +525,6 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             sparsity,
         },
         text,
-        files,
     })
 }
 

@@ -13,9 +13,9 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::bf16_layers::{self, Bf16Layers};
 use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
-use super::weight_file::WeightFile;
 use super::{hub, mapped, renames};
 use crate::error::{Error, Result};
+use crate::graph::Provenance;
 use crate::ops::Rounding;
 use crate::tensor::{Bytes, DType, Tensor};
 use hipvit_files::foreign;
@@ -43,7 +43,6 @@ pub(super) struct Weights {
     rounding: BTreeMap<String, Rounding>,
     quantization: Quantization,
     sparsity: Sparsity,
-    files: Vec<WeightFile>,
     /// Description of the adapter that was merged, if there is one.
     pub(super) adapter: Option<String>,
 }
@@ -130,7 +129,6 @@ impl Weights {
             rounding: BTreeMap::new(),
             quantization: Quantization::default(),
             sparsity: Sparsity::default(),
-            files: Vec::new(),
             adapter: None,
         }
     }
@@ -147,31 +145,28 @@ impl Weights {
 
     /// Returns the rounding of the activations of a linear layer, if they are rounded.
     ///
-    /// `name` and `dtype` are of the layer's weight. It may consist of several tensors, `a + b`, or of a part of one,
-    /// `a[…]`.
+    /// `weight` and `dtype` are of the layer's weight. It may have rows of several tensors.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Tensor`] if the tensors' layers round differently.
-    pub(super) fn rounding(&mut self, name: &str, dtype: DType) -> Result<Option<Rounding>> {
-        let tensors = name
-            .split(" + ")
-            .map(|part| part.split('[').next().unwrap_or(part));
+    pub(super) fn rounding(&mut self, weight: &Provenance, dtype: DType) -> Result<Option<Rounding>> {
+        let tensors = weight.tensors();
         let in_bf16 = tensors
-            .clone()
+            .iter()
             .filter(|tensor| self.bf16_layers.read(tensor))
             .count();
         if dtype.size() != 1 && in_bf16 == 0 {
             return Ok(None);
         }
-        let mut roundings = tensors.map(|tensor| self.rounding.get(tensor));
+        let mut roundings = tensors.iter().map(|&tensor| self.rounding.get(tensor));
         let first = roundings.next().flatten();
         if roundings.all(|other| other == first) {
             Ok(first.copied())
         } else {
             Err(Error::tensor(
                 &self.place,
-                name,
+                weight.to_string(),
                 "are computed as one layer, but their activations are rounded differently",
             ))
         }
@@ -234,20 +229,7 @@ impl Weights {
     ///
     /// Returns [`Error::Io`] if the file cannot be opened or mapped, and the errors of [`add`](Self::add).
     pub(crate) fn map(&mut self, file: &Path) -> Result<()> {
-        let (bytes, metadata) = mapped::map(file)?;
-        self.add(file, &bytes)?;
-        self.files.extend(WeightFile::new(file, &metadata, &*bytes).ok());
-        Ok(())
-    }
-
-    /// Adds the files of `other`, from which tensors were computed.
-    pub(super) fn add_files(&mut self, other: &Self) {
-        self.files.extend(other.files.iter().cloned());
-    }
-
-    /// Returns the files that were mapped.
-    pub(super) fn files(&self) -> &[WeightFile] {
-        &self.files
+        self.add(file, &mapped::map(file)?)
     }
 
     /// Adds all tensors of a safetensors file, without the prefixes that [`renames::bare`] removes. Converts F64 to

@@ -3,7 +3,8 @@
 mod build;
 mod processes;
 
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::{Device, Origin, ResizeOn, Session};
 use crate::error::Result;
 use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, SelectOptions, Sparse, Store};
-use crate::graph::Optimizations;
+use crate::graph::{self, Graph, Optimizations};
 use crate::hip::{self, World};
 use crate::labels::Labels;
 use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
@@ -47,10 +48,22 @@ pub struct SessionBuilder {
     attention_statistics: bool,
     load: LoadOptions,
     labels: Option<Labels>,
-    plan_cache: Option<PathBuf>,
+    rewrites: Vec<Rewrite>,
     world: Option<World>,
     /// Maximum time that the processes wait for each other.
     rendezvous_timeout: Duration,
+}
+
+type RewriteFn = dyn Fn(&Graph) -> graph::Result<Graph> + Send + Sync;
+
+/// A caller's rewrite of a model's graph.
+#[derive(Clone)]
+struct Rewrite(Arc<RewriteFn>);
+
+impl fmt::Debug for Rewrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rewrite")
+    }
 }
 
 impl Default for SessionBuilder {
@@ -71,7 +84,7 @@ impl Default for SessionBuilder {
             attention_statistics: false,
             load: LoadOptions::default(),
             labels: None,
-            plan_cache: None,
+            rewrites: Vec::new(),
             world: None,
             rendezvous_timeout: Duration::from_secs(300),
         }
@@ -237,35 +250,22 @@ impl SessionBuilder {
         self
     }
 
+    /// Adds a rewrite of the model's graph, which runs before the passes of [`optimize`](crate::graph::optimize()).
+    ///
+    /// Together with [`rewrite`](crate::graph::rewrite()) and a [custom op](crate::custom), this adds your own fusion. See
+    /// `examples/custom_op.rs`. Rewrites run in the order in which they were added.
+    pub fn rewrite(
+        mut self,
+        rewrite: impl Fn(&Graph) -> graph::Result<Graph> + Send + Sync + 'static,
+    ) -> Self {
+        self.rewrites.push(Rewrite(Arc::new(rewrite)));
+        self
+    }
+
     /// Sets the maximum number of floating-point operations per image, 10¹³ by default. A model that needs more, such as one with a wrong
     /// image size, is an error. The cost of attention grows with the fourth power of the image's side.
     pub fn max_flops(mut self, flops: u64) -> Self {
         self.load.max_flops = Some(flops);
-        self
-    }
-
-    /// Sets the directory for plan caches. A plan cache holds the optimised graph of a model in files, and the weights computed for it. The
-    /// next load with the same files and options skips the graph passes. The default is the environment variable `HIPVIT_PLAN_CACHE`.
-    /// Without it, or with an empty path, there is no plan cache.
-    ///
-    /// Weight files are identified by path, size, modification and change times, device and inode, not by their content. An entry that does
-    /// not match or is damaged is replaced. A failed write does not fail the load: [`Session::plan_cache`] reports it. Processes may share
-    /// the directory, and it may be deleted at any time. Entries of changed models are never removed. Keep the directory writable for
-    /// trusted users only, since its contents decide what models compute.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// use hipvit::{PlanCache, Session};
-    ///
-    /// let folder = tempfile::tempdir()?;
-    /// let builder = Session::builder().plan_cache(folder.path());
-    /// builder.load("assets/tinyvit32")?;
-    /// let session = builder.load("assets/tinyvit32")?;
-    /// assert!(matches!(session.plan_cache(), Some(PlanCache::Cached { .. })));
-    /// # Ok(()) }
-    /// ```
-    pub fn plan_cache(mut self, folder: impl Into<PathBuf>) -> Self {
-        self.plan_cache = Some(folder.into());
         self
     }
 

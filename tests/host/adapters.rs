@@ -154,15 +154,12 @@ fn an_adapter_that_is_named_is_applied_to_its_base_model() {
 }
 
 #[test]
-fn an_adapter_is_part_of_a_cached_plan_and_of_a_quantised_model() {
+fn an_adapter_is_part_of_a_quantised_model() {
     let directory = beside("hf_vit", "vit_plain");
     let folder = tempfile::tempdir().unwrap();
     let image = hipvit::image::open(at("tests/golden/images/small.png"), Limits::default()).unwrap();
     let logits = || {
-        let session = Session::builder()
-            .plan_cache(folder.path())
-            .load(directory.path())
-            .unwrap();
+        let session = Session::load(directory.path()).unwrap();
         session.run([&image]).unwrap().logits().unwrap().clone()
     };
     let plain = logits();

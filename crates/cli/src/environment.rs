@@ -76,13 +76,10 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
     ),
     (
         "Caches",
-        &[
-            (
-                "HIPVIT_CACHE_DIR",
-                "Cache of kernels and tuning results [default: ~/.cache/hipvit]",
-            ),
-            ("HIPVIT_PLAN_CACHE", "Default of --plan-cache"),
-        ],
+        &[(
+            "HIPVIT_CACHE_DIR",
+            "Cache of kernels and tuning results [default: ~/.cache/hipvit]",
+        )],
     ),
     (
         "Hugging Face hub",

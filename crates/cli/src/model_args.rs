@@ -6,7 +6,7 @@ use std::time::Duration;
 use hipvit::hip::World;
 use hipvit::model::{self, LoadOptions, Model};
 use hipvit::run_config::Devices;
-use hipvit::{PlanCache, RunConfig, Session, SessionBuilder};
+use hipvit::{RunConfig, Session, SessionBuilder};
 
 use super::outcome::Followed;
 use super::output;
@@ -139,15 +139,6 @@ impl ModelArgs {
             output::warning(&format!(
                 "using RCCL for all-reduces, whose rounding may differ, because peer memory failed: {reason}"
             ));
-        }
-        if let Some(
-            refused @ (PlanCache::NotWritten { .. }
-            | PlanCache::Written {
-                replaced: Some(_), ..
-            }),
-        ) = session.plan_cache()
-        {
-            output::note(&format!("optimised graph: {refused}"));
         }
         Ok(session)
     }

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::op::{Add, ExpandAs, Op, SumToSize};
 use crate::tensor::Tensor;
-use crate::{Graph, Node, OutputKind, ValueId};
+use crate::{Graph, Node, OutputKind, Provenance, ValueId};
 
 /// Appends the nodes that propagate gradients back through a node: maps the gradients of its results to those of its operands.
 /// [`Op::vjp`](crate::op::Op::vjp) is the rule of derivatives.
@@ -94,7 +94,7 @@ impl Graph {
         let (name, shape) = (value.name.clone(), value.shape.clone());
         let ones = vec![1.0; shape.iter().product()];
         let ones = Tensor::from_f32(shape, ones).ok_or_else(|| Error::graph(&name, "has no shape"))?;
-        let seed = self.constant(format!("{name}.seed"), ones);
+        let seed = self.constant(Provenance::computed(format!("{name}.seed"), []), ones);
         let producer = self.nodes().iter().find(|node| node.outputs.contains(&output));
         match producer.cloned() {
             Some(node) if self.is_batched(output)? => self.push_backward(&node, ExpandAs, [seed, output]),
@@ -141,7 +141,7 @@ impl Graph {
         let values: Vec<f32> = period.iter().copied().cycle().take(len).collect();
         let tensor = Tensor::from_f32([len], values)
             .ok_or_else(|| Error::graph(&node.name, "repeats an empty constant"))?;
-        Ok(self.constant(name, tensor))
+        Ok(self.constant(Provenance::computed(name, []), tensor))
     }
 
     /// Returns `gradient`, summed to the shape of `value`. Needed if the value was repeated for every image, row or group of channels.

@@ -23,11 +23,11 @@ pub mod op;
 mod optimize;
 mod passes;
 pub mod plan;
+mod provenance;
 pub mod reference;
 mod rewrite;
 mod shard;
 mod stages;
-mod stored;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
@@ -41,8 +41,9 @@ pub use evaluate::evaluate;
 pub use grad::grad;
 pub use interpreter::{interpret, interpret_shards, interpret_stage_shards, interpret_stages};
 pub use optimize::{Float8, Optimizations, PassReport, Passes, optimize};
-pub use passes::CODE;
 pub use passes::float8::store as store_float8;
+pub use provenance::{Change, Layout, Provenance};
+pub use rewrite::{Rewriter, Rewritten, rewrite};
 pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
 
@@ -82,9 +83,9 @@ pub enum ValueKind {
 }
 
 /// An operand or result of nodes.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Value {
-    /// Unique, readable name. The name of a constant is that of the tensor in the weight file.
+    /// Unique, readable name. The name of a constant displays its [provenance](Self::provenance).
     pub name: String,
     /// Dtype. Activations are f32 here; a plan may choose a narrower dtype.
     pub dtype: DType,
@@ -92,15 +93,14 @@ pub struct Value {
     pub shape: Vec<usize>,
     /// Rounding of the elements to 8 bits if plans store the value so. Per-row rounding depends on the row's elements. See
     /// [`Float8::Stored`] and [`Passes::rounded_rows`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounding: Option<Rounding>,
     /// Origin of the value.
     pub kind: ValueKind,
+    /// Origin of a constant's elements.
+    pub provenance: Option<Provenance>,
     /// Elements of a constant, until [`Graph::release_constants`].
-    #[serde(skip)]
     pub constant: Option<Tensor>,
     /// Elements of a parameter or state before the first run.
-    #[serde(skip)]
     pub initial: Option<Tensor>,
 }
 
@@ -108,6 +108,11 @@ impl Value {
     /// Returns true for a constant.
     pub fn is_constant(&self) -> bool {
         self.kind == ValueKind::Constant
+    }
+
+    /// Returns the names of the model's [tensors](Provenance::tensors) that a constant's elements come from.
+    pub fn tensors(&self) -> Vec<&str> {
+        self.provenance.as_ref().map_or(Vec::new(), Provenance::tensors)
     }
 
     /// Returns true for a value that persists across runs, which may update it.
@@ -126,6 +131,7 @@ impl Value {
             shape,
             rounding: None,
             kind: ValueKind::Result,
+            provenance: None,
             constant: None,
             initial: None,
         }
@@ -133,7 +139,7 @@ impl Value {
 }
 
 /// An op applied to values.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Node {
     /// Unique, readable name, such as `blocks.3.attn`.
     pub name: String,
@@ -219,14 +225,13 @@ pub fn matrix<T>(shape: &[usize], values: Vec<T>) -> std::result::Result<Array2<
 }
 
 /// A model: nodes in topological order. Shapes are those at batch 1; see [`Graph::shapes`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug)]
 pub struct Graph {
     name: String,
     values: Vec<Value>,
     nodes: Vec<Node>,
     input: ValueId,
     outputs: Vec<(OutputKind, ValueId)>,
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     updates: Vec<(ValueId, ValueId)>,
     optimizations: Optimizations,
     /// True if the input is not images but the activations of an earlier [stage](stages()), in a plan's dtype.
@@ -244,6 +249,7 @@ impl Graph {
             shape: input_shape.to_vec(),
             rounding: None,
             kind: ValueKind::Input,
+            provenance: None,
             constant: None,
             initial: None,
         };
@@ -368,14 +374,20 @@ impl Graph {
         self.outputs.push((kind, value));
     }
 
-    /// Adds a constant.
-    pub fn constant(&mut self, name: impl Into<String>, tensor: Tensor) -> ValueId {
+    /// Adds a constant. Its name shows where its elements come from: `"w"` is the model's tensor of this name.
+    pub fn constant(&mut self, provenance: impl Into<Provenance>, tensor: Tensor) -> ValueId {
+        let provenance = provenance.into();
+        self.push_constant(provenance.to_string(), provenance, tensor)
+    }
+
+    fn push_constant(&mut self, name: String, provenance: Provenance, tensor: Tensor) -> ValueId {
         self.push_value(Value {
-            name: name.into(),
+            name,
             dtype: tensor.dtype(),
             shape: tensor.shape().to_vec(),
             rounding: None,
             kind: ValueKind::Constant,
+            provenance: Some(provenance),
             constant: Some(tensor),
             initial: None,
         })
@@ -398,6 +410,7 @@ impl Graph {
             shape: tensor.shape().to_vec(),
             rounding: None,
             kind,
+            provenance: None,
             constant: None,
             initial: Some(tensor),
         })

@@ -8,7 +8,7 @@
 mod attention_heads;
 mod definition;
 mod error;
-mod operands;
+pub mod operands;
 
 use std::fmt;
 
@@ -20,6 +20,7 @@ use crate::dtype::DType;
 use crate::{Graph, Node, ValueId};
 
 pub use attention::AttentionOperands;
+pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use error::OpError;
 pub use linear::{Float8Scale, Levels, Rounding};
@@ -43,6 +44,7 @@ macro_rules! for_each_op {
             attention: Attention,
             attention_backward: AttentionBackward,
             concat_channels: ConcatChannels,
+            custom: Custom,
             expand_as: ExpandAs,
             grid_mask: GridMask,
             grid_positions: GridPositions,

@@ -3,24 +3,29 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Graph, Node, Role, ValueId, ValueKind};
+use super::{Graph, Node, Provenance, Role, ValueId, ValueKind};
 use crate::error::{Error, Result};
 use crate::op::{Linear, Op, Rounding};
 use crate::tensor::Tensor;
 
 /// Result of a pass.
 #[derive(Debug)]
-pub(super) struct Rewritten {
-    pub(super) graph: Graph,
+pub struct Rewritten {
+    /// The new graph.
+    pub graph: Graph,
     /// Number of times that the pass applied.
-    pub(super) changes: usize,
+    pub changes: usize,
 }
 
 /// Builds a new graph from `old` by calling `visit` with every node. `visit` appends a replacement with [`Rewriter::emit`] and returns its
 /// first value. If it returns `None`, the node is kept.
 ///
 /// A pass that merges a node into its consumer acts at the consumer. The merged node is kept, found unused, and dropped.
-pub(super) fn rewrite<'a>(
+///
+/// # Errors
+///
+/// Errors of `visit`. [`Error::Op`] if a kept node rejects its new operands.
+pub fn rewrite<'a>(
     old: &'a Graph,
     mut visit: impl FnMut(&mut Rewriter<'a>, &'a Node) -> Result<Option<ValueId>>,
 ) -> Result<Rewritten> {
@@ -60,7 +65,7 @@ pub(super) fn rewrite<'a>(
 
 /// The old graph, read-only, and the new one.
 #[derive(Debug)]
-pub(super) struct Rewriter<'a> {
+pub struct Rewriter<'a> {
     old: &'a Graph,
     new: Graph,
     /// New value of each old value.
@@ -148,17 +153,17 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Returns the node that computes the old value `id`.
-    pub(super) fn producer(&self, id: ValueId) -> Option<&'a Node> {
+    pub fn producer(&self, id: ValueId) -> Option<&'a Node> {
         self.producers.get(&id).copied()
     }
 
     /// Returns the node that computes the old value `id`, if only one operand of one node reads it.
-    pub(super) fn sole_producer(&self, id: ValueId) -> Option<&'a Node> {
+    pub fn sole_producer(&self, id: ValueId) -> Option<&'a Node> {
         self.producer(id).filter(|_| self.uses[id.index()] == 1)
     }
 
     /// Returns the tensor of the old value `id`, if it is a constant.
-    pub(super) fn tensor(&self, id: ValueId) -> Option<&'a Tensor> {
+    pub fn tensor(&self, id: ValueId) -> Option<&'a Tensor> {
         self.old.value(id).constant.as_ref()
     }
 
@@ -168,7 +173,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Returns the new value for the old value `id`.
-    pub(crate) fn map(&mut self, id: ValueId) -> ValueId {
+    pub fn map(&mut self, id: ValueId) -> ValueId {
         if let Some(&new) = self.map.get(&id) {
             return new;
         }
@@ -179,19 +184,20 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Returns the new values for old ones.
-    pub(super) fn map_all(&mut self, ids: &[ValueId]) -> Vec<ValueId> {
+    pub fn map_all(&mut self, ids: &[ValueId]) -> Vec<ValueId> {
         ids.iter().map(|&id| self.map(id)).collect()
     }
 
-    /// Adds a constant that the pass computed. Appends a number if the name is taken.
-    pub(super) fn constant(&mut self, name: &str, tensor: Tensor) -> ValueId {
-        let mut unique = name.to_owned();
+    /// Adds a constant that the pass computed, named by its provenance. Appends a number if the name is taken.
+    pub fn constant(&mut self, provenance: Provenance, tensor: Tensor) -> ValueId {
+        let name = provenance.to_string();
+        let mut unique = name.clone();
         let mut count = 1;
         while !self.names.insert(unique.clone()) {
             count += 1;
             unique = format!("{name} #{count}");
         }
-        self.new.constant(unique, tensor)
+        self.new.push_constant(unique, provenance, tensor)
     }
 
     /// Appends a node over new values.
@@ -199,7 +205,7 @@ impl<'a> Rewriter<'a> {
     /// # Errors
     ///
     /// [`Error::Graph`] if the op rejects the shapes of the operands.
-    pub(super) fn emit(
+    pub fn emit(
         &mut self,
         role: Role,
         name: &str,
@@ -209,23 +215,46 @@ impl<'a> Rewriter<'a> {
         self.new.push(role, name, op, inputs)
     }
 
-    /// Appends a Linear over the new value `x`. The pass computed its constants, each with a name.
+    /// Appends a node over new values, and returns all of its results.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Op`] if the op rejects the shapes of the operands.
+    pub fn emit_node(
+        &mut self,
+        role: Role,
+        name: &str,
+        op: impl Into<Op>,
+        inputs: impl Into<Vec<ValueId>>,
+    ) -> Result<Vec<ValueId>> {
+        let node = self
+            .new
+            .push_node(role, name.to_owned(), op.into(), inputs.into())?;
+        Ok(node.outputs.clone())
+    }
+
+    /// Replaces the old value `old` by the new value `new` in all nodes that are visited later.
+    pub fn replace(&mut self, old: ValueId, new: ValueId) {
+        self.map.insert(old, new);
+    }
+
+    /// Appends a Linear over the new value `x` with constants that the pass computed.
     pub(super) fn emit_linear(
         &mut self,
         role: Role,
         name: &str,
         x: ValueId,
-        weight: (String, Tensor),
-        bias: Option<(String, Tensor)>,
+        weight: (Provenance, Tensor),
+        bias: Option<(Provenance, Tensor)>,
         rounding: Option<Rounding>,
     ) -> Result<ValueId> {
-        let mut inputs = vec![x, self.constant(&weight.0, weight.1)];
+        let mut inputs = vec![x, self.constant(weight.0, weight.1)];
         let op = Op::Linear(Linear {
             bias: bias.is_some(),
             rounding,
             ..Linear::default()
         });
-        inputs.extend(bias.map(|(name, tensor)| self.constant(&name, tensor)));
+        inputs.extend(bias.map(|(provenance, tensor)| self.constant(provenance, tensor)));
         self.emit(role, name, op, inputs)
     }
 
@@ -238,6 +267,13 @@ impl<'a> Rewriter<'a> {
             Some(node) => node.outputs.iter().copied().take(count).collect(),
             None => vec![first],
         }
+    }
+
+    /// Returns the provenance of the old value `id`. For a value that is not a constant, this is only its name.
+    pub(super) fn provenance(&self, id: ValueId) -> Provenance {
+        let value = self.old.value(id);
+        let other = || Provenance::computed(&value.name, []);
+        value.provenance.clone().unwrap_or_else(other)
     }
 
     /// Returns the name of the old value `id`.

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::passes::{float8, round_rows};
 use super::rewrite::{Rewriter, rewrite, sized};
-use super::{Graph, Node, Stage, ValueId};
+use super::{Change, Graph, Node, Provenance, Stage, ValueId};
 use crate::error::{Error, Result};
 use crate::op::{AllReduce, Linear, Op, OperandShare, Rounding};
 use crate::tensor::Tensor;
@@ -285,8 +285,8 @@ fn emit<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, part: &Part, share: Sha
                         matrix.and_then(|matrix| matrix.columns(range)?.reshaped(shape))
                     }
                 };
-                let name = share.name(rewriter.name(id));
-                Ok(rewriter.constant(&name, sized(node, part)?))
+                let provenance = share.of_constant(rewriter.provenance(id));
+                Ok(rewriter.constant(provenance, sized(node, part)?))
             });
             let inputs = inputs.collect::<Result<Vec<_>>>()?;
             rewriter.emit(node.role, &node.name, op, inputs)
@@ -314,8 +314,8 @@ fn columns<'a>(
                 rows => Tensor::concat_rows(&rows.iter().collect::<Vec<_>>()),
             }
         });
-        let name = share.name(rewriter.name(id));
-        inputs.push(rewriter.constant(&name, sized(node, part)?));
+        let provenance = share.of_constant(rewriter.provenance(id));
+        inputs.push(rewriter.constant(provenance, sized(node, part)?));
     }
     rewriter.emit(node.role, &node.name, node.op.clone(), inputs)
 }
@@ -336,8 +336,8 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
         let range = share.of(*tensor.shape().get(1)?, unit);
         tensor.columns(range)
     });
-    let name = share.name(rewriter.name(weight));
-    let weight = rewriter.constant(&name, sized(node, part)?);
+    let provenance = share.of_constant(rewriter.provenance(weight));
+    let weight = rewriter.constant(provenance, sized(node, part)?);
     let inputs = [rewriter.map(x), weight];
     let op = Op::Linear(Linear {
         // Per-row parameters would be computed from the rank's part of the row.
@@ -357,8 +357,9 @@ fn rows<'a>(rewriter: &mut Rewriter<'a>, node: &'a Node, unit: usize, share: Sha
 }
 
 impl Share {
-    /// Returns a name for the rank's part of a constant.
-    fn name(self, whole: &str) -> String {
-        format!("{whole} [{}/{}]", self.rank, self.ranks)
+    /// Returns the provenance of the rank's part of a constant.
+    fn of_constant(self, whole: Provenance) -> Provenance {
+        let Self { rank, ranks } = self;
+        whole.then(Change::Share { rank, ranks })
     }
 }

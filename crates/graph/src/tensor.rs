@@ -1,6 +1,7 @@
-//! Host tensors. Constants are views into a memory-mapped weight file or computed values, which `rows` slices and concatenates. `input` has
-//! a model's input.
+//! Host tensors. Constants are views into a memory-mapped weight file or computed values. `rows` slices them, and `assembled` concatenates them
+//! without a copy. `input` has a model's input.
 
+mod assembled;
 mod input;
 mod rows;
 
@@ -16,6 +17,7 @@ use rayon::prelude::*;
 use crate::float8::Float8;
 use crate::non_finite;
 
+use self::assembled::Part;
 pub use self::input::Input;
 pub use crate::dtype::DType;
 
@@ -48,7 +50,12 @@ enum Data {
         mapped: bool,
         scales: Arc<[f32]>,
     },
+    /// Rows of other tensors, one after the other. They are written where they are read.
+    Assembled(Arc<[Part]>),
 }
+
+/// The bytes of a tensor's elements, and the scale of each row.
+pub type ScaledParts<'a> = (Cow<'a, [u8]>, Cow<'a, [f32]>);
 
 impl Tensor {
     /// Creates a tensor of `values` in row-major order.
@@ -107,18 +114,32 @@ impl Tensor {
             .map(|view| view.with_scales(scales))
     }
 
+    /// Returns true if each row has a scale.
+    pub fn has_scales(&self) -> bool {
+        match &self.data {
+            Data::Scaled { .. } => true,
+            // 8-bit rows always have scales.
+            Data::Assembled(_) => self.dtype.size() == 1,
+            Data::Owned(_) | Data::View { .. } => false,
+        }
+    }
+
     /// Returns the bytes and the row scales of a tensor with scales.
-    pub fn scaled_parts(&self) -> Option<(&[u8], &[f32])> {
+    pub fn scaled_parts(&self) -> Option<ScaledParts<'_>> {
         match &self.data {
             Data::Scaled {
                 bytes, range, scales, ..
-            } => Some((&(**bytes).as_ref()[range.clone()], scales)),
+            } => Some(((**bytes).as_ref()[range.clone()].into(), (&**scales).into())),
+            Data::Assembled(parts) if self.has_scales() => Some((
+                self.assembled_bytes(parts).into(),
+                assembled::scales(parts).into(),
+            )),
             _ => None,
         }
     }
 
     /// Returns the bytes with these scales, one per row.
-    pub fn with_scales(self, scales: Arc<[f32]>) -> Self {
+    fn with_scales(self, scales: Arc<[f32]>) -> Self {
         let data = match self.data {
             Data::View { bytes, range, mapped }
             | Data::Scaled {
@@ -129,7 +150,7 @@ impl Tensor {
                 mapped,
                 scales,
             },
-            owned => owned,
+            other => other,
         };
         Self { data, ..self }
     }
@@ -144,14 +165,9 @@ impl Tensor {
         Self { shape, dtype, data }
     }
 
-    /// Returns the stored bytes if they are elements of `dtype`.
-    fn stored_as(&self, dtype: DType) -> Option<&[u8]> {
-        match &self.data {
-            Data::View { bytes, range, .. } if self.dtype == dtype => {
-                Some(&(**bytes).as_ref()[range.clone()])
-            }
-            _ => None,
-        }
+    /// Returns the bytes of a 16-bit tensor without scales.
+    fn halves(&self) -> Option<Cow<'_, [u8]>> {
+        (self.dtype.size() == 2).then(|| self.to_le_bytes())
     }
 
     /// Returns the elements in little endian, without scales.
@@ -162,6 +178,7 @@ impl Tensor {
             Data::View { bytes, range, .. } | Data::Scaled { bytes, range, .. } => {
                 (**bytes).as_ref()[range.clone()].into()
             }
+            Data::Assembled(parts) => self.assembled_bytes(parts).into(),
         }
     }
 
@@ -195,7 +212,12 @@ impl Tensor {
 
     /// Returns the stored size in bytes, with the scales.
     pub fn size_in_bytes(&self) -> usize {
-        let scales = self.scaled_parts().map_or(0, |(_, scales)| size_of_val(scales));
+        let rows = self.shape.first().copied().unwrap_or(0);
+        let scales = if self.has_scales() {
+            rows * size_of::<f32>()
+        } else {
+            0
+        };
         self.len() * self.dtype.size() + scales
     }
 
@@ -207,21 +229,37 @@ impl Tensor {
         )
     }
 
-    /// Returns the host address of the first element, for display.
+    /// Returns the host address of the first element, for display. For an [assembled](Self::is_assembled) tensor, this is the address of its list of parts.
     pub fn address(&self) -> usize {
         match &self.data {
             Data::Owned(values) => values.as_ptr().addr(),
             Data::View { bytes, range, .. } | Data::Scaled { bytes, range, .. } => {
                 (**bytes).as_ref().as_ptr().addr() + range.start
             }
+            Data::Assembled(parts) => parts.as_ptr().addr(),
         }
     }
 
-    /// Returns the values as f32, borrowed if they are stored so. The conversion is exact, except for products with scales, which are
-    /// rounded.
+    /// Returns true if the rows belong to other tensors and are copied only when they are read.
+    pub fn is_assembled(&self) -> bool {
+        matches!(self.data, Data::Assembled(_))
+    }
+
+    /// Returns the tensors that store the elements: the parts of an assembled tensor, or the tensor itself.
+    pub fn stored_parts(&self) -> impl Iterator<Item = &Self> {
+        let (parts, own) = match &self.data {
+            Data::Assembled(parts) => (&**parts, None),
+            _ => (&[][..], Some(self)),
+        };
+        parts.iter().map(|part| &part.tensor).chain(own)
+    }
+
+    /// Returns the values as f32, borrowed if they are stored so. Otherwise each call converts or assembles them. The conversion is exact, except
+    /// for products with scales, which are rounded.
     pub fn to_f32(&self) -> Cow<'_, [f32]> {
         let bytes = match &self.data {
             Data::Owned(values) => return Cow::Borrowed(values),
+            Data::Assembled(parts) => return Cow::Owned(assembled::to_f32(parts, self.len())),
             Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
             Data::Scaled {
                 bytes, range, scales, ..
@@ -286,6 +324,7 @@ impl Tensor {
         const PIECE: usize = 1 << 18;
         let bytes = match &self.data {
             Data::Owned(values) => bytemuck::cast_slice(values),
+            Data::Assembled(parts) => return parts.iter().map(Part::count_non_finite).sum(),
             Data::View { bytes, range, .. } => &(**bytes).as_ref()[range.clone()],
             Data::Scaled { .. } if self.dtype == DType::F8E4M3 => {
                 let values = self.to_f32();
@@ -313,7 +352,7 @@ impl Tensor {
     /// Returns the values with another shape. `None` if the number of elements differs, or the number of rows of a tensor with scales.
     pub fn reshaped(&self, shape: impl Into<Vec<usize>>) -> Option<Self> {
         let shape = shape.into();
-        if self.scaled_parts().is_some() && shape.first() != self.shape.first() {
+        if self.has_scales() && shape.first() != self.shape.first() {
             return None;
         }
         (shape.iter().product::<usize>() == self.len()).then(|| Self {

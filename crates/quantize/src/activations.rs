@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::range::{ActivationRange, step};
-use super::{Layers, rounding, stored_names};
+use super::{Layers, rounding};
 use hipvit::error::Result;
 use hipvit::graph::ValueId;
 use hipvit::model::{Checkpoint, Model, Replacement};
@@ -25,8 +25,9 @@ pub(super) fn round(
         .iter()
         .filter(|node| matches!(node.op, Op::Linear(_)))
     {
-        let weights = stored_names(&model.graph.value(node.inputs[1]).name);
-        let weights = weights.filter(|name| layers.quantized.contains(name));
+        let weights = model.graph.value(node.inputs[1]).tensors().into_iter();
+        let weights = weights.filter(|&name| layers.quantized.contains(name));
+        let weights = weights.map(str::to_owned);
         readers.entry(node.inputs[0]).or_default().extend(weights);
     }
     readers.retain(|_, weights| !weights.is_empty());

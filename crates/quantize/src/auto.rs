@@ -22,7 +22,7 @@ use serde::Serialize;
 use super::fidelity::{Fidelity, OnGpu, Reference, on_cpu};
 use super::precision::Precision;
 use super::unit::Unit;
-use super::{Group, Layers, stored_names};
+use super::{Group, Layers};
 use hipvit::error::Result;
 use hipvit::graph::{Graph, ValueId};
 use hipvit::model::{Checkpoint, Format, Replacement};
@@ -245,18 +245,18 @@ pub(super) fn decide(
 pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Unit> {
     let mut order: Vec<ValueId> = Vec::new();
     let mut units: HashMap<ValueId, Unit> = HashMap::new();
-    let mut by_tensor: HashMap<String, ValueId> = HashMap::new();
+    let mut by_tensor: HashMap<&str, ValueId> = HashMap::new();
     for node in graph
         .nodes()
         .iter()
         .filter(|node| matches!(node.op, Op::Linear(_)))
     {
         let weight = graph.value(node.inputs[1]);
-        let names: Vec<String> = stored_names(&weight.name).collect();
+        let names = weight.tensors();
         let &[n, k] = weight.shape.as_slice() else {
             continue;
         };
-        if !names.iter().all(|name| layers.quantized.contains(name)) {
+        if !names.iter().all(|&name| layers.quantized.contains(name)) {
             continue;
         }
         // Layers that read parts of one tensor are one choice, too.
@@ -273,10 +273,10 @@ pub(super) fn units(graph: &Graph, layers: &Layers, groups: &[Group]) -> Vec<Uni
         let x = &graph.value(node.inputs[0]).shape;
         unit.sizes.push([x[..x.len() - 1].iter().product(), k, n]);
         for name in names {
-            let layer = name.strip_suffix(".weight").unwrap_or(&name);
+            let layer = name.strip_suffix(".weight").unwrap_or(name);
             unit.layers.insert(layer.to_owned());
-            by_tensor.insert(name.clone(), key);
-            unit.tensors.insert(name);
+            by_tensor.insert(name, key);
+            unit.tensors.insert(name.to_owned());
         }
     }
     // The output of a balanced norm must be read by balanced weights only.

@@ -225,9 +225,9 @@ impl Layers {
             .filter(|node| matches!(node.op, Op::Linear(_)))
         {
             let in_block = node.name.starts_with("blocks.");
-            for name in stored_names(&graph.value(node.inputs[1]).name) {
+            for name in graph.value(node.inputs[1]).tensors() {
                 match name.strip_suffix(".weight") {
-                    Some(_) if in_block => _ = quantized.insert(name),
+                    Some(_) if in_block => _ = quantized.insert(name.to_owned()),
                     Some(layer) => _ = others.insert(layer.to_owned()),
                     None => {}
                 }
@@ -238,16 +238,6 @@ impl Layers {
             others: others.into_iter().collect(),
         }
     }
-}
-
-/// Returns the names in the weight file of the tensors from which the builder or a pass derived a constant.
-/// The forms are `a + b`, `a[…]` for a part or a padded tensor, and `a · b` for `a` scaled by factors.
-fn stored_names(constant: &str) -> impl Iterator<Item = String> {
-    let parts = constant.split(" + ");
-    parts.map(|part| {
-        let end = [part.find('['), part.find(" · ")].into_iter().flatten().min();
-        part[..end.unwrap_or(part.len())].to_owned()
-    })
 }
 
 /// A norm, and the linear layers that are the only readers of its output.
@@ -277,7 +267,8 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
         for reader in readers {
             match reader.op {
                 Op::Linear(_) if reader.inputs[0] == output => {
-                    weights.extend(stored_names(&graph.value(reader.inputs[1]).name));
+                    let names = graph.value(reader.inputs[1]).tensors();
+                    weights.extend(names.into_iter().map(str::to_owned));
                 }
                 _ => return None,
             }
@@ -285,7 +276,8 @@ fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
         let all = weights.iter().all(|name| layers.quantized.contains(name));
         // A per-head norm has fewer weights than there are channels.
         let whole = graph.value(node.inputs[1]).shape.last() == graph.value(output).shape.last();
-        let norm = node.inputs[1..].iter().map(|&id| graph.value(id).name.clone());
+        let norm = node.inputs[1..].iter().flat_map(|&id| graph.value(id).tensors());
+        let norm = norm.map(str::to_owned);
         (all && whole).then(|| Group {
             output,
             norm: norm.collect(),

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use ndarray::{Array2, linalg::general_mat_mul};
 use rayon::prelude::*;
 
+use super::Layers;
 use super::observation::observe;
-use super::{Layers, stored_names};
 use hipvit::error::{Error, Result};
 use hipvit::graph::ValueId;
 use hipvit::model::{Checkpoint, Model};
@@ -93,9 +93,9 @@ fn inputs(model: &Model, layers: &Layers) -> BTreeMap<String, ValueId> {
         .filter(|node| matches!(node.op, Op::Linear(_)));
     let mut inputs = BTreeMap::new();
     for node in linear {
-        for name in stored_names(&graph.value(node.inputs[1]).name) {
-            if layers.quantized.contains(&name) {
-                inputs.entry(name).or_insert(node.inputs[0]);
+        for name in graph.value(node.inputs[1]).tensors() {
+            if layers.quantized.contains(name) {
+                inputs.entry(name.to_owned()).or_insert(node.inputs[0]);
             }
         }
     }

@@ -4,14 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::stored_names;
 use super::unit::Unit;
 use hipvit::cpu::int8::{self, Int8Weight};
 use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
 use hipvit::error::{Error, Result};
 use hipvit::exec::{CpuExecutor, ExecutorOptions, HipExecutor};
 use hipvit::graph::plan::Plan;
-use hipvit::graph::{Graph, Passes, optimize};
+use hipvit::graph::{Graph, Node, Passes, optimize};
 use hipvit::hip::Device;
 use hipvit::model::Model;
 use hipvit::ops::{Levels, Op, OpError};
@@ -86,10 +85,12 @@ pub(super) fn on_gpu(model: &Model, target: &GpuTarget, units: &[Unit]) -> Resul
 /// Returns the nodes that compute a unit's layers, even if passes have packed, divided, scaled or padded the
 /// weights.
 fn nodes_of(graph: &Graph, unit: &Unit) -> impl Iterator<Item = usize> {
-    let nodes = graph.nodes().iter().enumerate().filter(|(_, node)| {
-        matches!(node.op, Op::Linear(_))
-            && stored_names(&graph.value(node.inputs[1]).name).any(|name| unit.tensors.contains(&name))
-    });
+    let has_weights = move |node: &Node| {
+        let names = graph.value(node.inputs[1]).tensors();
+        names.into_iter().any(|name| unit.tensors.contains(name))
+    };
+    let nodes = graph.nodes().iter().enumerate();
+    let nodes = nodes.filter(move |(_, node)| matches!(node.op, Op::Linear(_)) && has_weights(node));
     nodes.map(|(index, _)| index)
 }
 

@@ -42,7 +42,7 @@ impl CpuExecutor {
     /// # Errors
     ///
     /// [`Error::Resource`] if the threads cannot be started. [`Error::Graph`] or [`Error::Op`], naming the node, if a weight was released
-    /// or is a scalar.
+    /// or is a scalar, or if a [custom op](crate::custom) has no CPU kernel.
     pub fn new(graph: &Graph, threads: Option<usize>) -> Result<Self> {
         Self::with_dtype(graph, DType::F32, threads)
     }
@@ -66,6 +66,10 @@ impl CpuExecutor {
                 "dtype",
                 format!("the CPU computes in f32, f16 or bf16, not in {dtype}"),
             ));
+        }
+        for node in graph.nodes() {
+            let checked = node.op.check();
+            checked.map_err(|source| hipvit_graph::Error::op(&node.name, &node.op, source))?;
         }
         let pool = Arc::new(thread_pool(threads, || ())?);
         let constants = pool.install(|| Constants::new(graph, dtype))?;

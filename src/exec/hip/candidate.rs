@@ -15,7 +15,7 @@ pub(super) use self::rocblas::Rocblas;
 use std::borrow::Cow;
 
 use super::call_clock::CallClock;
-use super::lower::{Call, LinearCall, Unfused};
+use super::lower::{Call, CustomCall, LinearCall, Unfused};
 use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::exec::select::{Choice, SelectOptions};
@@ -67,6 +67,18 @@ impl Submitter<'_> {
         }
     }
 
+    /// Launches a kernel of a custom op.
+    pub(super) fn launch_custom(&mut self, call: &CustomCall) -> Result<()> {
+        self.kernels.launch_custom(self.stream, call, &self.regions.0)?;
+        match self.clock {
+            Some(clock) => {
+                let launch = Some(call.geometry());
+                clock.tick(self.stream, call.kernel().to_owned(), None, launch)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Launches the kernel that completes a library's result, if one is needed.
     pub(super) fn finish(&mut self, kernel: Option<impl Into<KernelCall>>) -> Result<()> {
         kernel.map_or(Ok(()), |kernel| self.launch(kernel.into()))
@@ -100,6 +112,14 @@ impl Called {
         Self {
             name: kernel_name(&kernel),
             geometry: kernel.geometry(kernels).ok(),
+        }
+    }
+
+    /// Reports a launch of a custom op's kernel.
+    pub(super) fn custom(call: &CustomCall) -> Self {
+        Self {
+            name: call.kernel().to_owned(),
+            geometry: Some(call.geometry()),
         }
     }
 

@@ -89,13 +89,15 @@ impl HostConstants {
                     continue;
                 }
                 match (&node.op, tensor.scaled_parts()) {
-                    (Op::Linear(spec), Some(parts)) if position == 1 => match (spec.rounding, float8) {
-                        (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, parts),
-                        (Some(Rounding::Float8(scale)), Some(float8)) => {
-                            append_float8(&mut this.bytes, parts, scale, float8);
+                    (Op::Linear(spec), Some((weight, scales))) if position == 1 => {
+                        match (spec.rounding, float8) {
+                            (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, (&weight, &scales)),
+                            (Some(Rounding::Float8(scale)), Some(float8)) => {
+                                append_float8(&mut this.bytes, (&weight, &scales), scale, float8);
+                            }
+                            _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
                         }
-                        _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
-                    },
+                    }
                     _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
                 }
             }

@@ -102,7 +102,12 @@ impl HipExecutor {
         let rounding = rounding_units(graph, device.properties().arch());
         let units = units.chain(attention_units(graph)).chain(rounding);
         let loading = timeline::span(Activity::LoadKernels);
-        let kernels = Kernels::load(device, dtype, units.chain(sparse))?;
+        let mut kernels = Kernels::load(device, dtype, units.chain(sparse))?;
+        for node in graph.nodes() {
+            if let Op::Custom(op) = &node.op {
+                kernels.load_custom(&node.name, op)?;
+            }
+        }
         drop(loading);
         let copier = device.stream()?;
         let probing = timeline::named_span(Activity::Select, || "open hipBLASLt".into());

@@ -116,6 +116,7 @@ impl Libraries {
                     let launched = selected.try_for_each(|kernel| to.launch(kernel));
                     launched.map(|()| Vec::new())
                 }
+                (None, Call::Custom(call)) => to.launch_custom(call).map(|()| Vec::new()),
                 (None, call) => self.submit_to_library(call, &mut to).map(|()| Vec::new()),
             };
             self.calls = clock;
@@ -295,6 +296,7 @@ fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<C
             let selected = kernels.select(*kernel, selection.options().reproducible);
             selected.map(|kernel| Called::kernel(kernel, kernels)).collect()
         }
+        Call::Custom(call) => vec![Called::custom(call)],
         Call::CopyRows(_) => vec![Called::library("copy")],
         Call::AllReduce(call) => {
             let follows = call.follows().ok().flatten();

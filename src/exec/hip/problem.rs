@@ -11,7 +11,11 @@ impl Call {
             Self::Linear(call) => Some(call.shape().into()),
             Self::Patches(call) | Self::Projection(call) => Some(call.shape().into()),
             Self::Attention(call) => Some(call.shape().into()),
-            Self::Kernel(_) | Self::Gemm { .. } | Self::CopyRows(_) | Self::AllReduce(_) => None,
+            Self::Kernel(_)
+            | Self::Gemm { .. }
+            | Self::CopyRows(_)
+            | Self::AllReduce(_)
+            | Self::Custom(_) => None,
         }
     }
 }

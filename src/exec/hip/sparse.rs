@@ -114,8 +114,14 @@ fn weights(graph: &Graph) -> Vec<(ValueId, [usize; 2])> {
 
 /// Returns true if two of each four elements in rows of `k` are 0. For dense weights this inspects only a few elements.
 fn is_two_of_four(weight: &Tensor, k: usize) -> bool {
+    let is_float = matches!(weight.dtype(), DType::F32 | DType::F16 | DType::BF16);
+    // Factors of rows leave zeros as they are.
+    k > 0 && k.is_multiple_of(4) && is_float && weight.stored_parts().all(has_two_of_four)
+}
+
+fn has_two_of_four(weight: &Tensor) -> bool {
     let size = weight.dtype().size();
-    if k == 0 || !k.is_multiple_of(4) || !matches!(weight.dtype(), DType::F32 | DType::F16 | DType::BF16) {
+    if !matches!(weight.dtype(), DType::F32 | DType::F16 | DType::BF16) {
         return false;
     }
     // Ignore the sign bit, in the last byte in little endian.

@@ -107,7 +107,8 @@ impl HipExecutor {
                 | Call::Kernel(_)
                 | Call::Gemm { .. }
                 | Call::CopyRows(_)
-                | Call::AllReduce(_) => {}
+                | Call::AllReduce(_)
+                | Call::Custom(_) => {}
             }
         }
         all.sort_by_key(|(call, _)| !matches!(call, Call::Linear(_)));
@@ -409,7 +410,9 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
             };
             vec![Call::Attention(call)]
         }
-        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) | Call::AllReduce(_) => Vec::new(),
+        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) | Call::AllReduce(_) | Call::Custom(_) => {
+            Vec::new()
+        }
     };
     (calls, end)
 }

@@ -9,30 +9,29 @@ mod rotary;
 
 use super::{Builder, TwoLayers};
 use crate::error::{Error, Result};
-use crate::graph::{Role, ValueId};
+use crate::graph::{Change, Provenance, Role, ValueId};
 use crate::model::names::Qkv;
 use crate::model::vit::{BlockForm, Mlp, Vit};
 use crate::ops::{Add, Attention, AttentionOperands, Linear, Op, Scale, SwiGlu};
 use crate::tensor::Tensor;
 
-/// A layer whose outputs are several parts, one after the other, with names and tensors of its weight and bias.
+/// A layer whose outputs are several parts, one after the other, with provenance and tensors of its weight and bias.
 pub(super) struct Packed {
-    pub(super) weight: (String, Tensor),
-    pub(super) bias: Option<(String, Tensor)>,
+    pub(super) weight: (Provenance, Tensor),
+    pub(super) bias: Option<(Provenance, Tensor)>,
 }
 
 impl Packed {
     /// Returns the layer of some of the outputs.
     fn part(&self, rows: std::ops::Range<usize>) -> Result<Self> {
-        let part = |(name, tensor): &(String, Tensor)| -> Result<_> {
+        let part = |(provenance, tensor): &(Provenance, Tensor)| -> Result<_> {
             let part = tensor.rows(rows.clone());
-            let part = part.ok_or_else(|| Error::graph(name, "has too few rows"))?;
-            let name = if rows.len() == tensor.shape()[0] {
-                name.clone()
-            } else {
-                format!("{name}[{}..{}]", rows.start, rows.end)
-            };
-            Ok((name, part))
+            let part = part.ok_or_else(|| Error::graph(provenance.to_string(), "has too few rows"))?;
+            let mut provenance = provenance.clone();
+            if rows.len() != tensor.shape()[0] {
+                provenance = provenance.then(Change::Rows(rows.clone()));
+            }
+            Ok((provenance, part))
         };
         Ok(Self {
             weight: part(&self.weight)?,
@@ -43,29 +42,22 @@ impl Packed {
 
 /// Joins the layers of all parts. If only some have a bias, the others get zeros.
 fn joined(parts: &[Packed]) -> Result<Packed> {
-    let join = |tensors: Vec<(&str, Tensor)>| {
-        let names: Vec<&str> = tensors.iter().map(|(name, _)| *name).collect();
-        let tensors: Vec<&Tensor> = tensors.iter().map(|(_, tensor)| tensor).collect();
-        let name = names.join(" + ");
-        match Tensor::concat_rows(&tensors) {
-            Some(tensor) => Ok((name, tensor)),
-            None => Err(Error::graph(&name, "have different sizes")),
+    let join = |parts: Vec<(Provenance, Tensor)>| {
+        let (of, tensors): (Vec<Provenance>, Vec<Tensor>) = parts.into_iter().unzip();
+        let provenance = Provenance::Joined(of);
+        match Tensor::concat_rows(&tensors.iter().collect::<Vec<_>>()) {
+            Some(tensor) => Ok((provenance, tensor)),
+            None => Err(Error::graph(provenance.to_string(), "have different sizes")),
         }
     };
-    let weights = parts.iter().map(
-        |Packed {
-             weight: (name, tensor),
-             ..
-         }| (name.as_str(), tensor.clone()),
-    );
-    let weight = join(weights.collect())?;
+    let weight = join(parts.iter().map(|part| part.weight.clone()).collect())?;
     let biases = parts.iter().map(|part| match &part.bias {
-        Some((name, bias)) => Ok((name.as_str(), bias.clone())),
+        Some(bias) => Ok(bias.clone()),
         None => {
             let rows = part.weight.1.shape()[0];
             let zeros = Tensor::from_f32([rows], vec![0.0; rows]);
-            let zeros = zeros.ok_or_else(|| Error::graph(&part.weight.0, "has no rows"))?;
-            Ok(("0", zeros))
+            let zeros = zeros.ok_or_else(|| Error::graph(part.weight.0.to_string(), "has no rows"))?;
+            Ok((Provenance::Number(0.0), zeros))
         }
     });
     let bias = if parts.iter().any(|part| part.bias.is_some()) {
@@ -338,12 +330,13 @@ impl Builder<'_> {
         let (weight, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
         let tensor = self.weights.take(&weight, &[outputs, inputs])?;
         let bias = if bias {
-            Some((bias_name.clone(), self.weights.take(&bias_name, &[outputs])?))
+            let bias = self.weights.take(&bias_name, &[outputs])?;
+            Some((bias_name.into(), bias))
         } else {
             None
         };
         Ok(Packed {
-            weight: (weight, tensor),
+            weight: (weight.into(), tensor),
             bias,
         })
     }
@@ -368,8 +361,8 @@ impl Builder<'_> {
     ) -> Result<ValueId> {
         let mut inputs = vec![x];
         let part = layer.part(rows)?;
-        for (name, tensor) in std::iter::once(part.weight).chain(part.bias) {
-            inputs.push(self.graph.constant(name, tensor));
+        for (provenance, tensor) in std::iter::once(part.weight).chain(part.bias) {
+            inputs.push(self.graph.constant(provenance, tensor));
         }
         let op = Op::Linear(Linear {
             bias: layer.bias.is_some(),

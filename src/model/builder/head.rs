@@ -3,7 +3,7 @@
 use super::blocks::{Packed, attention_spec};
 use super::{Builder, TwoLayers};
 use crate::error::{Error, Result};
-use crate::graph::{OutputKind, Role, ValueId};
+use crate::graph::{Change, Layout, OutputKind, Provenance, Role, ValueId};
 use crate::model::names::{PoolProjections, Projection};
 use crate::model::vit::{Neck, Pooling, Vit};
 use crate::ops::{
@@ -106,7 +106,10 @@ impl Builder<'_> {
             .collect();
         let weight = Tensor::from_f32([outputs, inputs], transposed);
         let weight = weight.ok_or_else(|| Error::graph(name, "does not have the elements of its shape"))?;
-        let weight = self.graph.constant(format!("{name} transposed"), weight);
+        let weight = self.graph.constant(
+            Provenance::from(name).then(Change::Layout(Layout::Transposed)),
+            weight,
+        );
         Ok(self
             .graph
             .push(role, step, Op::Linear(Linear::default()), [x, weight])?)
@@ -154,7 +157,7 @@ impl Builder<'_> {
         let (dim, heads) = (self.vit.dim, self.vit.heads);
         let zeros = Tensor::from_f32([1, 1, dim], vec![0.0; dim]);
         let zeros = zeros.ok_or_else(|| Error::graph("pool", "has no channels"))?;
-        let query = self.graph.constant("pool.query", zeros);
+        let query = self.graph.constant(Provenance::computed("pool.query", []), zeros);
         let op = Op::Attention(Attention {
             key_mask: true,
             ..attention_spec(dim, heads, AttentionOperands::Separate)
@@ -208,8 +211,8 @@ impl Builder<'_> {
                 let weights = self.weights.take(&weight, &[3 * dim, dim])?;
                 let biases = self.weights.take(&bias, &[3 * dim])?;
                 let layer = Packed {
-                    weight: (weight, weights),
-                    bias: Some((bias, biases)),
+                    weight: (weight.into(), weights),
+                    bias: Some((bias.into(), biases)),
                 };
                 [
                     self.rows(other, "attn_pool.q", query, &layer, 0..dim)?,

@@ -1,8 +1,7 @@
 //! Loading with a builder's options: opens devices, runs passes, creates executors and checks the weights.
 
 use std::collections::HashSet;
-use std::env;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use super::SessionBuilder;
@@ -14,7 +13,7 @@ use crate::model::Model;
 use crate::non_finite::NonFinite;
 use crate::session::devices::{DeviceSet, Places};
 use crate::session::parallelism::Degrees;
-use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session, plan_cache};
+use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session};
 use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
 
@@ -125,39 +124,31 @@ impl SessionBuilder {
     ) -> Result<Session> {
         let Model {
             name,
-            graph,
+            mut graph,
             preprocess,
             mut labels,
             scores,
             info,
             text,
-            files,
         } = model;
         if let Some(given) = &self.labels {
             given.check(info.classes)?;
             labels = given.clone();
         }
         let weights = weights(&graph);
+        for rewrite in &self.rewrites {
+            graph = (rewrite.0)(&graph)?;
+        }
         let degrees = self.degrees(&device)?;
         let passes = Passes {
             float8: self.float8(&graph, &device, &degrees),
-            // Other models have one graph for GPUs and the CPU, also in the plan cache.
+            // Other models have one graph for GPUs and the CPU.
             rounded_rows: matches!(device, Places::Gpus(_)) && graph.rounds_rows(),
             ..self.passes()
         };
-        let folder = self.plan_cache.clone();
-        let folder = folder.or_else(|| env::var_os("HIPVIT_PLAN_CACHE").map(PathBuf::from));
-        let folder = folder.filter(|folder| !folder.as_os_str().is_empty() && !files.is_empty());
-        let (graph, plan_cache) = match folder {
-            Some(folder) => {
-                let (graph, used) = plan_cache::optimize(graph, &passes, &files, &folder)?;
-                (graph, Some(used))
-            }
-            None => {
-                let _span = timeline::span(Activity::Optimize);
-                (graph::optimize(graph, &passes)?.0, None)
-            }
-        };
+        let optimizing = timeline::span(Activity::Optimize);
+        let (graph, _) = graph::optimize(graph, &passes)?;
+        drop(optimizing);
         let select = SelectOptions {
             epilogues: self.select.epilogues && self.optimizations.epilogues,
             measured: self.select.measured && self.optimizations.selection,
@@ -228,7 +219,6 @@ impl SessionBuilder {
             strict: self.strict,
             select: self.select,
             non_finite,
-            plan_cache,
             world: self.processes().cloned(),
         }))
     }
@@ -247,7 +237,9 @@ fn finite_weights(graph: &Graph, executor: &dyn Executor) -> HashSet<(usize, usi
     };
     let ids = host.cpu().finite_weights();
     let tensors = ids.filter_map(|id| graph.value(id).constant.as_ref());
+    // Row factors cannot make a non-finite number finite.
     tensors
+        .flat_map(Tensor::stored_parts)
         .map(|tensor| (tensor.address(), tensor.size_in_bytes()))
         .collect()
 }

@@ -90,17 +90,12 @@ impl Args {
             batches,
             replayed,
             stepwise,
-            plan_cache,
             breakdown,
             ..
         } = profile;
         let width = self.output.width();
         let mut text = format!("{model}, batch {batch}, {dtype}, {}\n", device.name);
         text += &format!("\nStart-up\n{}\n", table(&breakdown.start_up, width));
-        if let Some(plan_cache) = plan_cache {
-            let line = format!("Optimised graph: {plan_cache}.");
-            text += &format!("\n{}", paragraph(&line, "", width));
-        }
         text += &format!(
             "\nEach of {batches} batches\n{}\n",
             table(&breakdown.per_batch, width)

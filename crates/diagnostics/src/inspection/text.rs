@@ -267,9 +267,12 @@ impl InspectionText for Inspection {
             }
             table.row(row);
         }
-        for place in [Place::MappedFile, Place::HostMemory] {
+        for place in [Place::MappedFile, Place::HostMemory, Place::Assembled] {
             let bytes = self.parameters.iter().filter(|p| p.place == place);
             let bytes: usize = bytes.map(|p| p.bytes).sum();
+            if bytes == 0 {
+                continue;
+            }
             let name = format!("total, {place}");
             table.row([&name, "", "", &bytes.to_string(), &place.to_string()]);
         }

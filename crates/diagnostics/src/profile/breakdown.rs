@@ -50,10 +50,9 @@ pub struct Part {
 const ROLES: [Role; 5] = [Role::Patch, Role::Qkv, Role::Attention, Role::Ffn, Role::Other];
 
 /// Activities of a start-up, in the order of display.
-const START_UP: [Activity; 11] = [
+const START_UP: [Activity; 10] = [
     Activity::OpenDevice,
     Activity::ReadModel,
-    Activity::PlanCache,
     Activity::Optimize,
     Activity::LoadKernels,
     Activity::Weights,
@@ -98,7 +97,6 @@ fn rank(activity: Activity) -> Option<usize> {
         CopyOut,
         DeviceResize,
         CopyIn,
-        PlanCache,
         Optimize,
         Plan,
         LoadKernels,

@@ -21,7 +21,7 @@ use crate::bench::DeviceInfo;
 use hipvit::error::{Error, Result};
 use hipvit::image::DecodeOptions;
 use hipvit::pipeline::{Pipeline, Source};
-use hipvit::session::{PlanCache, Session};
+use hipvit::session::Session;
 use hipvit::timeline::{Activity, Recording, Slice, Timeline, Track};
 
 /// Options of a profiled run.
@@ -61,9 +61,6 @@ pub struct Profile {
     pub fallback: Option<String>,
     /// Times of the individual steps, which estimate the kernels' times within a replay.
     pub stepwise: Option<Stepwise>,
-    /// Use of the plan cache, if the session has a folder for it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub plan_cache: Option<PlanCache>,
     /// Time by activity.
     #[serde(flatten)]
     pub breakdown: Breakdown,
@@ -123,7 +120,6 @@ pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Prof
         replayed: replayed.count(),
         fallback: session.hip_graphs().and_then(|replays| replays.fallback),
         stepwise,
-        plan_cache: session.plan_cache().cloned(),
         breakdown: Breakdown::new(&timeline.slices, [Duration::ZERO, begin, end], run.batches),
         timeline,
     })

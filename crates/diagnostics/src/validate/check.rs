@@ -63,13 +63,14 @@ pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Rang
         .map(|buffer| range(buffer.offset, buffer.bytes))
         .zip(contents)
         .collect();
-    // Skip an operand that the result overwrote.
-    let result = regions.iter().find(|(_, content)| *content == Content::Result);
-    if let Some((result, _)) = result.cloned() {
-        regions.retain(|(range, content)| {
-            !matches!(content, Content::Operand(_)) || range.start != result.start
-        });
-    }
+    // Skip an operand that a result overwrote.
+    let results = regions
+        .iter()
+        .filter(|(_, content)| !matches!(content, Content::Operand(_)));
+    let results: Vec<usize> = results.map(|(range, _)| range.start).collect();
+    regions.retain(|(range, content)| {
+        !matches!(content, Content::Operand(_)) || !results.contains(&range.start)
+    });
     regions
 }
 

@@ -9,7 +9,7 @@ use super::operands::random;
 use super::part::{Part, by_image, gather, gather_array, image_of};
 use hipvit::error::{Error, Result};
 use hipvit::ops::{Locality, Op};
-use hipvit::reference::{self, Array, op_tolerance};
+use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
 /// Maximum cost of the reference per case in floating-point operations: about a second on one core.
@@ -100,27 +100,25 @@ fn parts(
         (Locality::Queries, Op::Attention(spec)) => attention_parts(spec, None, operands, rows, dtype),
         (Locality::Patches { patch, layout }, _) => patch_part(op, patch, layout, operands, rows, dtype),
         (Locality::Images, _) => image_parts(op, result, operands, rows, dtype),
-        (Locality::Rows { parameters }, _) => row_part(op, parameters, operands, rows, dtype),
-        (Locality::Whole | Locality::Queries, _) => Ok(vec![whole(op, operands, rows, dtype)?]),
+        (Locality::Rows { parameters }, _) => row_part(op, result, parameters, operands, rows, dtype),
+        (Locality::Whole | Locality::Queries, _) => Ok(vec![whole(op, result, operands, rows, dtype)?]),
     }
 }
 
 /// Computes all images together.
-fn whole(op: &Op, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
+fn whole(op: &Op, result: usize, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
     let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
     let arrays: Vec<&Array> = arrays.iter().collect();
-    let result = reference::eval(op, &arrays)?;
-    Ok(Part::new(
-        &gather_array(&result, rows)?,
-        rows,
-        op_tolerance(op, &arrays, dtype),
-    ))
+    let values = op.eval(&arrays)?.swap_remove(result);
+    let tolerance = op.tolerance(result, &arrays, dtype);
+    Ok(Part::new(&gather_array(&values, rows)?, rows, tolerance))
 }
 
 /// Computes ops where row i of the result depends on row i of the activations, which have as many rows, and
 /// on all parameters.
 fn row_part(
     op: &Op,
+    result: usize,
     parameters: Range<usize>,
     operands: &[Tensor],
     rows: &[usize],
@@ -138,7 +136,7 @@ fn row_part(
         .enumerate()
         .map(operand)
         .collect::<Result<_, _>>()?;
-    Ok(vec![Part::eval(op, &operands, rows, dtype)?])
+    Ok(vec![Part::eval_result(op, result, &operands, rows, dtype)?])
 }
 
 /// Computes whole images one after the other. They share vectors, and operands with another outermost

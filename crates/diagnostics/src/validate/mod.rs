@@ -66,13 +66,15 @@ use std::time::{Duration, Instant};
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
 use self::backend::Backend;
-use self::cases::{Case, Role, cases};
+pub use self::cases::Operand;
+use self::cases::{Case, Role, cases, op_cases};
 use self::check::{Clock, Content, check, median, time};
 use self::cpu::Cpu;
 use self::expected::{expect, sample};
 use self::hip::Hip;
 use self::operands::Operands;
 use hipvit::error::{Error, Result};
+use hipvit::ops::Op;
 use hipvit::session::{Device, Place};
 use hipvit::tensor::DType;
 use hipvit::threads;
@@ -110,17 +112,46 @@ pub fn ops() -> Vec<&'static str> {
 /// - [`Error::Hip`] if there is no such device.
 /// - [`Error::Argument`] if the device does not compute in a dtype, or if there is no such op.
 pub fn validate(options: &Options, progress: &mut dyn FnMut(usize, &Row)) -> Result<Report> {
+    let (backend, no_gpu) = open(options)?;
+    Ok(Report {
+        no_gpu,
+        ..validate_on(backend.as_ref(), options, progress)?
+    })
+}
+
+/// Validates each result of one op on random operands, inside and outside of the arena. Checks an op that is
+/// [defined outside](hipvit::custom) this workspace.
+///
+/// Ignores [`Options::configs`] and [`Options::ops`].
+///
+/// # Errors
+///
+/// - [`Error::Hip`] if there is no such device.
+/// - [`Error::Argument`] if the device does not compute in a dtype.
+/// - [`Error::Graph`] if the op does not accept the operands.
+pub fn validate_op(op: &Op, operands: &[Operand], options: &Options) -> Result<Report> {
+    let (backend, no_gpu) = open(options)?;
+    let dtypes = dtypes(backend.as_ref(), &options.dtypes)?;
+    let cases = op_cases(op, operands)?;
+    let runs: Vec<_> = dtypes
+        .iter()
+        .flat_map(|&dtype| cases.iter().map(move |case| (dtype, case)))
+        .collect();
+    Ok(Report {
+        no_gpu,
+        ..validate_runs(backend.as_ref(), options, &dtypes, &runs, &mut |_, _| {})?
+    })
+}
+
+/// Returns the device, and the reason if [`Device::Auto`] selected the CPU.
+fn open(options: &Options) -> Result<(Box<dyn Backend>, Option<String>)> {
     threads::start_shared()?;
-    let (backend, no_gpu): (Box<dyn Backend>, _) = match options.device.open()? {
+    Ok(match options.device.open()? {
         Place::Gpu(device) => (Box::new(Hip::new(device)), None),
         Place::Cpu { no_gpu } => {
             let threads = options.threads;
-            (Box::new(Cpu { threads }), no_gpu)
+            (Box::new(Cpu { threads }), no_gpu.map(|error| error.to_string()))
         }
-    };
-    Ok(Report {
-        no_gpu: no_gpu.map(|error| error.to_string()),
-        ..validate_on(backend.as_ref(), options, progress)?
     })
 }
 
@@ -145,20 +176,30 @@ fn validate_on(
     };
     let cases: Vec<Case> = configs.into_iter().flat_map(cases).filter(wanted).collect();
 
-    let peaks = if options.untimed {
-        Peaks::default()
-    } else {
-        backend.peaks(&dtypes)
-    };
     let mut runs: Vec<(DType, &Case)> = Vec::with_capacity(cases.len() * dtypes.len());
     for &dtype in &dtypes {
         let of_any = cases.iter().filter(|case| case.dtype().is_none());
         runs.extend(of_any.map(|case| (dtype, case)));
     }
     runs.extend(cases.iter().filter_map(|case| Some((case.dtype()?, case))));
+    validate_runs(backend, options, &dtypes, &runs, progress)
+}
+
+fn validate_runs(
+    backend: &dyn Backend,
+    options: &Options,
+    dtypes: &[DType],
+    runs: &[(DType, &Case)],
+    progress: &mut dyn FnMut(usize, &Row),
+) -> Result<Report> {
+    let peaks = if options.untimed {
+        Peaks::default()
+    } else {
+        backend.peaks(dtypes)
+    };
     let mut rows: Vec<Row> = Vec::with_capacity(runs.len());
     let mut taken: BTreeMap<Config, Duration> = BTreeMap::new();
-    for &(dtype, case) in &runs {
+    for &(dtype, case) in runs {
         let timed = (!options.untimed).then_some(&peaks);
         let start = Instant::now();
         let row = run_case(backend, case, dtype, timed)?;
@@ -264,7 +305,7 @@ fn compute(backend: &dyn Backend, case: &Case, peaks: Option<&Peaks>, row: &mut 
     let placed = run
         .regions
         .iter()
-        .filter(|(_, content)| *content != Content::Result);
+        .filter(|(_, content)| matches!(content, Content::Operand(_)));
     let activations = case.operands.iter().filter(|o| o.role == Role::Activation);
     row.in_place = case.in_place().is_some() || case.in_arena && placed.count() < activations.count();
     row.bytes = run.bytes;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hipvit::ops::Op;
-use hipvit::reference::{self, Array, op_tolerance};
+use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
 /// Some rows of a result, computed together.
@@ -31,11 +31,22 @@ impl Part {
         }
     }
 
-    /// Evaluates the op on operands whose result has exactly these rows.
+    /// Evaluates the op on operands whose first result has exactly these rows.
     pub(super) fn eval(op: &Op, operands: &[Array], rows: &[usize], dtype: DType) -> Result<Self, String> {
+        Self::eval_result(op, 0, operands, rows, dtype)
+    }
+
+    /// Evaluates the op on operands whose result `result` has exactly these rows.
+    pub(super) fn eval_result(
+        op: &Op,
+        result: usize,
+        operands: &[Array],
+        rows: &[usize],
+        dtype: DType,
+    ) -> Result<Self, String> {
         let operands: Vec<&Array> = operands.iter().collect();
-        let result = reference::eval(op, &operands)?;
-        Ok(Self::new(&result, rows, op_tolerance(op, &operands, dtype)))
+        let values = op.eval(&operands)?.swap_remove(result);
+        Ok(Self::new(&values, rows, op.tolerance(result, &operands, dtype)))
     }
 }
 

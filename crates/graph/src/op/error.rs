@@ -43,6 +43,14 @@ pub enum OpError {
     /// The memory of an operand or a result is not what the plan or the extents say.
     #[error("{0}")]
     Memory(String),
+    /// An op that another crate defines does not accept its operands.
+    #[error("{op}: {source}")]
+    Custom {
+        /// Name of the op.
+        op: &'static str,
+        /// Cause.
+        source: Box<OpError>,
+    },
     /// The attributes contradict each other or the operands.
     #[error("{0}")]
     Attributes(String),

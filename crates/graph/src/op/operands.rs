@@ -3,7 +3,11 @@
 use super::{OpError, Shape};
 
 /// Returns exactly `N` operands.
-pub(super) fn exactly<'a, const N: usize>(operands: &[&'a [usize]]) -> Result<[&'a [usize]; N], OpError> {
+///
+/// # Errors
+///
+/// [`OpError::Count`] if there are more or fewer.
+pub fn exactly<'a, const N: usize>(operands: &[&'a [usize]]) -> Result<[&'a [usize]; N], OpError> {
     operands.try_into().map_err(|_| OpError::Count {
         expected: N,
         found: operands.len(),
@@ -46,7 +50,11 @@ impl<'a, 'b> Rest<'a, 'b> {
 }
 
 /// Checks that the operand `name` has the shape `expected`.
-pub(super) fn expect(name: &'static str, shape: &[usize], expected: &[usize]) -> Result<(), OpError> {
+///
+/// # Errors
+///
+/// [`OpError::Shape`] if it has another.
+pub fn expect(name: &'static str, shape: &[usize], expected: &[usize]) -> Result<(), OpError> {
     if shape == expected {
         Ok(())
     } else {
@@ -64,6 +72,10 @@ pub(super) fn count(shape: &[usize]) -> u64 {
 }
 
 /// Returns the shapes of a single result.
-pub(super) fn one(shape: impl Into<Shape>) -> Result<Vec<Shape>, OpError> {
+///
+/// # Errors
+///
+/// None. The result type is that of shape rules, which can end with this call.
+pub fn one(shape: impl Into<Shape>) -> Result<Vec<Shape>, OpError> {
     Ok(vec![shape.into()])
 }

@@ -7,26 +7,31 @@ use crate::error::{Error, Result};
 use crate::reference::{self, Array};
 use crate::rewrite::{Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Graph, ValueId};
+use crate::{Graph, Provenance, ValueId};
 
 /// Counts the nodes that became constants.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
-    let mut computed: HashMap<ValueId, Array> = HashMap::new();
+    let mut computed: HashMap<ValueId, (Array, Provenance)> = HashMap::new();
     rewrite(graph, |rewriter, node| {
         let is_known = |id: &ValueId| computed.contains_key(id) || rewriter.tensor(*id).is_some();
-        if !node.inputs.iter().all(is_known) {
+        // A constant takes the place of one result.
+        if node.outputs.len() > 1 || !node.inputs.iter().all(is_known) {
             return Ok(None);
         }
         for &id in &node.inputs {
             if let Some(tensor) = rewriter.tensor(id) {
-                computed.entry(id).or_insert_with(|| Array::from(tensor));
+                let known = || (Array::from(tensor), rewriter.provenance(id));
+                computed.entry(id).or_insert_with(known);
             }
         }
-        let operands: Vec<&Array> = node.inputs.iter().filter_map(|id| computed.get(id)).collect();
+        let operands = node.inputs.iter().filter_map(|id| computed.get(id));
+        let (operands, of): (Vec<&Array>, Vec<Provenance>) =
+            operands.map(|(array, of)| (array, of.clone())).unzip();
         let result =
             reference::eval(&node.op, &operands).map_err(|source| Error::op(&node.name, &node.op, source))?;
         let tensor = sized(node, Tensor::from_f32(result.shape(), result.to_f32()))?;
-        computed.insert(node.output(), result);
-        Ok(Some(rewriter.constant(&node.name, tensor)))
+        let provenance = Provenance::computed(&node.name, of);
+        computed.insert(node.output(), (result, provenance.clone()));
+        Ok(Some(rewriter.constant(provenance, tensor)))
     })
 }

@@ -8,12 +8,12 @@ use crate::error::Result;
 use crate::op::{Add, Affine, Float8Scale, MulScalar, Op, Rounding, Scale, Transpose};
 use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Graph, Node, ValueId};
+use crate::{Change, Graph, Node, Provenance, ValueId};
 
-/// What the result is multiplied by, and a name for it.
+/// What the result is multiplied by.
 struct Factor<'a> {
     of_channel: Cow<'a, [f32]>,
-    name: String,
+    provenance: Provenance,
 }
 
 /// Counts the factors that went into weights.
@@ -28,13 +28,13 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
             Op::Scale(Scale) => match rewriter.tensor(node.inputs[1]) {
                 Some(gamma) => Factor {
                     of_channel: gamma.to_f32(),
-                    name: rewriter.name(node.inputs[1]).to_owned(),
+                    provenance: rewriter.provenance(node.inputs[1]),
                 },
                 None => return Ok(None),
             },
             Op::MulScalar(MulScalar(factor)) => Factor {
                 of_channel: vec![factor; graph.value(x).shape.last().copied().unwrap_or(0)].into(),
-                name: factor.to_string(),
+                provenance: Provenance::Number(factor),
             },
             _ => return Ok(None),
         };
@@ -98,11 +98,18 @@ fn absorb_affine(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Res
     let bias: Vec<f32> = bias.into_iter().map(|v| v as f32).collect();
     let weight = sized(node, Tensor::from_f32(linear.weight.shape(), weight))?;
     let bias = sized(node, Tensor::from_f32([bias.len()], bias))?;
-    let weight = (
-        format!("{} · {}", rewriter.name(node.inputs[1]), affine.name),
-        weight,
-    );
-    let bias = (format!("{}.bias · {}", node.name, affine.name), bias);
+    let provenances = [1, 2].map(|i| rewriter.provenance(affine.inputs[i]));
+    let scaled = |of: Provenance| {
+        let affine = Provenance::computed(&affine.name, provenances.clone());
+        of.then(Change::Scaled(Box::new(affine)))
+    };
+    let weight = (scaled(rewriter.provenance(node.inputs[1])), weight);
+    let of_bias: Vec<_> = node.inputs[2..]
+        .iter()
+        .map(|&id| rewriter.provenance(id))
+        .collect();
+    let of_bias = Provenance::computed(format!("{}.bias", node.name), of_bias);
+    let bias = (scaled(of_bias), bias);
     let x = rewriter.map(affine.inputs[0]);
     rewriter
         .emit_linear(node.role, &node.name, x, weight, Some(bias), linear.rounding)
@@ -141,11 +148,14 @@ fn scaled_linear(
     factor: &Factor<'_>,
 ) -> Result<ValueId> {
     let node = linear.node;
-    let named = |id| format!("{} · {}", rewriter.name(id), factor.name);
+    let scaled = |id| {
+        let by = Box::new(factor.provenance.clone());
+        rewriter.provenance(id).then(Change::Scaled(by))
+    };
     let times_factor = |tensor: &Tensor| sized(node, tensor.scale_rows(&factor.of_channel));
-    let weight = (named(node.inputs[1]), times_factor(linear.weight)?);
+    let weight = (scaled(node.inputs[1]), times_factor(linear.weight)?);
     let bias = match linear.bias {
-        Some(bias) => Some((named(node.inputs[2]), times_factor(bias)?)),
+        Some(bias) => Some((scaled(node.inputs[2]), times_factor(bias)?)),
         None => None,
     };
     let x = rewriter.map(linear.x());

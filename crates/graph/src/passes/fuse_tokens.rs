@@ -5,7 +5,13 @@ use crate::error::Result;
 use crate::op::{Add, Op, Prepend, Tokens};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Graph, Node, ValueId};
+use crate::{Change, Graph, Node, Provenance, ValueId};
+
+/// Rows of tokens or positions `[N,D]`, and the constants that they come from.
+struct Table {
+    rows: Tensor,
+    of: Vec<Provenance>,
+}
 
 /// Counts the fused token assemblies.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
@@ -19,9 +25,24 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
                 let Some(position) = position(rewriter, graph, node) else {
                     return Ok(None);
                 };
-                let count = prefix.shape()[0];
-                let prefix = sized(node, sum(&prefix, position.rows(0..count)))?;
-                let position = sized(node, position.rows(count..position.shape()[0]))?;
+                let count = prefix.rows.shape()[0];
+                let of_prefix = sized(node, position.rows.rows(0..count))?;
+                let of_patches = count..position.rows.shape()[0];
+                let added = position
+                    .of
+                    .iter()
+                    .cloned()
+                    .map(|of| of.then(Change::Rows(0..count)));
+                let prefix = Table {
+                    rows: sized(node, sum(&prefix.rows, &of_prefix))?,
+                    of: prefix.of.into_iter().chain(added).collect(),
+                };
+                let change = Change::Rows(of_patches.clone());
+                let of = position.of.into_iter().map(|of| of.then(change.clone()));
+                let position = Table {
+                    of: of.collect(),
+                    rows: sized(node, position.rows.rows(of_patches))?,
+                };
                 emit(rewriter, node, x, prefix, Some(position)).map(Some)
             }
             _ => Ok(None),
@@ -43,7 +64,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
 }
 
 /// All prefixes of a `Prepend` as one `[P,D]`, and what they go before; `None` if a prefix is not constant.
-fn prefix(rewriter: &Rewriter<'_>, prepend: &Node) -> Result<Option<(Tensor, ValueId)>> {
+fn prefix(rewriter: &Rewriter<'_>, prepend: &Node) -> Result<Option<(Table, ValueId)>> {
     let Some((&x, prefixes)) = prepend.inputs.split_last() else {
         return Ok(None);
     };
@@ -60,14 +81,17 @@ fn prefix(rewriter: &Rewriter<'_>, prepend: &Node) -> Result<Option<(Tensor, Val
         .collect::<Result<Vec<_>>>()?;
     let all = Tensor::concat_rows(&tensors.iter().collect::<Vec<_>>());
     // `Prepend` of nothing is no prefix.
-    Ok(all.map(|all| (all, x)))
+    let of = prefixes.iter().map(|&id| rewriter.provenance(id)).collect();
+    Ok(all.map(|rows| (Table { rows, of }, x)))
 }
 
 /// The position table `[N,D]` that `add` adds to its first operand of the form `[B,N,D]`, if it is constant.
-fn position(rewriter: &Rewriter<'_>, graph: &Graph, add: &Node) -> Option<Tensor> {
+fn position(rewriter: &Rewriter<'_>, graph: &Graph, add: &Node) -> Option<Table> {
     let table = rewriter.tensor(add.inputs[1])?;
     let fits = table.shape() == graph.value(add.inputs[0]).shape && table.shape().len() == 3;
-    fits.then(|| rows(table)).flatten()
+    let rows = if fits { rows(table)? } else { return None };
+    let of = vec![rewriter.provenance(add.inputs[1])];
+    Some(Table { rows, of })
 }
 
 /// Whether the only reader of `prepend` is the `Add` of its positions, at which both are replaced.
@@ -86,8 +110,7 @@ fn rows(tensor: &Tensor) -> Option<Tensor> {
 }
 
 /// Each sum of two f32 values is rounded once.
-fn sum(a: &Tensor, b: Option<Tensor>) -> Option<Tensor> {
-    let b = b?;
+fn sum(a: &Tensor, b: &Tensor) -> Option<Tensor> {
     let values: Vec<f32> = a
         .to_f32()
         .iter()
@@ -102,25 +125,22 @@ fn emit(
     rewriter: &mut Rewriter<'_>,
     node: &Node,
     x: ValueId,
-    prefix: Tensor,
-    position: Option<Tensor>,
+    prefix: Table,
+    position: Option<Table>,
 ) -> Result<ValueId> {
-    let table = |tensor: Tensor| {
-        let shape: Vec<usize> = std::iter::once(1).chain(tensor.shape().iter().copied()).collect();
-        sized(node, tensor.reshaped(shape))
+    let table = |suffix: &str, Table { rows, of }: Table| {
+        let shape = [&[1], rows.shape()].concat();
+        let provenance = Provenance::computed(format!("{}.{suffix}", node.name), of);
+        Ok((provenance, sized(node, rows.reshaped(shape))?))
     };
-    let prefix = table(prefix)?;
-    let mut inputs = vec![
-        rewriter.map(x),
-        rewriter.constant(&format!("{}.prefix", node.name), prefix),
-    ];
     let op = Op::Tokens(Tokens {
         prefix: true,
         position: position.is_some(),
     });
-    if let Some(position) = position {
-        let position = table(position)?;
-        inputs.push(rewriter.constant(&format!("{}.position", node.name), position));
-    }
+    let prefix = table("prefix", prefix);
+    let tables = std::iter::once(prefix).chain(position.map(|position| table("position", position)));
+    let tables = tables.collect::<Result<Vec<_>>>()?;
+    let mut inputs = vec![rewriter.map(x)];
+    inputs.extend(tables.into_iter().map(|(of, table)| rewriter.constant(of, table)));
     rewriter.emit(node.role, &node.name, op, inputs)
 }

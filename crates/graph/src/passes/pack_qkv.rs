@@ -3,9 +3,9 @@
 
 use crate::error::Result;
 use crate::op::{Attention, AttentionOperands, Op};
-use crate::rewrite::{PlainLinear, Rewritten, rewrite, sized};
+use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Graph, Node, Role};
+use crate::{Graph, Node, Provenance, Role};
 
 /// Counts the attentions whose projections were packed.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
@@ -31,13 +31,13 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         let name = format!("{}.{name}", node.name);
         let weights: Vec<&Tensor> = parts.iter().map(|part| part.weight).collect();
         let weight = sized(node, Tensor::concat_rows(&weights))?;
-        let bias = packed_bias(node, &parts)?.map(|bias| (format!("{name}.bias"), bias));
+        let bias = packed_bias(rewriter, node, &parts)?.map(|(of_parts, bias)| {
+            let provenance = Provenance::computed(format!("{name}.bias"), of_parts);
+            (provenance, bias)
+        });
         let x = rewriter.map(k.x());
-        let of_parts: Vec<&str> = parts
-            .iter()
-            .map(|part| rewriter.name(part.node.inputs[1]))
-            .collect();
-        let weight = (of_parts.join(" + "), weight);
+        let of_parts = parts.iter().map(|part| rewriter.provenance(part.node.inputs[1]));
+        let weight = (Provenance::Joined(of_parts.collect()), weight);
         let packed = rewriter.emit_linear(Role::Qkv, &name, x, weight, bias, k.rounding)?;
         let mut inputs = match operands {
             AttentionOperands::PackedKv => vec![rewriter.map(node.inputs[0]), packed],
@@ -52,21 +52,25 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     })
 }
 
-/// All biases, one after the other; where only some parts have one, the others get zeros.
-fn packed_bias(node: &Node, parts: &[PlainLinear<'_>]) -> Result<Option<Tensor>> {
+/// All biases, one after the other, with the provenance of each. Where only some parts have one, the others get zeros.
+fn packed_bias(
+    rewriter: &Rewriter<'_>,
+    node: &Node,
+    parts: &[PlainLinear<'_>],
+) -> Result<Option<(Vec<Provenance>, Tensor)>> {
     if parts.iter().all(|part| part.bias.is_none()) {
         return Ok(None);
     }
-    let biases = parts
-        .iter()
-        .map(|part| match part.bias {
-            Some(bias) => Ok(bias.clone()),
-            None => {
-                let channels = part.weight.shape()[0];
-                sized(node, Tensor::from_f32([channels], vec![0.0; channels]))
-            }
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let biases = parts.iter().map(|part| match part.bias {
+        Some(bias) => Ok((rewriter.provenance(part.node.inputs[2]), bias.clone())),
+        None => {
+            let channels = part.weight.shape()[0];
+            let zeros = sized(node, Tensor::from_f32([channels], vec![0.0; channels]))?;
+            Ok((Provenance::Number(0.0), zeros))
+        }
+    });
+    let (provenances, biases): (Vec<_>, Vec<Tensor>) =
+        biases.collect::<Result<Vec<_>>>()?.into_iter().unzip();
     let all = Tensor::concat_rows(&biases.iter().collect::<Vec<_>>());
-    sized(node, all).map(Some)
+    Ok(Some((provenances, sized(node, all)?)))
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::op::{Linear, Op, Rounding, SwiGlu, SwiGluNorm};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
 use crate::tensor::Tensor;
-use crate::{Graph, Node, ValueId};
+use crate::{Change, Graph, Node, ValueId};
 
 /// Counts the networks with more hidden channels.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
@@ -96,7 +96,7 @@ fn is_plain(rewriter: &Rewriter<'_>, node: &Node) -> bool {
         _ => false,
     };
     let weight = node.inputs.get(1).and_then(|&id| rewriter.tensor(id));
-    linear && weight.is_some_and(|weight| weight.scaled_parts().is_none() && weight.shape().len() == 2)
+    linear && weight.is_some_and(|weight| !weight.has_scales() && weight.shape().len() == 2)
 }
 
 /// The new operands of `node`, of which all but the first are constants that change.
@@ -119,5 +119,5 @@ fn padded_constant(
     change: impl Fn(&Tensor) -> Option<Tensor>,
 ) -> Result<ValueId> {
     let tensor = sized(node, rewriter.tensor(id).and_then(change))?;
-    Ok(rewriter.constant(&format!("{}[padded]", rewriter.name(id)), tensor))
+    Ok(rewriter.constant(rewriter.provenance(id).then(Change::Padded), tensor))
 }

@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::op::{Linear, Op, Rounding, Transpose};
 use crate::rewrite::{Rewriter, Rewritten, rewrite, sized};
-use crate::{Graph, Node, ValueId};
+use crate::{Change, Graph, Node, ValueId};
 
 /// Elements of 16 bits in a vector of 16 bytes.
 pub(super) const VECTOR: usize = 8;
@@ -83,9 +83,7 @@ impl<'a> Between<'a> {
                     ..
                 }) if !rounding.is_some_and(Rounding::is_to_8_bits) => {
                     for &id in &node.inputs[1..] {
-                        rewriter
-                            .tensor(id)
-                            .filter(|tensor| tensor.scaled_parts().is_none())?;
+                        rewriter.tensor(id).filter(|tensor| !tensor.has_scales())?;
                     }
                     layers.push(node);
                     id = node.inputs[0];
@@ -114,7 +112,7 @@ fn padded(
         } else {
             let tensor = rewriter.tensor(id).and_then(|tensor| tensor.padded(shape));
             let tensor = sized(layer, tensor)?;
-            rewriter.constant(&format!("{}[padded]", rewriter.name(id)), tensor)
+            rewriter.constant(rewriter.provenance(id).then(Change::Padded), tensor)
         });
     }
     rewriter.emit(layer.role, &layer.name, layer.op.clone(), inputs)

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use crate::error::Result;
 use crate::op::{Attention, AttentionOperands, Op, Pool, Rope};
 use crate::rewrite::{PlainLinear, Rewriter, Rewritten, rewrite, sized};
-use crate::{Graph, Node, Role, ValueId};
+use crate::{Change, Graph, Node, Provenance, Role, ValueId};
 
 /// Which tokens of a value the rest of the graph needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,11 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
     let want = |demands: &mut Vec<Demand>, id: ValueId, demand| {
         demands[id.index()] = demands[id.index()].join(demand);
     };
+    let set = |demands: &mut Vec<Demand>, node: &Node, demand| {
+        for id in &node.outputs {
+            demands[id.index()] = demand;
+        }
+    };
     for &(_, id) in graph.outputs() {
         want(&mut demands, id, Demand::All);
     }
@@ -101,7 +106,10 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
         {
             *wanted = Demand::All;
         }
-        let demand = demands[node.output().index()];
+        // All results have the same tokens.
+        let joined = |joined: Demand, id: &ValueId| joined.join(demands[id.index()]);
+        let demand = node.outputs.iter().fold(Demand::Nothing, joined);
+        set(&mut demands, node, demand);
         let token = matches!(demand, Demand::Token(_));
         match &node.op {
             Op::Attention(attention) if token && !is_constant_bias(graph, node, attention) => {
@@ -129,7 +137,7 @@ fn demands(graph: &Graph) -> Result<Vec<Demand>> {
                     .tokenwise()
                     .filter(|operands| token && operands.iter().all(|&i| has_tokens(node.inputs[i])));
                 if narrowed.is_none() && token {
-                    demands[node.output().index()] = Demand::All;
+                    set(&mut demands, node, Demand::All);
                 }
                 let narrowed = narrowed.unwrap_or_default();
                 for (i, &id) in node.inputs.iter().enumerate() {
@@ -198,11 +206,16 @@ fn narrow_attention<'a>(
     let channels = attention.heads * attention.head_dim;
     let part = |rewriter: &mut Rewriter<'a>, name: &str, x, rows: std::ops::Range<usize>| {
         let name = format!("{}.{name}", linear.node.name);
-        let whole = rewriter.name(linear.node.inputs[1]);
-        let weight = sized(node, linear.weight.rows(rows.clone()))?;
-        let weight = (format!("{whole}[{}..{}]", rows.start, rows.end), weight);
+        let of_rows = |index: usize| {
+            let whole = rewriter.provenance(linear.node.inputs[index]);
+            whole.then(Change::Rows(rows.clone()))
+        };
+        let weight = (of_rows(1), sized(node, linear.weight.rows(rows.clone()))?);
         let bias = match linear.bias {
-            Some(bias) => Some((format!("{name}.bias"), sized(node, bias.rows(rows))?)),
+            Some(bias) => {
+                let provenance = Provenance::computed(format!("{name}.bias"), [of_rows(2)]);
+                Some((provenance, sized(node, bias.rows(rows.clone()))?))
+            }
             None => None,
         };
         rewriter.emit_linear(Role::Qkv, &name, x, weight, bias, linear.rounding)
@@ -244,8 +257,8 @@ fn bias_of(
             .columns(token * keys..(token + 1) * keys)?
             .reshaped([heads, 1, keys])
     });
-    let name = format!("{}[:, {token}]", rewriter.name(bias));
-    Ok(Some(rewriter.constant(&name, sized(node, part)?)))
+    let provenance = rewriter.provenance(bias).then(Change::Column(token));
+    Ok(Some(rewriter.constant(provenance, sized(node, part)?)))
 }
 
 /// Nodes that select one token of a value that is needed whole, one per value and token.

@@ -1,12 +1,11 @@
 //! Rows and columns of tensors: slices, concatenation, padding, and scaling.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::{DType, Data, Tensor};
+use super::{DType, Data, Tensor, assembled};
 
 impl Tensor {
-    /// Returns rows `range` of the outermost dimension, sharing the storage if it is mapped.
+    /// Returns rows `range` of the outermost dimension, sharing the storage unless the values were computed.
     ///
     /// Returns `None` if the tensor is a scalar or the range is outside it.
     pub fn rows(&self, range: Range<usize>) -> Option<Self> {
@@ -18,6 +17,7 @@ impl Tensor {
         let shape: Vec<usize> = std::iter::once(range.len())
             .chain(inner.iter().copied())
             .collect();
+        let dtype = self.dtype;
         let data = match &self.data {
             Data::Owned(values) => Data::Owned(values[range.start * stride..range.end * stride].into()),
             Data::View {
@@ -31,7 +31,7 @@ impl Tensor {
                 mapped,
                 ..
             } => {
-                let width = stride * self.dtype.size();
+                let width = stride * dtype.size();
                 let start = at.start + range.start * width;
                 Data::View {
                     bytes: bytes.clone(),
@@ -39,16 +39,18 @@ impl Tensor {
                     mapped: *mapped,
                 }
             }
+            Data::Assembled(parts) => {
+                let elements = range.start * stride..range.end * stride;
+                return match assembled::cut(parts, elements) {
+                    Some(parts) => Some(Self::assembled(shape, dtype, parts)),
+                    None => self.written().rows(range),
+                };
+            }
         };
-        let scales = self.scaled_parts().map(|(_, scales)| Arc::from(&scales[range]));
-        let rows = Self {
-            shape,
-            dtype: self.dtype,
-            data,
-        };
-        Some(match scales {
-            Some(scales) => rows.with_scales(scales),
-            None => rows,
+        let rows = Self { shape, dtype, data };
+        Some(match &self.data {
+            Data::Scaled { scales, .. } => rows.with_scales(scales[range].into()),
+            _ => rows,
         })
     }
 
@@ -63,6 +65,12 @@ impl Tensor {
             return None;
         }
         let shape = vec![rows, range.len()];
+        if let Data::Assembled(parts) = &self.data {
+            return match assembled::columns(parts, width, &range) {
+                Some(parts) => Some(Self::assembled(shape, self.dtype, parts)),
+                None => self.written().columns(range),
+            };
+        }
         let size = self.dtype.size();
         let part = |stored: &[u8]| -> Vec<u8> {
             let rows = stored.chunks(width.max(1) * size);
@@ -70,10 +78,10 @@ impl Tensor {
             rows.flat_map(|row| &row[part.clone()]).copied().collect()
         };
         if let Some((stored, scales)) = self.scaled_parts() {
-            return Some(Self::stored(shape, self.dtype, part(stored)).with_scales(scales.into()));
+            return Some(Self::stored(shape, self.dtype, part(&stored)).with_scales(scales.into()));
         }
-        match self.stored_as(self.dtype).filter(|_| size == 2) {
-            Some(stored) => Some(Self::stored(shape, self.dtype, part(stored))),
+        match self.halves() {
+            Some(stored) => Some(Self::stored(shape, self.dtype, part(&stored))),
             None => {
                 let values: Vec<f32> = self
                     .to_f32()
@@ -86,34 +94,7 @@ impl Tensor {
         }
     }
 
-    /// Returns the elements from `start` on with shape `shape`, sharing the storage. For a tensor with scales, returns only the bytes.
-    ///
-    /// Returns `None` if there are too few elements. Also if the values were computed and the part is not all of them.
-    pub fn part(&self, start: usize, shape: Vec<usize>) -> Option<Self> {
-        let len = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d))?;
-        let end = start.checked_add(len).filter(|&end| end <= self.len())?;
-        let data = match &self.data {
-            Data::Owned(values) => {
-                let all = start == 0 && end == values.len();
-                Data::Owned(all.then(|| values.clone())?)
-            }
-            Data::View { bytes, range, mapped }
-            | Data::Scaled {
-                bytes, range, mapped, ..
-            } => {
-                let at = |element| range.start + element * self.dtype.size();
-                Data::View {
-                    bytes: bytes.clone(),
-                    range: at(start)..at(end),
-                    mapped: *mapped,
-                }
-            }
-        };
-        let dtype = self.dtype;
-        Some(Self { shape, dtype, data })
-    }
-
-    /// Concatenates the rows of all `parts` into a new tensor. The result is f32, or of 8 or 16 bits if all parts have the same such dtype.
+    /// Concatenates the rows of all `parts` without copying elements. The result is f32, or of 8 or 16 bits if all parts have the same such dtype.
     ///
     /// Returns `None` if there are no parts, or if the extents beyond the outermost differ.
     pub fn concat_rows(parts: &[&Self]) -> Option<Self> {
@@ -125,22 +106,10 @@ impl Tensor {
         let rows = parts.iter().map(|part| part.shape[0]).sum();
         let shape: Vec<usize> = std::iter::once(rows).chain(inner.iter().copied()).collect();
         let alike = parts.iter().all(|part| part.dtype == first.dtype);
-        let scaled: Option<Vec<_>> = parts.iter().map(|part| part.scaled_parts()).collect();
-        if let Some(scaled) = scaled.filter(|_| alike) {
-            let bytes: Vec<u8> = scaled.iter().flat_map(|(bytes, _)| *bytes).copied().collect();
-            let scales: Vec<f32> = scaled.iter().flat_map(|(_, scales)| *scales).copied().collect();
-            return Some(Self::stored(shape, first.dtype, bytes).with_scales(scales.into()));
-        }
-        let stored: Option<Vec<&[u8]>> = parts.iter().map(|part| part.stored_as(first.dtype)).collect();
-        match (first.dtype, stored) {
-            (DType::F16 | DType::BF16, Some(stored)) => {
-                Some(Self::stored(shape, first.dtype, stored.concat()))
-            }
-            _ => {
-                let values: Vec<f32> = parts.iter().flat_map(|part| part.to_f32().into_owned()).collect();
-                Self::from_f32(shape, values)
-            }
-        }
+        let narrow = parts.iter().all(|part| part.has_scales()) || first.dtype.size() == 2;
+        let dtype = if alike && narrow { first.dtype } else { DType::F32 };
+        let parts = parts.iter().flat_map(|part| part.to_parts());
+        Some(Self::assembled(shape, dtype, parts.collect()))
     }
 
     /// Copies the matrix or vector, padded with zeros after its rows and columns to `shape`. The result is f32, or of 16 bits if the tensor
@@ -155,10 +124,10 @@ impl Tensor {
         let elements = shape.iter().product::<usize>();
         let rows = rows.first().copied().unwrap_or(1);
         let size = self.dtype.size();
-        match self.stored_as(self.dtype).filter(|_| size == 2) {
+        match self.halves() {
             Some(stored) => {
                 let mut bytes = vec![0; elements * size];
-                place(stored, width * size, &mut bytes, new_width * size, rows);
+                place(&stored, width * size, &mut bytes, new_width * size, rows);
                 Some(Self::stored(shape.to_vec(), self.dtype, bytes))
             }
             None => {
@@ -169,12 +138,11 @@ impl Tensor {
         }
     }
 
-    /// Multiplies row i by `factors[i]`, with one rounding to f32 per product. For a tensor with scales, multiplies the scales.
+    /// Multiplies row i by `factors[i]`, with one rounding to f32 per product. For a tensor with scales, multiplies the scales. No element is copied.
     ///
     /// Returns `None` if the number of factors differs from the number of rows.
     pub fn scale_rows(&self, factors: &[f32]) -> Option<Self> {
-        let (&rows, inner) = self.shape.split_first()?;
-        if rows != factors.len() {
+        if self.shape.first() != Some(&factors.len()) {
             return None;
         }
         if let Data::Scaled { scales, .. } = &self.data {
@@ -185,14 +153,11 @@ impl Tensor {
                 .collect();
             return Some(self.clone().with_scales(scales.into()));
         }
-        let width: usize = inner.iter().product();
-        let values: Vec<f32> = self
-            .to_f32()
-            .chunks(width.max(1))
-            .zip(factors)
-            .flat_map(|(row, factor)| row.iter().map(move |value| value * factor))
-            .collect();
-        Self::from_f32(self.shape.clone(), values)
+        let dtype = if self.has_scales() { self.dtype } else { DType::F32 };
+        match assembled::scale(self, factors) {
+            Some(parts) => Some(Self::assembled(self.shape.clone(), dtype, parts)),
+            None => self.written().scale_rows(factors),
+        }
     }
 }
 
@@ -205,6 +170,8 @@ fn place<T: Copy>(from: &[T], width: usize, to: &mut [T], new_width: usize, rows
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use half::f16;
 
     use super::*;
@@ -256,17 +223,15 @@ mod tests {
         assert_eq!(a.to_f32().as_ref(), [0.5, -1.0, 254.0, -256.0]);
         assert_eq!((a.dtype(), a.size_in_bytes()), (DType::I8, 12));
         let both = Tensor::concat_rows(&[&a, &b]).unwrap();
-        assert_eq!(both.scaled_parts().unwrap().1, [0.5, 2.0, 1.0, 10.0]);
+        assert_eq!(*both.scaled_parts().unwrap().1, [0.5, 2.0, 1.0, 10.0]);
         assert_eq!(
             both.rows(1..3).unwrap().to_f32().as_ref(),
             [254.0, -256.0, 3.0, 4.0]
         );
-        assert_eq!(both.rows(1..3).unwrap().scaled_parts().unwrap().1, [2.0, 1.0]);
+        assert_eq!(*both.rows(1..3).unwrap().scaled_parts().unwrap().1, [2.0, 1.0]);
         let scaled = a.scale_rows(&[-2.0, 0.5]).unwrap();
-        assert_eq!(
-            scaled.scaled_parts().unwrap(),
-            (&[1, 254, 127, 128][..], &[-1.0, 1.0][..])
-        );
+        let (bytes, scales) = scaled.scaled_parts().unwrap();
+        assert_eq!((&*bytes, &*scales), (&[1, 254, 127, 128][..], &[-1.0, 1.0][..]));
         assert_eq!(a.columns(1..2).unwrap().to_f32().as_ref(), [-1.0, -256.0]);
         assert_eq!(tensor([1; 4], [f32::NAN, 1.0]).count_non_finite(), 1);
         let single = Tensor::from_f32([1, 2], vec![7.0, 8.0]).unwrap();

@@ -6,7 +6,7 @@
 
 use super::{Builder, Packed};
 use crate::error::{Error, Result};
-use crate::graph::{Role, ValueId};
+use crate::graph::{Change, Provenance, Role, ValueId};
 use crate::model::vit::Vit;
 use crate::ops::{Add, Attention, AttentionOperands, MulScalar, Op, RmsNorm};
 use crate::tensor::Tensor;
@@ -31,12 +31,13 @@ impl Builder<'_> {
         let kv = self.rows(Role::Qkv, &format!("{step}.kv"), x, packed, keys)?;
         let mut attended = Vec::with_capacity(2);
         for part in 0..2 {
-            let halved = |(name, tensor): &(String, Tensor)| {
+            let halved = |(of, tensor): &(Provenance, Tensor)| {
                 let rows = tensor.rows(first..first + dim);
-                let name = format!("{name}[{first}..{}] half {part}", first + dim);
+                let provenance = of.clone().then(Change::Rows(first..first + dim));
+                let provenance = provenance.then(Change::HalfOfHeads(part));
                 match rows.and_then(|rows| half_of_heads(&rows, head_dim, part)) {
-                    Some(rows) => Ok((name, rows)),
-                    None => Err(Error::graph(&name, "has too few rows")),
+                    Some(rows) => Ok((provenance, rows)),
+                    None => Err(Error::graph(provenance.to_string(), "has too few rows")),
                 }
             };
             let queries = Packed {
@@ -73,7 +74,8 @@ impl Builder<'_> {
         let weight = weight
             .scale_rows(&factors)
             .ok_or_else(|| Error::graph(&name, "has another length"))?;
-        let weight = self.graph.constant(format!("{name} · {}", factors[0]), weight);
+        let change = Change::Scaled(Box::new(Provenance::Number(factors[0])));
+        let weight = self.graph.constant(Provenance::from(name).then(change), weight);
         let op = Op::RmsNorm(RmsNorm { epsilon: EPSILON });
         Ok(self
             .graph

@@ -5,7 +5,7 @@
 
 use super::{Builder, Packed};
 use crate::error::{Error, Result};
-use crate::graph::{Role, ValueId};
+use crate::graph::{Change, Provenance, Role, ValueId};
 use crate::model::vit::{Mlp, Vit};
 use crate::ops::{Add, Op, Scale};
 use crate::tensor::Tensor;
@@ -53,10 +53,10 @@ impl Builder<'_> {
             let name = format!("{tensors}mlp_bias");
             let bias = self.weights.take(&name, &[hidden])?;
             let rows = layer.weight.1.rows(0..hidden);
-            let rows = rows.ok_or_else(|| Error::graph(&layer.weight.0, "has too few rows"))?;
+            let rows = rows.ok_or_else(|| Error::graph(layer.weight.0.to_string(), "has too few rows"))?;
             let layer = Packed {
-                weight: (format!("{}[0..{hidden}]", layer.weight.0), rows),
-                bias: Some((name, bias)),
+                weight: (layer.weight.0.clone().then(Change::Rows(0..hidden)), rows),
+                bias: Some((name.into(), bias)),
             };
             self.rows(Role::Ffn, &step, y, &layer, 0..hidden)?
         };
@@ -75,12 +75,12 @@ impl Builder<'_> {
                 [dim, dim + hidden],
                 projection_bias,
             )?;
-            let (name, weight) = &layer.weight;
-            let columns = |range: std::ops::Range<usize>| -> Result<(String, Tensor)> {
-                let name = format!("{name}[:, {}..{}]", range.start, range.end);
+            let (of, weight) = &layer.weight;
+            let columns = |range: std::ops::Range<usize>| -> Result<(Provenance, Tensor)> {
+                let provenance = of.clone().then(Change::Columns(range.clone()));
                 let part = weight.columns(range);
-                let part = part.ok_or_else(|| Error::graph(&name, "has too few columns"))?;
-                Ok((name, part))
+                let part = part.ok_or_else(|| Error::graph(provenance.to_string(), "has too few columns"))?;
+                Ok((provenance, part))
             };
             let of_attention = Packed {
                 weight: columns(0..dim)?,

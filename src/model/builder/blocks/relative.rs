@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::super::{Builder, SharedBias};
 use crate::error::{Error, Result};
-use crate::graph::ValueId;
+use crate::graph::{Change, Provenance, ValueId};
 use crate::model::positions;
 use crate::model::relative::{RelativePositions, TableFitting, bias, table_rows};
 use crate::tensor::Tensor;
@@ -31,22 +31,24 @@ impl Builder<'_> {
                 return Ok(*value);
             }
             let (name, table) = (name.clone(), table.clone());
-            let value = self.bias_constant(&name, &table)?;
+            let value = self.bias_constant(name.into(), &table)?;
             if let Some(shared) = &mut self.shared_bias {
                 shared.value = Some(value);
             }
             return Ok(Some(value));
         }
-        let mut name = format!("{tensors}{}", self.names.relative);
+        let name = format!("{tensors}{}", self.names.relative);
         let mut table = self.relative_table(&name, spec)?;
+        let mut provenance = Provenance::from(&name);
         if let Some(shared) = &self.shared_bias {
             table
                 .iter_mut()
                 .zip(&shared.table)
                 .for_each(|(own, shared)| *own += shared);
-            name = format!("{name} + {}", shared.name);
+            let sum = format!("{name} + {}", shared.name);
+            provenance = Provenance::computed(sum, [provenance, Provenance::from(&shared.name)]);
         }
-        self.bias_constant(&name, &table).map(Some)
+        self.bias_constant(provenance, &table).map(Some)
     }
 
     /// Returns a table, fitted to the image.
@@ -72,12 +74,12 @@ impl Builder<'_> {
         })
     }
 
-    fn bias_constant(&mut self, table: &str, values: &[f32]) -> Result<ValueId> {
+    fn bias_constant(&mut self, table: Provenance, values: &[f32]) -> Result<ValueId> {
         let (heads, grid) = (self.vit.heads, self.vit.grid());
         let tokens = grid[0] * grid[1] + 1;
-        let name = format!("{table} {}×{}", grid[0], grid[1]);
+        let provenance = table.then(Change::Grid(grid));
         let tensor = Tensor::from_f32([heads, tokens, tokens], bias(values, heads, grid));
-        let tensor = tensor.ok_or_else(|| Error::graph(&name, "has another size"))?;
-        Ok(self.graph.constant(name, tensor))
+        let tensor = tensor.ok_or_else(|| Error::graph(provenance.to_string(), "has another size"))?;
+        Ok(self.graph.constant(provenance, tensor))
     }
 }

@@ -4,7 +4,7 @@
 use super::super::Builder;
 use super::{Packed, joined};
 use crate::error::{Error, Result};
-use crate::graph::{Role, ValueId};
+use crate::graph::{Change, Provenance, Role, ValueId};
 use crate::model::names::Qkv;
 use crate::model::vit::Vit;
 use crate::ops::{Op, Rope};
@@ -26,17 +26,20 @@ impl Builder<'_> {
                     let rows = weight.rows(part * dim..(part + 1) * dim);
                     let rows = rows.ok_or_else(|| Error::graph(&name, "has too few rows"))?;
                     let bias = match bias.map(|bias| format!("{tensors}{bias}")) {
-                        Some(bias) => Some((bias.clone(), self.weights.take(&bias, &[dim])?)),
+                        Some(bias) => {
+                            let tensor = self.weights.take(&bias, &[dim])?;
+                            Some((bias.into(), tensor))
+                        }
                         None => None,
                     };
                     parts.push(Packed {
-                        weight: (name.clone(), rows),
+                        weight: (name.clone().into(), rows),
                         bias,
                     });
                 }
                 let bias = joined(&parts)?.bias;
                 Ok(Packed {
-                    weight: (name, weight),
+                    weight: (name.into(), weight),
                     bias,
                 })
             }
@@ -46,8 +49,8 @@ impl Builder<'_> {
                 let weights = self.weights.take(&weight, &[3 * dim, dim])?;
                 let biases = self.weights.take(&bias, &[3 * dim])?;
                 Ok(Packed {
-                    weight: (weight, weights),
-                    bias: Some((bias, biases)),
+                    weight: (weight.into(), weights),
+                    bias: Some((bias.into(), biases)),
                 })
             }
             Qkv::Separate(names) => {
@@ -82,11 +85,8 @@ impl Builder<'_> {
         } = *self.vit;
         let ([rows, columns], head_dim) = (self.vit.grid(), dim / heads);
         if let Some(table) = rotary.axial([rows, columns], head_dim) {
-            let table = self.table(
-                format!("rope {rows}×{columns}"),
-                [rows * columns, head_dim],
-                table,
-            )?;
+            let provenance = Provenance::computed(format!("rope {rows}×{columns}"), []);
+            let table = self.table(provenance, [rows * columns, head_dim], table)?;
             return Ok(vec![table; depth]);
         }
         let name = self.trunk(self.names.rotary);
@@ -99,16 +99,22 @@ impl Builder<'_> {
         let of_block = |index: usize| {
             let of = |axis: usize| &frequencies[(axis * depth + index) * heads * half..][..heads * half];
             let table = rotary.learned([rows, columns], half, [of(0), of(1)]);
-            let name = format!("{name}[:, {index}] {rows}×{columns}");
-            self.table(name, [rows * columns, dim], table)
+            let provenance = Provenance::from(&name).then(Change::Column(index));
+            let provenance = provenance.then(Change::Grid([rows, columns]));
+            self.table(provenance, [rows * columns, dim], table)
         };
         (0..depth).map(of_block).collect()
     }
 
-    fn table(&mut self, name: String, [places, channels]: [usize; 2], values: Vec<f32>) -> Result<ValueId> {
+    fn table(
+        &mut self,
+        provenance: Provenance,
+        [places, channels]: [usize; 2],
+        values: Vec<f32>,
+    ) -> Result<ValueId> {
         let tensor = Tensor::from_f32([1, places, channels], values);
-        let tensor = tensor.ok_or_else(|| Error::graph(&name, "has another size"))?;
-        Ok(self.graph.constant(name, tensor))
+        let tensor = tensor.ok_or_else(|| Error::graph(provenance.to_string(), "has another size"))?;
+        Ok(self.graph.constant(provenance, tensor))
     }
 
     /// Rotates the first `rotated` of queries, keys and values in `x`.
@@ -138,15 +144,15 @@ fn repeated(layer: Packed, from: usize, heads: usize) -> Result<Packed> {
     if from == heads {
         return Ok(layer);
     }
-    let repeat = |(name, tensor): (String, Tensor)| {
+    let repeat = |(of, tensor): (Provenance, Tensor)| {
         let rows = tensor.shape()[0] / from;
         let head = |head: usize| tensor.rows(head * rows..(head + 1) * rows);
         let parts = (0..heads).map(|index| head(index / (heads / from)));
         let parts = parts.collect::<Option<Vec<Tensor>>>();
         let all = parts.and_then(|parts| Tensor::concat_rows(&parts.iter().collect::<Vec<_>>()));
         match all {
-            Some(all) => Ok((format!("{name}[heads × {}]", heads / from), all)),
-            None => Err(Error::graph(&name, "has too few rows")),
+            Some(all) => Ok((of.then(Change::RepeatedHeads(heads / from)), all)),
+            None => Err(Error::graph(of.to_string(), "has too few rows")),
         }
     };
     Ok(Packed {

@@ -16,9 +16,12 @@ mod resize;
 mod softmax;
 mod swiglu;
 
-use super::config::Config;
+use super::config::{Config, Sizes};
+use hipvit::error::Result;
 use hipvit::graph::cases::Cases;
-pub(super) use hipvit::graph::cases::{Operand, Role};
+pub use hipvit::graph::cases::Operand;
+pub(super) use hipvit::graph::cases::Role;
+use hipvit::ops::Op;
 
 #[cfg(test)]
 pub(super) use attention::Mask;
@@ -40,6 +43,34 @@ const CASES: [fn(&mut List); 9] = [
     softmax::cases,
     resize::cases,
 ];
+
+/// Returns a case for each result of one op, with activations inside and outside of the arena.
+pub(super) fn op_cases(op: &Op, operands: &[Operand]) -> Result<Vec<Case>> {
+    let shapes: Vec<&[usize]> = operands.iter().map(|o| o.shape.as_slice()).collect();
+    let results = op.shapes(&shapes);
+    let results = results.map_err(|source| hipvit_graph::Error::op(op.name(), op, source))?;
+    let shape = shapes.first().copied().unwrap_or_default();
+    let config = Config::Custom(Sizes {
+        batch: shape.first().copied().unwrap_or(1),
+        heads: 1,
+        tokens: shape
+            .get(1..shape.len().max(2) - 1)
+            .unwrap_or_default()
+            .iter()
+            .product(),
+        head_dim: shape.last().copied().unwrap_or(1),
+    });
+    let case = |result| {
+        [false, true].map(|in_arena| Case {
+            config,
+            work: Work::Op(op.clone()),
+            operands: operands.to_vec(),
+            in_arena,
+            result,
+        })
+    };
+    Ok((0..results.len()).flat_map(case).collect())
+}
 
 /// Returns all cases of these sizes.
 pub(super) fn cases(config: Config) -> Vec<Case> {

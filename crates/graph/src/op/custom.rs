@@ -1,0 +1,349 @@
+//! An op that another crate defines.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+
+use super::operands::count;
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::reference::{narrow, tolerance};
+use crate::{Graph, Node, ValueId};
+
+/// The definition of an op outside this crate, by the struct of its attributes.
+///
+/// [`Definition`] documents each method for all ops. Two ops are equal if their names and their [`Debug`](fmt::Debug) texts are.
+pub trait CustomOp: Any + fmt::Debug + Send + Sync {
+    /// Name, as reports and errors print it.
+    fn name(&self) -> &'static str;
+
+    /// Attributes, as reports print them behind the name.
+    fn attributes(&self) -> String {
+        String::new()
+    }
+
+    /// Shapes of the results. An op has at least one result.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if the op does not accept operands of these shapes.
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError>;
+
+    /// Floating-point operations. By default one for each element of the results.
+    fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
+        results.iter().map(|shape| count(shape)).sum()
+    }
+
+    /// Operand whose memory the first result may take over: see [`Definition::may_alias`].
+    fn may_alias(&self) -> Option<usize> {
+        None
+    }
+
+    /// Part of the operands that a part of result `index` depends on. By default everything depends on everything.
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Whole
+    }
+
+    /// Operands whose tokens are computed one by one: see [`Definition::tokenwise`].
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        None
+    }
+
+    /// Computes the results into `results`, which are zeros of the right shapes. Executors are checked against it.
+    fn reference(&self, operands: &[&Array], results: &mut [Array]);
+
+    /// Appends the nodes that compute the gradients of the operands: see [`Definition::vjp`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`] if the op has no derivative, as by default.
+    fn vjp(
+        &self,
+        _graph: &mut Graph,
+        node: &Node,
+        _gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        Err(Error::graph(
+            &node.name,
+            format!("{} has no derivative", self.name()),
+        ))
+    }
+
+    /// Tolerance of result `index`: see [`Definition::tolerance`]. By default that of one rounding and of one operation in f32.
+    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        narrow(dtype) + tolerance(DType::F32, 1)
+    }
+}
+
+/// A [`CustomOp`], shared, with what executors compute it with.
+///
+/// Graphs with such an op cannot be stored: serialisation is an error.
+#[derive(Clone)]
+pub struct Custom {
+    definition: Arc<dyn CustomOp>,
+    kernels: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Custom {
+    /// An op that only the reference interpreter computes.
+    pub fn new(definition: Arc<dyn CustomOp>) -> Self {
+        Self {
+            definition,
+            kernels: None,
+        }
+    }
+
+    /// An op with the kernels of an executor's crate, which knows their type `K`.
+    pub fn with_kernels<K: Any + Send + Sync>(definition: Arc<dyn CustomOp>, kernels: K) -> Self {
+        Self {
+            definition,
+            kernels: Some(Arc::new(kernels)),
+        }
+    }
+
+    /// Returns the definition.
+    pub fn definition(&self) -> &Arc<dyn CustomOp> {
+        &self.definition
+    }
+
+    /// Returns the kernels. `None` if there are none of type `K`.
+    pub fn kernels<K: Any>(&self) -> Option<&K> {
+        self.kernels.as_ref()?.downcast_ref()
+    }
+
+    /// Adds the op's name to an error.
+    pub fn error(&self, source: OpError) -> OpError {
+        OpError::Custom {
+            op: self.definition.name(),
+            source: Box::new(source),
+        }
+    }
+}
+
+impl Definition for Custom {
+    const NAME: &'static str = "custom";
+
+    fn op_name(&self) -> &'static str {
+        self.definition.name()
+    }
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.definition.attributes().as_str() {
+            "" => Ok(()),
+            attributes => write!(f, " {attributes}"),
+        }
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let shapes = self.definition.shapes(operands);
+        let shapes = shapes.map_err(|source| self.error(source))?;
+        if shapes.is_empty() {
+            return Err(self.error("has no result".into()));
+        }
+        Ok(shapes)
+    }
+
+    fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64 {
+        self.definition.flops(operands, results)
+    }
+
+    fn may_alias(&self) -> Option<usize> {
+        self.definition.may_alias()
+    }
+
+    fn locality(&self, index: usize) -> Locality {
+        self.definition.locality(index)
+    }
+
+    fn tokenwise(&self) -> Option<Vec<usize>> {
+        self.definition.tokenwise()
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let operands: Vec<Array> = operands.iter().map(|operand| to_f64(operand)).collect();
+        let operands: Vec<&Array> = operands.iter().collect();
+        let mut computed: Vec<Array> = results
+            .iter()
+            .map(|result| Array::zeros(result.shape().to_vec()))
+            .collect();
+        self.definition.reference(&operands, &mut computed);
+        for (result, computed) in results.iter_mut().zip(&computed) {
+            for (to, &from) in result.values_mut().iter_mut().zip(computed.values()) {
+                *to = T::from_f64(from);
+            }
+        }
+    }
+
+    fn vjp(
+        &self,
+        graph: &mut Graph,
+        node: &Node,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Vec<Option<ValueId>>> {
+        self.definition.vjp(graph, node, gradients)
+    }
+
+    fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
+        self.definition.tolerance(index, operands, dtype)
+    }
+}
+
+fn to_f64<T: Real>(array: &Array<T>) -> Array {
+    let mut wide = Array::zeros(array.shape().to_vec());
+    for (to, from) in wide.values_mut().iter_mut().zip(array.values()) {
+        *to = from.to_f64();
+    }
+    wide
+}
+
+/// Writes the definition.
+impl fmt::Debug for Custom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple(self.definition.name())
+            .field(&self.definition)
+            .finish()
+    }
+}
+
+impl PartialEq for Custom {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.definition, &other.definition) || format!("{self:?}") == format!("{other:?}")
+    }
+}
+
+impl Serialize for Custom {
+    fn serialize<S: Serializer>(&self, _serializer: S) -> Result<S::Ok, S::Error> {
+        let name = self.definition.name();
+        Err(ser::Error::custom(format_args!(
+            "the op `{name}` is defined outside hipvit. Store the graph from before it was added"
+        )))
+    }
+}
+
+impl<'de> Deserialize<'de> for Custom {
+    fn deserialize<D: Deserializer<'de>>(_deserializer: D) -> Result<Self, D::Error> {
+        Err(de::Error::custom(
+            "an op that is defined outside hipvit is not stored. Add it to the graph again",
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Op;
+    use crate::op::operands::{exactly, expect, one};
+    use crate::{Role, interpret, optimize};
+
+    /// `(x, y) → max(x, y) · factor`.
+    #[derive(Debug)]
+    struct ScaledMaximum {
+        factor: f64,
+    }
+
+    impl CustomOp for ScaledMaximum {
+        fn name(&self) -> &'static str {
+            "scaled_maximum"
+        }
+
+        fn attributes(&self) -> String {
+            format!("×{}", self.factor)
+        }
+
+        fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+            let [x, y] = exactly(operands)?;
+            expect("y", y, x)?;
+            one(x)
+        }
+
+        fn reference(&self, operands: &[&Array], results: &mut [Array]) {
+            let [x, y] = [0, 1].map(|index| operands[index].values());
+            for (i, result) in results[0].values_mut().iter_mut().enumerate() {
+                *result = x[i].max(y[i]) * self.factor;
+            }
+        }
+    }
+
+    /// Has no result.
+    #[derive(Debug)]
+    struct Nothing;
+
+    impl CustomOp for Nothing {
+        fn name(&self) -> &'static str {
+            "nothing"
+        }
+
+        fn shapes(&self, _operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+            Ok(Vec::new())
+        }
+
+        fn reference(&self, _operands: &[&Array], _results: &mut [Array]) {}
+    }
+
+    fn maximum(factor: f64) -> Op {
+        Custom::new(Arc::new(ScaledMaximum { factor })).into()
+    }
+
+    fn graph() -> Graph {
+        let mut graph = Graph::of_tokens("test", [2, 2]);
+        let input = graph.input();
+        let y = graph
+            .push(Role::Other, "negative", crate::op::MulScalar(-1.0), [input])
+            .unwrap();
+        let result = graph
+            .push(Role::Other, "maximum", maximum(2.0), [input, y])
+            .unwrap();
+        graph.set_output(crate::OutputKind::Tokens, result);
+        graph
+    }
+
+    #[test]
+    fn the_interpreter_computes_it_in_an_optimised_graph_too() {
+        let graph = graph();
+        let (optimized, _) = optimize(graph.clone(), &crate::Passes::default()).unwrap();
+        for graph in [&graph, &optimized] {
+            let input = [1.0, -2.0, 0.5, -0.25];
+            let results = interpret(graph, 1, crate::tensor::Input::Values(&input)).unwrap();
+            let values: Vec<f64> = results[0].1.iter().copied().collect();
+            assert_eq!(values, [2.0, 4.0, 1.0, 0.5]);
+        }
+        assert_eq!(graph.nodes()[1].op.to_string(), "scaled_maximum ×2");
+    }
+
+    #[test]
+    fn errors_name_the_node_and_the_op() {
+        let mut graph = graph();
+        let input = graph.input();
+        let error = graph.push(Role::Other, "one", maximum(1.0), [input]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "node `one`: scaled_maximum: takes 2 operands, got 1"
+        );
+        let nothing = Custom::new(Arc::new(Nothing));
+        let error = graph.push(Role::Other, "none", nothing, [input]).unwrap_err();
+        assert_eq!(error.to_string(), "node `none`: nothing: has no result");
+        let output = graph.outputs()[0].1;
+        let error = crate::grad(&graph, output, &[input]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "node `maximum`: scaled_maximum has no derivative"
+        );
+    }
+
+    #[test]
+    fn ops_of_the_same_attributes_are_equal() {
+        assert_eq!(maximum(2.0), maximum(2.0));
+        assert_ne!(maximum(2.0), maximum(3.0));
+        assert_ne!(maximum(2.0), Custom::new(Arc::new(Nothing)).into());
+    }
+
+    #[test]
+    fn it_has_kernels_of_the_type_that_it_was_given() {
+        let op = Custom::with_kernels(Arc::new(Nothing), 7u32);
+        assert_eq!((op.kernels::<u32>(), op.kernels::<u64>()), (Some(&7), None));
+    }
+}
