@@ -20,9 +20,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::fidelity::{Fidelity, OnGpu, Reference, on_cpu};
+use super::layers::{Group, Layers};
 use super::precision::Precision;
 use super::unit::Unit;
-use super::{Group, Layers};
 use hipvit::error::Result;
 use hipvit::graph::{Graph, ValueId};
 use hipvit::model::{Checkpoint, Format, Replacement};

@@ -35,6 +35,7 @@
 mod activations;
 mod auto;
 mod fidelity;
+mod layers;
 mod observation;
 mod options;
 mod precision;
@@ -44,7 +45,7 @@ mod sparse;
 mod times;
 mod unit;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,16 +54,16 @@ use serde::Serialize;
 
 pub use self::auto::{Candidate, Choice, Decision, Reverted};
 pub use self::fidelity::{Fidelity, OnGpu};
+use self::layers::{Group, Layers, groups};
 pub use self::options::Options;
 pub use self::precision::{Precision, Scales};
 pub use self::range::ActivationRange;
 pub use self::sparse::Sparsity;
 pub use self::times::GpuTarget;
 use hipvit::error::{Error, Result};
-use hipvit::graph::{Graph, Node, ValueId};
+use hipvit::graph::ValueId;
 use hipvit::image::RgbImage;
 use hipvit::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
-use hipvit::ops::Op;
 use hipvit_files::temporary::Listed;
 
 /// Fraction of a channel's range that balancing moves to the weights, as in SmoothQuant.
@@ -207,84 +208,6 @@ pub fn quantize(
         bytes_before: checkpoint.bytes(),
         bytes_after: written,
     })
-}
-
-/// Names of the linear layers' weights in the weight file.
-struct Layers {
-    quantized: BTreeSet<String>,
-    /// Layers that are not quantised, without the suffix `.weight`.
-    others: Vec<String>,
-}
-
-impl Layers {
-    fn of(graph: &Graph) -> Self {
-        let (mut quantized, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for node in graph
-            .nodes()
-            .iter()
-            .filter(|node| matches!(node.op, Op::Linear(_)))
-        {
-            let in_block = node.name.starts_with("blocks.");
-            for name in graph.value(node.inputs[1]).tensors() {
-                match name.strip_suffix(".weight") {
-                    Some(_) if in_block => _ = quantized.insert(name.to_owned()),
-                    Some(layer) => _ = others.insert(layer.to_owned()),
-                    None => {}
-                }
-            }
-        }
-        Self {
-            quantized,
-            others: others.into_iter().collect(),
-        }
-    }
-}
-
-/// A norm, and the linear layers that are the only readers of its output.
-#[derive(Debug)]
-struct Group {
-    output: ValueId,
-    /// Tensors of the norm.
-    norm: Vec<String>,
-    weights: BTreeSet<String>,
-}
-
-fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
-    let mut readers: HashMap<ValueId, Vec<&Node>> = HashMap::new();
-    for node in graph.nodes() {
-        for &id in &node.inputs {
-            readers.entry(id).or_default().push(node);
-        }
-    }
-    let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
-    let norms = graph.nodes().iter().filter_map(|node| {
-        let (Op::LayerNorm(_) | Op::RmsNorm(_)) = node.op else {
-            return None;
-        };
-        let output = node.output();
-        let readers = readers.get(&output).filter(|_| !is_output(output))?;
-        let mut weights = BTreeSet::new();
-        for reader in readers {
-            match reader.op {
-                Op::Linear(_) if reader.inputs[0] == output => {
-                    let names = graph.value(reader.inputs[1]).tensors();
-                    weights.extend(names.into_iter().map(str::to_owned));
-                }
-                _ => return None,
-            }
-        }
-        let all = weights.iter().all(|name| layers.quantized.contains(name));
-        // A per-head norm has fewer weights than there are channels.
-        let whole = graph.value(node.inputs[1]).shape.last() == graph.value(output).shape.last();
-        let norm = node.inputs[1..].iter().flat_map(|&id| graph.value(id).tensors());
-        let norm = norm.map(str::to_owned);
-        (all && whole).then(|| Group {
-            output,
-            norm: norm.collect(),
-            weights,
-        })
-    });
-    norms.collect()
 }
 
 /// Returns the largest magnitude of each channel of `values` over all images. Empty without images.

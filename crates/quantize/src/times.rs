@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::auto::units;
-    use crate::{Layers, groups};
+    use crate::layers::{Layers, groups};
     use hipvit::model::{LoadOptions, load};
 
     /// A layer that is not found would count as taking no time, and so gain nothing in 8 bits.
