@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::bench::DeviceInfo;
 use crate::peaks::{Datasheet, Kind, Peaks, cpu_name, datasheet, measure_cpu, measure_gpu, named};
-use hipvit::error::Result;
+use hipvit::error::{Error, Result};
 use hipvit::hip;
 use hipvit::tensor::DType;
 

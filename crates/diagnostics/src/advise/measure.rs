@@ -6,7 +6,7 @@ use super::advice::Advice;
 use super::options::Options;
 use super::suggest::{Trial, photograph};
 use crate::bench::{Bench, Row, Settings, Spec};
-use hipvit::error::Result;
+use hipvit::error::{Error, Result};
 use hipvit::exec::GraphMode;
 use hipvit::hip::Runtime;
 use hipvit::run_config::{ExecutionConfig, ImageSize};

@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::hardware::Hardware;
-use super::predict::{Configuration, Planner, Prediction};
+use super::predict::{Configuration, Prediction};
 use super::requirement::devices;
 use super::subject::Subject;
 use crate::peaks::Kind;
@@ -13,7 +12,6 @@ use hipvit::error::Result;
 use hipvit::exec::{ExecutorOptions, HipExecutor};
 use hipvit::graph::Optimizations;
 use hipvit::graph::inspection::SelectedKernels;
-use hipvit::hip;
 use hipvit::image::{Preprocess, RgbImage};
 use hipvit::ops::Op;
 use hipvit::tensor::DType;
