@@ -16,6 +16,7 @@ mod input;
 mod measure;
 mod options;
 mod output;
+mod placement;
 mod plans;
 mod replays;
 mod replicas;
@@ -38,8 +39,9 @@ pub use hip::{
 pub use hip::{append, unpack};
 pub use host::HostExecutor;
 pub use input::{InputData, Inputs};
-pub use options::{ExecutorOptions, Placement};
+pub use options::ExecutorOptions;
 pub use output::{RunOutput, RunOutputs};
+pub use placement::Placement;
 pub use replays::{GraphMode, GraphSwitch, Replays};
 pub use replicas::Replicas;
 pub use slabs::{BatchSlabs, Images, SlabPart, Slabs, StagedImage, StagedPixels};

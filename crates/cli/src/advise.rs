@@ -9,8 +9,11 @@ use hipvit::RunConfig;
 use hipvit::graph::Optimizations;
 use hipvit_diagnostics::advise::{Configuration, Options, advise, measure, plot};
 
+use super::escape::lines;
+use super::model_args::NamedModel;
+use super::outcome::Outcome;
 use super::output::Sink;
-use super::{NamedModel, Outcome, lines, output, record};
+use super::{output, record};
 
 const AFTER_HELP: &str = "\
 Predictions are bounds of the roofline model, not measurements. A step takes the longer of two times, plus its launches: \
@@ -27,7 +30,7 @@ Examples:
     mut_arg("device", |arg| arg.conflicts_with("gpu").help("Device of this machine to predict for [default: auto]")),
     mut_arg("batch", |arg| arg.help("Batch size")),
 )]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     model: NamedModel,
     #[command(flatten)]
@@ -105,7 +108,7 @@ fn not_negative(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let device = self.config.device.as_ref();
         let device = device.and_then(|devices| devices.set().device());
         let with = |optimization| !self.prediction.without.contains(&optimization);

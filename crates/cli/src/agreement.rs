@@ -12,23 +12,23 @@ use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::refused;
+use super::outcome::refused;
 
 /// Named facts in a fixed order.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Facts(Vec<(String, String)>);
+pub(crate) struct Facts(Vec<(String, String)>);
 
 impl Facts {
-    pub fn add(&mut self, name: &str, value: impl Display) {
+    pub(crate) fn add(&mut self, name: &str, value: impl Display) {
         self.0.push((name.to_owned(), value.to_string()));
     }
 
-    pub fn append(&mut self, mut facts: Self) {
+    pub(crate) fn append(&mut self, mut facts: Self) {
         self.0.append(&mut facts.0);
     }
 
     /// Describes the first fact that differs from `now`; `None` if all are equal.
-    pub fn first_difference(&self, now: &Self) -> Option<String> {
+    pub(crate) fn first_difference(&self, now: &Self) -> Option<String> {
         let none = (String::new(), String::from("nothing"));
         let most = self.0.len().max(now.0.len());
         (0..most).find_map(|index| {
@@ -39,7 +39,7 @@ impl Facts {
     }
 
     /// Describes how the facts of the ranks differ; `None` if they are equal.
-    pub fn differences(by_rank: &[Self]) -> Option<String> {
+    pub(crate) fn differences(by_rank: &[Self]) -> Option<String> {
         let most = by_rank.iter().map(|facts| facts.0.len()).max().unwrap_or(0);
         let mut differences = Vec::new();
         for index in 0..most {
@@ -71,7 +71,7 @@ fn named(ranks: &[usize]) -> String {
 }
 
 /// Returns the number of images, and a digest of their names and of the contents that are in memory.
-pub fn images(sources: &[Source]) -> String {
+pub(crate) fn images(sources: &[Source]) -> String {
     let mut digest = Fingerprint::default();
     for source in sources {
         match source {
@@ -93,7 +93,7 @@ pub fn images(sources: &[Source]) -> String {
 /// # Errors
 ///
 /// Returns an error if a file cannot be read.
-pub fn model(path: Option<&Path>) -> hipvit::Result<String> {
+pub(crate) fn model(path: Option<&Path>) -> hipvit::Result<String> {
     let Some(path) = path else {
         return Ok("the embedded one".into());
     };

@@ -16,7 +16,7 @@ use parquet::{
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use tempfile::SpooledTempFile;
 
-use super::Usage;
+use super::outcome::Usage;
 use super::output::Sink;
 use super::record::escape_json;
 
@@ -64,7 +64,7 @@ impl Rows {
 
 /// Writer of one f32 array in NumPy's format. Implemented here because existing crates add a parser generator and need
 /// a C compiler for a header of one line.
-pub struct Npy<W> {
+pub(crate) struct Npy<W> {
     out: W,
     rows: Rows,
     /// File that receives one name per row.
@@ -74,7 +74,7 @@ pub struct Npy<W> {
 impl<W: Write> Npy<W> {
     /// Creates a writer of the array to `out` and of the row names to `names`. Large arrays use a temporary file in
     /// `directory`.
-    pub fn new(out: W, names: Option<Sink>, directory: &Path) -> Self {
+    pub(crate) fn new(out: W, names: Option<Sink>, directory: &Path) -> Self {
         Self {
             out,
             rows: Rows::new(directory),
@@ -83,7 +83,7 @@ impl<W: Write> Npy<W> {
     }
 
     /// Adds the row of the image `name`.
-    pub fn push(&mut self, name: &str, shape: &[usize], values: &[f32]) -> io::Result<()> {
+    pub(crate) fn push(&mut self, name: &str, shape: &[usize], values: &[f32]) -> io::Result<()> {
         if let Some(names) = &mut self.names {
             writeln!(names, "{}", escape_json(name))?;
         }
@@ -91,7 +91,7 @@ impl<W: Write> Npy<W> {
     }
 
     /// Writes the array. Returns the array's writer and the file of names.
-    pub fn into_parts(mut self) -> io::Result<(W, Option<Sink>)> {
+    pub(crate) fn into_parts(mut self) -> io::Result<(W, Option<Sink>)> {
         if self.rows.count > 0 {
             self.out.write_all(&header(&self.rows.shape()))?;
             self.rows.copy(&mut self.out)?;
@@ -102,15 +102,24 @@ impl<W: Write> Npy<W> {
 
 impl Npy<Sink> {
     /// Writes the array. Returns the files that are still to be finished.
-    pub fn finish(self) -> io::Result<Vec<Sink>> {
+    pub(crate) fn finish(self) -> io::Result<Vec<Sink>> {
         let (array, names) = self.into_parts()?;
         Ok(names.into_iter().chain([array]).collect())
     }
 }
 
 /// Returns the path of the file with the row names of the array at `path`: `photos.names.txt` for `photos.npy`.
-pub fn names_path(path: &Path) -> PathBuf {
+pub(crate) fn names_path(path: &Path) -> PathBuf {
     path.with_extension("names.txt")
+}
+
+/// Returns the error for Parquet output in a build without the feature `parquet`.
+pub(crate) fn no_parquet() -> anyhow::Error {
+    Usage(
+        "parquet: this hipvit was built without the feature `parquet`. Install it with: cargo install --locked --path crates/cli --features \
+         parquet. Or use npy, safetensors, csv or json",
+    )
+    .into()
 }
 
 /// Returns a header of format version 1.0: a Python literal, padded with spaces to align the data to 64 bytes.
@@ -134,7 +143,7 @@ fn little_endian(values: &[f32]) -> Vec<u8> {
 }
 
 /// Named f32 arrays with one row per image. Written at the end.
-pub struct Tensors {
+pub(crate) struct Tensors {
     directory: PathBuf,
     /// Metadata key of the row names.
     kind: &'static str,
@@ -144,7 +153,7 @@ pub struct Tensors {
 
 impl Tensors {
     /// Creates an empty set of arrays. Large arrays use temporary files in `directory`.
-    pub fn new(directory: &Path) -> Self {
+    pub(crate) fn new(directory: &Path) -> Self {
         Self {
             directory: directory.to_owned(),
             kind: "images",
@@ -154,7 +163,7 @@ impl Tensors {
     }
 
     /// Labels the rows as texts instead of images.
-    pub fn of_texts(self) -> Self {
+    pub(crate) fn of_texts(self) -> Self {
         Self {
             kind: "texts",
             ..self
@@ -162,19 +171,24 @@ impl Tensors {
     }
 
     /// Starts the row of the next image.
-    pub fn image(&mut self, name: &str) {
+    pub(crate) fn image(&mut self, name: &str) {
         self.images.push(name.to_owned());
     }
 
     /// Adds the current image's row to one array.
-    pub fn push(&mut self, array: impl Into<String>, shape: &[usize], values: &[f32]) -> io::Result<()> {
+    pub(crate) fn push(
+        &mut self,
+        array: impl Into<String>,
+        shape: &[usize],
+        values: &[f32],
+    ) -> io::Result<()> {
         let rows = self.arrays.entry(array.into());
         rows.or_insert_with(|| Rows::new(&self.directory))
             .push(shape, values)
     }
 
     /// Writes a safetensors file with the arrays. The metadata contains the row names as JSON.
-    pub fn write(&mut self, out: &mut impl Write) -> Result<()> {
+    pub(crate) fn write(&mut self, out: &mut impl Write) -> Result<()> {
         let mut tensors = Vec::with_capacity(self.arrays.len());
         let mut offset = 0;
         for (name, rows) in &self.arrays {
@@ -208,7 +222,7 @@ impl Tensors {
 /// # Errors
 ///
 /// Returns [`Usage`], which suggests other formats.
-pub fn check_names_fit(names: impl Iterator<Item = String>) -> Result<()> {
+pub(crate) fn check_names_fit(names: impl Iterator<Item = String>) -> Result<()> {
     /// Maximum size of the header in the safetensors libraries.
     const HEADER: usize = 100_000_000;
     /// Upper bound on the size of the rest of the header.
@@ -229,7 +243,7 @@ pub fn check_names_fit(names: impl Iterator<Item = String>) -> Result<()> {
 /// Writer of embeddings as a table with the columns `image` and `embedding` (list of f32). Each row group is written
 /// when it is complete.
 #[cfg(feature = "parquet")]
-pub struct Parquet {
+pub(crate) struct Parquet {
     out: Sink,
     writer: SerializedFileWriter<Vec<u8>>,
     names: Vec<ByteArray>,
@@ -247,7 +261,7 @@ impl Parquet {
     /// # Errors
     ///
     /// Returns an error from the Parquet library.
-    pub fn new(out: Sink, kind: &str) -> Result<Self> {
+    pub(crate) fn new(out: Sink, kind: &str) -> Result<Self> {
         let schema = format!(
             "message embeddings {{
                 required binary {kind} (UTF8);
@@ -266,7 +280,7 @@ impl Parquet {
     }
 
     /// Adds the row of the image `name`.
-    pub fn push(&mut self, name: &str, embedding: &[f32]) -> Result<()> {
+    pub(crate) fn push(&mut self, name: &str, embedding: &[f32]) -> Result<()> {
         self.names.push(name.into());
         self.values.extend(embedding);
         self.columns = embedding.len();
@@ -277,7 +291,7 @@ impl Parquet {
     }
 
     /// Writes the remaining rows. Returns the file that is still to be finished.
-    pub fn finish(mut self) -> Result<Sink> {
+    pub(crate) fn finish(mut self) -> Result<Sink> {
         if !self.names.is_empty() {
             self.write_group()?;
         }
@@ -313,19 +327,19 @@ impl Parquet {
 /// Placeholder for the writer in a build without the `parquet` feature. The command line rejects the format before this
 /// is used.
 #[cfg(not(feature = "parquet"))]
-pub struct Parquet(Sink);
+pub(crate) struct Parquet(Sink);
 
 #[cfg(not(feature = "parquet"))]
 impl Parquet {
-    pub fn new(_: Sink, _: &str) -> Result<Self> {
-        Err(super::format::no_parquet())
+    pub(crate) fn new(_: Sink, _: &str) -> Result<Self> {
+        Err(no_parquet())
     }
 
-    pub fn push(&mut self, _: &str, _: &[f32]) -> Result<()> {
-        Err(super::format::no_parquet())
+    pub(crate) fn push(&mut self, _: &str, _: &[f32]) -> Result<()> {
+        Err(no_parquet())
     }
 
-    pub fn finish(self) -> Result<Sink> {
+    pub(crate) fn finish(self) -> Result<Sink> {
         Ok(self.0)
     }
 }

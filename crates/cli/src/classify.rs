@@ -6,25 +6,28 @@ use std::time::{Duration, Instant};
 use anstyle::{AnsiColor, Style};
 use anyhow::{Result, bail};
 use hipvit::pipeline::Item;
+use hipvit::run_config::parsers::positive;
 use hipvit::timing::{Phase, Timing};
 use hipvit::{Prediction, Replays, Session, ZeroShot, digits};
 use serde::Serialize;
 use serde_json::json;
 
+use super::escape::one_line;
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::{Inputs, Listing};
 use super::labels::LabelArgs;
 use super::launcher::DistributedArgs;
+use super::model_args::{RunArgs, report_fallback};
+use super::outcome::{Outcome, Usage};
 use super::output::{self, Sink};
 use super::partial::ResumeArgs;
 use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
 use super::texts::TextArgs;
-use super::{Outcome, RunArgs, Usage, one_line, report_fallback};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
     #[command(flatten)]
@@ -34,7 +37,7 @@ pub struct Args {
     #[command(flatten)]
     texts: TextArgs,
     /// Number of labels to show
-    #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = super::positive, help_heading = "Output")]
+    #[arg(long, short = 'k', default_value_t = 5, value_name = "K", value_parser = positive, help_heading = "Output")]
     top: usize,
     /// Add the logits of all classes to the JSON output
     #[arg(long, help_heading = "Output")]
@@ -82,7 +85,7 @@ enum Writer {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         self.distributed.run(&self.model, |ranks| self.run_at(ranks))
     }
 

@@ -9,10 +9,12 @@ use hipvit::kernels::kernel_cache;
 use hipvit_diagnostics::table::paragraph;
 use serde::Serialize;
 
-use super::{Outcome, lines, output, record};
+use super::escape::lines;
+use super::outcome::Outcome;
+use super::{output, record};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -61,7 +63,7 @@ struct Gpu {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let report = Report::new();
         let mut out = output::stdout();
         if self.json {

@@ -15,16 +15,17 @@ use super::arrays::{Npy, Parquet, Tensors, check_names_fit};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::launcher::DistributedArgs;
+use super::model_args::{RunArgs, report_fallback};
+use super::outcome::{Outcome, Usage};
 use super::output::{self, Sink};
 use super::partial::ResumeArgs;
 use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
 use super::texts::{Texts, warn_of_truncated};
-use super::{Outcome, RunArgs, Usage, report_fallback};
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
     #[command(flatten)]
@@ -119,7 +120,7 @@ enum Writer {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         self.distributed.run(&self.model, |ranks| self.run_at(ranks))
     }
 

@@ -1,31 +1,26 @@
-//! Lists all environment variables, and applies those that set defaults of options.
-//!
-//! The command line takes precedence: its options and arguments override variables, and never conflict with them. An
-//! empty variable counts as unset.
+//! Environment variables: the list of all of them, their help, and notes on those that set an option.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, FromArgMatches};
+use clap::Command;
 
-use super::{Cli, Outcome, inputs, options, output};
+use super::outcome::Outcome;
+use super::output;
 
 /// A variable that sets the default of an option.
-struct Variable {
-    name: &'static str,
+pub(crate) struct Variable {
+    pub(crate) name: &'static str,
     /// Long name of the option.
-    option: &'static str,
+    pub(crate) option: &'static str,
     /// Commands that have the option.
     commands: &'static [&'static str],
     /// Arguments that override the variable, in addition to the option.
     overridden_by: &'static [&'static str],
 }
 
-static VARIABLES: [Variable; 3] = [
+pub(crate) static VARIABLES: [Variable; 3] = [
     Variable {
         name: "HIPVIT_MODEL",
         option: "model",
@@ -126,7 +121,7 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
 ];
 
 /// Returns the table of all variables.
-pub fn table() -> String {
+pub(crate) fn table() -> String {
     let defaults = VARIABLES
         .iter()
         .map(|variable| (variable.name, format!("Default of --{}", variable.option)));
@@ -147,7 +142,7 @@ pub fn table() -> String {
 }
 
 /// Prints the table of all variables.
-pub fn print() -> anyhow::Result<Outcome> {
+pub(crate) fn print() -> anyhow::Result<Outcome> {
     output::stdout().write_all(table().as_bytes())?;
     Ok(Outcome::Complete)
 }
@@ -155,47 +150,14 @@ pub fn print() -> anyhow::Result<Outcome> {
 /// Variables that this command applied, with their values.
 static APPLIED: OnceLock<Vec<(&'static Variable, OsString)>> = OnceLock::new();
 
-/// Parses the command line. Variables are defaults of its options. The first argument is the program's name.
-///
-/// # Errors
-///
-/// Returns an error if the command line or the value of a variable is invalid. For a variable, prints a note with its
-/// name to standard error.
-pub fn parse(mut arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
-    let mut command = options::command();
-    let mut matches = command.clone().try_get_matches_from(&arguments)?;
-    options::refuse_unused(&mut command, &matches)?;
-    let defaults = defaults(&command, &matches);
-    let subcommand = matches.subcommand_name();
-    // Global options can precede the subcommand's name.
-    let at = arguments
-        .iter()
-        .skip(1)
-        .position(|argument| argument.to_str() == subcommand);
-    if let Some(at) = at.filter(|_| !defaults.is_empty()) {
-        let options = defaults.iter().map(|(variable, value)| {
-            // Join option and value, because a value can begin with a dash.
-            let mut argument = OsString::from(format!("--{}=", variable.option));
-            argument.push(value);
-            argument
-        });
-        arguments.splice(at + 2..at + 2, options.collect::<Vec<_>>());
-        matches = command
-            .clone()
-            .try_get_matches_from(&arguments)
-            .inspect_err(|_| {
-                for (variable, value) in &defaults {
-                    print_origin(variable, value);
-                }
-            })?;
-        let _ = APPLIED.set(defaults);
-    }
-    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+/// Records the variables that this command applied, for [`print_origins`].
+pub(crate) fn record_applied(variables: Vec<(&'static Variable, OsString)>) {
+    let _ = APPLIED.set(variables);
 }
 
 /// Prints a note for each variable whose option or value `error` mentions. `is_gpu_error` is true if the GPU or its
 /// libraries reported the error. Then it also prints a note for `HIPVIT_DEVICE`.
-pub fn print_origins(error: &str, is_gpu_error: bool) {
+pub(crate) fn print_origins(error: &str, is_gpu_error: bool) {
     for (variable, value) in APPLIED.get().into_iter().flatten() {
         let is_named = error.contains(variable.option) || error.contains(&*value.to_string_lossy());
         if is_named || (is_gpu_error && variable.option == "device") {
@@ -205,13 +167,13 @@ pub fn print_origins(error: &str, is_gpu_error: bool) {
 }
 
 /// Prints the origin of an option's value.
-fn print_origin(variable: &Variable, value: &OsStr) {
+pub(crate) fn print_origin(variable: &Variable, value: &OsStr) {
     let Variable { name, option, .. } = variable;
     output::note(&format!("--{option} comes from {name}={}", value.display()));
 }
 
 /// Appends `[env: NAME]` to the help of each option that a variable sets.
-pub fn add_to_help(command: Command) -> Command {
+pub(crate) fn add_to_help(command: Command) -> Command {
     command.mut_subcommands(|command| {
         let name = command.get_name().to_owned();
         let applicable = VARIABLES
@@ -230,64 +192,4 @@ pub fn add_to_help(command: Command) -> Command {
             })
         })
     })
-}
-
-/// Returns the values of the variables that apply to the command and that the command line does not override.
-fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, OsString)> {
-    let Some((name, matches)) = matches.subcommand() else {
-        return Vec::new();
-    };
-    let has = |id: &str| {
-        let mut arguments = command
-            .find_subcommand(name)
-            .into_iter()
-            .flat_map(Command::get_arguments);
-        arguments.any(|argument| argument.get_id() == id)
-    };
-    let given = |id: &str| {
-        has(id)
-            && matches.value_source(id) == Some(ValueSource::CommandLine)
-            && !is_image_argument(matches, id)
-    };
-    let applies = |variable: &&Variable| {
-        variable.commands.contains(&name)
-            && !given(variable.option)
-            && !variable.overridden_by.iter().any(|id| given(id))
-    };
-    let value = |variable: &'static Variable| {
-        let value = env::var_os(variable.name).filter(|value| !value.is_empty())?;
-        Some((variable, value))
-    };
-    VARIABLES.iter().filter(applies).filter_map(value).collect()
-}
-
-/// Returns true if the argument `id` is an image. `profile` accepts an image in place of its first argument, the model.
-fn is_image_argument(matches: &ArgMatches, id: &str) -> bool {
-    let path = matches.try_get_one::<PathBuf>(id).ok().flatten();
-    path.is_some_and(|path| path == Path::new("-") || inputs::is_image(path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_have_the_options_that_variables_set() {
-        let command = options::command();
-        for variable in &VARIABLES {
-            for name in variable.commands {
-                // Features such as `serve` can be disabled.
-                let Some(command) = command.find_subcommand(name) else {
-                    continue;
-                };
-                let option = command
-                    .get_opts()
-                    .find(|option| option.get_long() == Some(variable.option));
-                assert!(
-                    option.is_some_and(|option| option.get_id() == variable.option),
-                    "{name}"
-                );
-            }
-        }
-    }
 }

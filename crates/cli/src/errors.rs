@@ -5,10 +5,12 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 
-use super::{Usage, environment, one_line, output};
+use super::escape::one_line;
+use super::outcome::Usage;
+use super::{environment, output};
 
 /// Prints the error that stopped the command. Returns the exit code.
-pub fn failed(error: &Error) -> u8 {
+pub(crate) fn failed(error: &Error) -> u8 {
     if is_broken_pipe(error) {
         return 0;
     }
@@ -25,7 +27,7 @@ pub fn failed(error: &Error) -> u8 {
 }
 
 /// Returns the variables that locate GPU libraries, unless HIPVIT_PROVIDER is set.
-pub fn gpu_libraries() -> Option<&'static str> {
+pub(crate) fn gpu_libraries() -> Option<&'static str> {
     let named = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
     (!named).then_some(
         "set ROCM_PATH to ROCm's folder; for an NVIDIA GPU set HIPVIT_PROVIDER=cuda to use CUDA's libraries",
@@ -33,7 +35,7 @@ pub fn gpu_libraries() -> Option<&'static str> {
 }
 
 /// Prints the failure of one input in one line. The other inputs go on.
-pub fn report(error: impl Into<Error>) {
+pub(crate) fn report(error: impl Into<Error>) {
     if !output::is_left_to_rank_0() {
         say_error(&error.into());
     }
@@ -46,7 +48,7 @@ fn say_error(error: &Error) {
 }
 
 /// Returns the messages of an error and its causes, each once. Many errors include the message of their source.
-pub fn with_causes(error: &Error) -> String {
+pub(crate) fn with_causes(error: &Error) -> String {
     let mut messages: Vec<String> = Vec::new();
     for cause in error.chain() {
         let cause = cause.to_string();
@@ -62,7 +64,7 @@ pub fn with_causes(error: &Error) -> String {
 }
 
 /// Returns true if standard output was closed by its reader (`hipvit classify … | head`).
-pub fn is_broken_pipe(error: &Error) -> bool {
+pub(crate) fn is_broken_pipe(error: &Error) -> bool {
     error
         .downcast_ref::<io::Error>()
         .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)

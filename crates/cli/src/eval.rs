@@ -13,11 +13,16 @@ use hipvit::pipeline::Source;
 use hipvit_files::regular_file;
 use serde::Serialize;
 
-use super::inputs::{DecodeArgs, images_below};
+use super::decode_args::DecodeArgs;
+use super::errors::report;
+use super::escape::one_line;
+use super::inputs::images_below;
 use super::labels::LabelArgs;
 use super::launcher::DistributedArgs;
+use super::model_args::{RunArgs, report_fallback};
+use super::outcome::{Outcome, Usage, refused};
 use super::ranks::{Ranks, Work};
-use super::{Outcome, RunArgs, Usage, one_line, output, record, refused, report, report_fallback};
+use super::{output, record};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +31,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Directory of images, or safetensors file [default: held-out digits]
     ///
     /// A directory has one subdirectory per class, named by WordNet id (n01440764), label or index. A safetensors file
@@ -74,7 +79,7 @@ struct Report<'a> {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         self.distributed.run(&self.model, |ranks| self.run_at(ranks))
     }
 

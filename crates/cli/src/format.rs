@@ -9,14 +9,14 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::arrays::names_path;
+use super::arrays::{names_path, no_parquet};
+use super::outcome::{Outcome, Usage};
 use super::output::{self, Sink};
 use super::ranks::Ranks;
-use super::{Outcome, Usage};
 
 /// An output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub(crate) enum Format {
     Text,
     Json,
     Csv,
@@ -32,7 +32,7 @@ impl Format {
     const ALL: [Self; 7] = [Text, Json, Csv, Md, Npy, Safetensors, Parquet];
 
     /// Returns the name that `--format` accepts.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Text => "text",
             Json => "json",
@@ -86,14 +86,14 @@ impl Format {
 }
 
 /// Formats that a command supports. The first one is the default.
-pub trait Formats: Clone + std::fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Formats: Clone + std::fmt::Debug + Send + Sync + 'static {
     const FORMATS: &'static [Format];
 }
 
 /// Destination and format of the results.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
-pub struct OutputArgs<F: Formats> {
+pub(crate) struct OutputArgs<F: Formats> {
     /// Output format [default: by the extension of --output]
     #[arg(long, value_name = "FORMAT", value_parser = parser(F::FORMATS))]
     format: Option<Format>,
@@ -128,13 +128,13 @@ fn parser(formats: &'static [Format]) -> impl TypedValueParser<Value = Format> {
 
 impl<F: Formats> OutputArgs<F> {
     /// Returns the format and an open sink. A directory that is not writable fails here, before the work starts.
-    pub fn open(&self) -> Result<(Format, Sink)> {
+    pub(crate) fn open(&self) -> Result<(Format, Sink)> {
         let format = self.format()?;
         Ok((format, self.sink(format)?))
     }
 
     /// Returns the format and, in the process that writes the results, an open sink. The sink is `None` in other processes.
-    pub fn open_at(&self, ranks: &Ranks) -> Result<(Format, Option<Sink>)> {
+    pub(crate) fn open_at(&self, ranks: &Ranks) -> Result<(Format, Option<Sink>)> {
         let format = self.format()?;
         let sink = ranks.writes().then(|| self.sink(format)).transpose()?;
         Ok((format, sink))
@@ -146,7 +146,7 @@ impl<F: Formats> OutputArgs<F> {
     /// # Errors
     ///
     /// Returns [`hipvit::Error::Io`] if the file cannot be written.
-    pub fn open_names(&self, format: Format, sink: Option<&Sink>) -> Result<Option<Sink>> {
+    pub(crate) fn open_names(&self, format: Format, sink: Option<&Sink>) -> Result<Option<Sink>> {
         let array = sink.and_then(Sink::path).filter(|_| format == Npy);
         Ok(array.map(|path| Sink::file(&names_path(path))).transpose()?)
     }
@@ -168,7 +168,7 @@ impl<F: Formats> OutputArgs<F> {
     }
 
     /// Returns the format and a sink for standard output. Used by commands whose `--output` has a different purpose.
-    pub fn open_printed(&self) -> (Format, Sink) {
+    pub(crate) fn open_printed(&self) -> (Format, Sink) {
         let format = if self.json {
             Json
         } else {
@@ -183,19 +183,19 @@ impl<F: Formats> OutputArgs<F> {
     }
 
     /// Returns the maximum width of printed text in columns. Returns `None` if the results go to a file.
-    pub fn width(&self) -> Option<usize> {
+    pub(crate) fn width(&self) -> Option<usize> {
         self.file().map_or_else(output::width, |_| None)
     }
 
     /// If the results went to a file, reports on the terminal that `what` was written to it.
-    pub fn wrote(&self, what: &str) {
+    pub(crate) fn wrote(&self, what: &str) {
         if let Some(path) = self.file() {
             output::wrote(path, what);
         }
     }
 
     /// Returns the path of the output file. Returns `None` for standard output.
-    pub fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         self.output.as_deref().filter(|path| *path != Path::new("-"))
     }
 
@@ -224,15 +224,6 @@ impl<F: Formats> OutputArgs<F> {
         }
         Ok(format)
     }
-}
-
-/// Returns the error for Parquet output in a build without the feature `parquet`.
-pub fn no_parquet() -> anyhow::Error {
-    Usage(
-        "parquet: this hipvit was built without the feature `parquet`. Install it with: cargo install --locked --path crates/cli --features \
-         parquet. Or use npy, safetensors, csv or json",
-    )
-    .into()
 }
 
 /// Returns the names of the command's formats, joined by "or".
@@ -264,7 +255,7 @@ fn unknown_extension<F: Formats>(path: &Path) -> String {
 /// Finishes the output files of a command that writes results while it runs.
 ///
 /// The files appear together. They are discarded if inputs failed and no input has a result.
-pub fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outcome> {
+pub(crate) fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outcome> {
     if results > 0 || outcome == Outcome::Complete {
         Sink::finish_all(files)?;
     }
@@ -272,7 +263,7 @@ pub fn finish(files: Vec<Sink>, outcome: Outcome, results: usize) -> Result<Outc
 }
 
 /// Formats the shape of an array, such as `2 × 768`.
-pub fn shape(extents: &[usize]) -> String {
+pub(crate) fn shape(extents: &[usize]) -> String {
     let extents: Vec<String> = extents.iter().map(ToString::to_string).collect();
     extents.join(" × ")
 }
@@ -281,7 +272,11 @@ pub fn shape(extents: &[usize]) -> String {
 ///
 /// A field names a value in the JSON of a row: `a.b` is the member `b` of the object `a`. Missing values and nulls are
 /// empty cells.
-pub fn csv<R: Serialize>(out: impl Write, fields: &[&str], rows: impl IntoIterator<Item = R>) -> Result<()> {
+pub(crate) fn csv<R: Serialize>(
+    out: impl Write,
+    fields: &[&str],
+    rows: impl IntoIterator<Item = R>,
+) -> Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     written(writer.write_record(fields))?;
     for row in rows {
@@ -301,7 +296,7 @@ pub fn csv<R: Serialize>(out: impl Write, fields: &[&str], rows: impl IntoIterat
 }
 
 /// Converts a CSV error to its I/O error, so that the caller can recognise a closed pipe.
-pub fn written(result: csv::Result<()>) -> Result<()> {
+pub(crate) fn written(result: csv::Result<()>) -> Result<()> {
     result.map_err(|error| match error.into_kind() {
         csv::ErrorKind::Io(error) => error.into(),
         other => anyhow::anyhow!("{other:?}"),

@@ -12,21 +12,23 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
-use hipvit::image::{DecodeOptions, Limits};
 use hipvit::pipeline::Source;
 use rayon::prelude::*;
 
+use super::decode_args::DecodeArgs;
+use super::errors::report;
+use super::outcome::{Outcome, Usage, refused};
+use super::output;
 use super::output::Sink;
 use super::progress::Progress;
 use super::ranks::Ranks;
-use super::{Outcome, Usage, output, refused, report};
 
 /// Returns the image that an argument names: a file, or standard input for `-`.
 ///
 /// # Errors
 ///
 /// Returns an error for a URL that does not name a file on this machine.
-pub fn source(path: &Path) -> Result<Source> {
+pub(crate) fn source(path: &Path) -> Result<Source> {
     Ok(if path == Path::new("-") {
         Source::Stdin
     } else {
@@ -37,7 +39,7 @@ pub fn source(path: &Path) -> Result<Source> {
 /// Images that the command line names.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Input")]
-pub struct Inputs {
+pub(crate) struct Inputs {
     /// Images, directories, patterns, or - for stdin
     #[arg(value_name = "IMAGE|DIR|GLOB|-")]
     images: Vec<PathBuf>,
@@ -48,74 +50,19 @@ pub struct Inputs {
     #[arg(short = '0', long = "null", requires = "files_from")]
     null: bool,
     #[command(flatten)]
-    pub decode: DecodeArgs,
-}
-
-/// Options for decoding images, and its limits.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Input")]
-pub struct DecodeArgs {
-    /// Rotate images by their EXIF orientation
-    ///
-    /// By default the orientation is ignored, as in timm and transformers.
-    #[arg(long)]
-    pub exif: bool,
-    /// Reject images with more than N pixels
-    #[arg(long, value_name = "N", default_value_t = Limits::default().max_pixels, hide_short_help = true)]
-    pub max_pixels: u64,
-    /// Memory for decoding, e.g. 800M or 4G [default: half of RAM]
-    ///
-    /// All threads share this memory. An image waits until it fits, and is rejected if it can never fit.
-    #[arg(long, value_name = "BYTES", value_parser = bytes, hide_short_help = true)]
-    max_decode_memory: Option<u64>,
-}
-
-/// Parses a number of bytes. The suffixes K, M, G and T are powers of 1024.
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let (number, power) = match text.strip_suffix(['K', 'k', 'M', 'm', 'G', 'g', 'T', 't']) {
-        Some(number) => match text.as_bytes()[number.len()].to_ascii_uppercase() {
-            b'K' => (number, 1),
-            b'M' => (number, 2),
-            b'G' => (number, 3),
-            _ => (number, 4),
-        },
-        None => (text, 0),
-    };
-    let number: u64 = number
-        .parse()
-        .map_err(|e: std::num::ParseIntError| e.to_string())?;
-    number
-        .checked_mul(1 << (10 * power))
-        .ok_or_else(|| "is too large".into())
-}
-
-impl DecodeArgs {
-    pub fn options(&self) -> DecodeOptions {
-        self.options_of_one(1)
-    }
-
-    /// Returns the options for one of `processes` processes that share the host's memory.
-    pub fn options_of_one(&self, processes: usize) -> DecodeOptions {
-        let limits = Limits {
-            max_pixels: self.max_pixels,
-            max_memory: self
-                .max_decode_memory
-                .unwrap_or_else(|| Limits::default().max_memory / processes as u64),
-        };
-        DecodeOptions::from(limits).exif_orientation(self.exif)
-    }
+    pub(crate) decode: DecodeArgs,
 }
 
 /// Extensions of images in directories. Files that are named explicitly can have any extension.
 const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "jpe", "webp", "bmp", "gif", "tif", "tiff"];
 
 impl Inputs {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.images.is_empty() && self.files_from.is_none()
     }
 
     /// Returns an error if there are no images.
-    pub fn require(&self) -> Result<()> {
+    pub(crate) fn require(&self) -> Result<()> {
         if self.is_empty() {
             Err(Usage("an image, a directory, a glob pattern, - or --files-from is required").into())
         } else {
@@ -124,12 +71,12 @@ impl Inputs {
     }
 
     /// Lists the images in order. The images of a directory are sorted by name. Reports paths that cannot be listed.
-    pub fn list(&self) -> Result<Listing> {
+    pub(crate) fn list(&self) -> Result<Listing> {
         self.list_after(None)
     }
 
     /// Lists the images in one of several processes.
-    pub fn list_at(&self, ranks: &mut Ranks) -> Result<Listing> {
+    pub(crate) fn list_at(&self, ranks: &mut Ranks) -> Result<Listing> {
         if !ranks.runs() {
             return Ok(Listing::default());
         }
@@ -146,7 +93,7 @@ impl Inputs {
     }
 
     /// Lists the images of the path `first`, followed by the other images.
-    pub fn list_after(&self, first: Option<&PathBuf>) -> Result<Listing> {
+    pub(crate) fn list_after(&self, first: Option<&PathBuf>) -> Result<Listing> {
         self.list_with(first, read_stdin)
     }
 
@@ -155,7 +102,7 @@ impl Inputs {
     /// # Errors
     ///
     /// Returns [`Usage`] if an output is also an input.
-    pub fn check_outputs<'a>(
+    pub(crate) fn check_outputs<'a>(
         &self,
         images: &Listing,
         outputs: impl IntoIterator<Item = &'a Sink>,
@@ -230,7 +177,7 @@ fn read_stdin() -> Result<Vec<u8>> {
 
 /// Images to process.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub(crate) struct Listing {
     sources: Vec<Source>,
     /// Number of paths that could not be listed.
     failed: usize,
@@ -253,18 +200,18 @@ impl Listing {
     }
 
     /// Returns the images, and the number of paths that could not be listed.
-    pub fn into_sources(self) -> (Vec<Source>, usize) {
+    pub(crate) fn into_sources(self) -> (Vec<Source>, usize) {
         (self.sources, self.failed)
     }
 
     /// Returns the number of images.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.sources.len()
     }
 
     /// Calls `each` with the index, name and pixels of every image. Several threads call `read` for the pixels. An
     /// image that fails is reported and skipped.
-    pub fn for_each<T: Send>(
+    pub(crate) fn for_each<T: Send>(
         self,
         read: impl Fn(&Source) -> hipvit::Result<T> + Sync,
         mut each: impl FnMut(usize, &str, T) -> Result<()>,
@@ -293,7 +240,7 @@ impl Listing {
 }
 
 /// Returns the files of a path or pattern, and an error for each one that cannot be listed.
-pub fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+pub(crate) fn files(path: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let path = match paths::to_local_path(path) {
         Ok(path) => path,
         Err(error) => return (Vec::new(), vec![error]),
@@ -337,7 +284,7 @@ fn matches(pattern: &str) -> (Vec<PathBuf>, Vec<Error>) {
 
 /// Returns the image files in `directory` and its subdirectories, sorted by path, and errors for paths that cannot be
 /// listed. Prints a note with the number of other files.
-pub fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
+pub(crate) fn images_below(directory: &Path) -> (Vec<PathBuf>, Vec<Error>) {
     let (mut files, mut errors) = (Vec::new(), Vec::new());
     let mut skipped = Skipped::default();
     let entries = walkdir::WalkDir::new(directory)
@@ -438,7 +385,7 @@ impl Display for Skipped {
 }
 
 /// Returns true if the file has the extension of an image.
-pub fn is_image(path: &Path) -> bool {
+pub(crate) fn is_image(path: &Path) -> bool {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e))
 }

@@ -15,9 +15,12 @@ use hipvit_diagnostics::inspection::{InspectionText as _, plot};
 use hipvit_diagnostics::table::{Column, Table};
 use serde::Serialize;
 
+use super::escape::lines;
 use super::labels::LabelArgs;
+use super::model_args::{NamedModel, load_model};
+use super::outcome::{Outcome, Usage};
 use super::output::Sink;
-use super::{NamedModel, Outcome, Usage, lines, load_model, output, record};
+use super::{output, record};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +35,7 @@ Examples:
     mut_arg("device", |arg| arg.default_value("cpu").help("GPU to load the model onto")),
     mut_arg("batch", |arg| arg.default_value("1").help("Batch size of the plan")),
 )]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     model: NamedModel,
     #[command(flatten)]
@@ -86,7 +89,7 @@ struct CpuWeights {
 type Section = fn(&Inspection, Option<usize>) -> String;
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let RunConfig {
             device,
             dtype,

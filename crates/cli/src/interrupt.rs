@@ -1,6 +1,5 @@
 //! Signal handling: keeps results and removes temporary files on Ctrl-C, `kill`, and a closed terminal.
 
-use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +15,8 @@ use signal_hook::flag::register_conditional_default;
 use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::{emulate_default_handler, unregister};
 
+use super::journal_file::JournalFile;
 use super::output;
-use super::partial::JournalFile;
 use hipvit_files::signals::is_ignored;
 
 /// Results to keep. Set when a run has started.
@@ -25,7 +24,7 @@ static JOURNAL: Mutex<Option<Arc<Mutex<JournalFile>>>> = Mutex::new(None);
 
 /// Handles signals until it is dropped.
 #[derive(Debug)]
-pub struct Handler {
+pub(crate) struct Handler {
     signals: Handle,
     defaults: Vec<SigId>,
 }
@@ -38,7 +37,7 @@ pub struct Handler {
 /// # Errors
 ///
 /// Returns an error if the handler or its thread cannot be started.
-pub fn start() -> Result<Handler> {
+pub(crate) fn start() -> Result<Handler> {
     let signals = [SIGINT, SIGTERM, SIGHUP];
     let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
     let interrupted = Arc::new(AtomicBool::new(false));
@@ -86,52 +85,12 @@ fn end(signal: i32) {
         output::say("");
     }
     if let Some(kept) = kept.flatten() {
-        output::say(&format!("interrupted: {}", super::one_line(&kept)));
+        output::say(&format!("interrupted: {}", super::escape::one_line(&kept)));
     }
     let _ = emulate_default_handler(signal);
 }
 
 /// Sets `file` as the results to keep when a signal ends the process.
-pub fn keep(file: &Arc<Mutex<JournalFile>>) {
+pub(crate) fn keep(file: &Arc<Mutex<JournalFile>>) {
     *JOURNAL.lock() = Some(file.clone());
-}
-
-/// Returns the command line with `--resume`, quoted for a shell.
-pub fn resume_command(args: impl Iterator<Item = OsString>) -> String {
-    let mut words: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
-    if !words.iter().any(|word| word == "--resume") {
-        // Insert it after the subcommand, because the end can be behind `--`.
-        let command = words
-            .iter()
-            .position(|word| word == "embed" || word == "classify");
-        words.insert(command.map_or(words.len(), |at| at + 1), "--resume".into());
-    }
-    let quoted: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    quoted.join(" ")
-}
-
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./,:=@%+".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_to_resume_can_be_pasted() {
-        let command = |args: &[&str]| resume_command(args.iter().map(OsString::from));
-        assert_eq!(
-            command(&["hipvit", "-q", "embed", "my photos", "-o", "e.npy"]),
-            "hipvit -q embed --resume 'my photos' -o e.npy"
-        );
-        assert_eq!(
-            command(&["hipvit", "classify", "--resume", "--", "a'b"]),
-            r"hipvit classify --resume -- 'a'\''b'"
-        );
-    }
 }

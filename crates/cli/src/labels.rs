@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hipvit::{Labels, SessionBuilder};
 
 #[derive(Debug, clap::Args)]
-pub struct LabelArgs {
+pub(crate) struct LabelArgs {
     /// File with class names [default: the model's]
     ///
     /// A text file with one name per line, or a JSON file with a list or with the id2label of transformers. For a model
@@ -16,7 +16,7 @@ pub struct LabelArgs {
 
 impl LabelArgs {
     /// Sets the class names of `builder`, if a file was given.
-    pub fn apply(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
+    pub(crate) fn apply(&self, builder: SessionBuilder) -> hipvit::Result<SessionBuilder> {
         Ok(match self.read()? {
             Some(labels) => builder.labels(labels),
             None => builder,
@@ -24,12 +24,12 @@ impl LabelArgs {
     }
 
     /// Returns true if a file was given.
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.labels.is_some()
     }
 
     /// Reads the class names, if a file was given.
-    pub fn read(&self) -> hipvit::Result<Option<Labels>> {
+    pub(crate) fn read(&self) -> hipvit::Result<Option<Labels>> {
         self.labels.as_ref().map(Labels::from_file).transpose()
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Options for running several processes.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Advanced")]
-pub struct DistributedArgs {
+pub(crate) struct DistributedArgs {
     /// When to share the work with the launcher's processes
     ///
     /// Supports torchrun --no-python, mpirun, srun, and others that set RANK and WORLD_SIZE. The processes share the
@@ -40,7 +40,7 @@ impl DistributedArgs {
     /// # Errors
     ///
     /// Returns an error if the launcher's variables are incomplete or contradictory.
-    pub fn world(&self) -> Result<Option<World>> {
+    pub(crate) fn world(&self) -> Result<Option<World>> {
         if self.distributed == Distributed::Off {
             return Ok(None);
         }
@@ -50,7 +50,7 @@ impl DistributedArgs {
     }
 
     /// Returns the timeout for messages of other processes.
-    pub fn timeout(&self) -> Duration {
+    pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs(self.distributed_timeout)
     }
 }
@@ -61,7 +61,7 @@ impl DistributedArgs {
 /// # Errors
 ///
 /// Returns an error if the host has several GPUs, but fewer than processes.
-pub fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>> {
+pub(crate) fn devices(world: &World, asked: Option<&Devices>) -> Result<Option<Devices>> {
     let unchanged = asked.cloned();
     let is_own =
         asked.is_none_or(|devices| devices.is_any_gpu() || devices.set().device() == Some(Device::Auto));
@@ -96,16 +96,16 @@ fn local_gpu(world: &World, gpus: usize) -> Result<usize> {
 
 /// Host and processors of a process. Each process sends its own to the others.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub(crate) struct Place {
     /// Identifies the host or container.
-    pub host: String,
+    pub(crate) host: String,
     /// Processors that the process may use, because launchers can set its affinity.
-    pub processors: String,
+    pub(crate) processors: String,
 }
 
 impl Place {
     /// Returns the place of this process. Unknown parts have the same value in all processes.
-    pub fn of_this_process() -> Self {
+    pub(crate) fn of_this_process() -> Self {
         let line = |file: &str| fs::read_to_string(file).unwrap_or_default().trim().to_owned();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let allowed = status
@@ -120,20 +120,20 @@ impl Place {
 
 /// Number of processes that share this process's host and processors, including itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sharing {
-    pub host: usize,
-    pub processors: usize,
+pub(crate) struct Sharing {
+    pub(crate) host: usize,
+    pub(crate) processors: usize,
 }
 
 impl Sharing {
     /// Sharing of a single process.
-    pub const NONE: Self = Self {
+    pub(crate) const NONE: Self = Self {
         host: 1,
         processors: 1,
     };
 
     /// Returns the sharing of rank `rank`, given the places of all ranks.
-    pub fn of(rank: usize, places: &[Place]) -> Self {
+    pub(crate) fn of(rank: usize, places: &[Place]) -> Self {
         let Some(own) = places.get(rank) else {
             return Self::NONE;
         };
@@ -146,7 +146,7 @@ impl Sharing {
 
     /// Returns this process's number of threads: its share of the physical cores for computation, or of the logical cores
     /// otherwise.
-    pub fn threads(self, computes: bool) -> usize {
+    pub(crate) fn threads(self, computes: bool) -> usize {
         let cores = if computes {
             num_cpus::get_physical().min(num_cpus::get())
         } else {

@@ -1,13 +1,18 @@
-//! Help and parsing that all commands share: headings, completion of devices, and options that a command does not
-//! support.
+//! Help and parsing that all commands share: headings, completion of devices, options that a command does not
+//! support, and environment variables as defaults.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, CommandFactory};
+use clap::{ArgMatches, Command, CommandFactory, Parser};
 use clap_complete::engine::ArgValueCandidates;
 use hipvit::run_config::parsers;
 
-use super::{Cli, completions, environment};
+use super::environment::{self, Variable};
+use super::{device_names, inputs};
 
 /// Headings in the order of the help. Other headings come before the last two.
 const HEADINGS: [&str; 4] = ["Input", "Model", "Texts", "Device"];
@@ -55,9 +60,9 @@ fn unused(command: &str) -> &'static [&'static str] {
     found.map_or(&[], |(_, options)| *options)
 }
 
-/// Returns the definition of the command line.
-pub fn command() -> Command {
-    let command = Cli::command().mut_subcommands(|mut command| {
+/// Returns the definition of the command line `C`.
+pub(crate) fn command<C: CommandFactory>() -> Command {
+    let command = C::command().mut_subcommands(|mut command| {
         let name = command.get_name().to_owned();
         for id in unused(&name) {
             command = command.mut_arg(id, |arg| arg.hide(true));
@@ -74,9 +79,9 @@ pub fn command() -> Command {
                     arg
                 };
                 arg.add(if takes_one {
-                    ArgValueCandidates::new(completions::devices)
+                    ArgValueCandidates::new(device_names::devices)
                 } else {
-                    ArgValueCandidates::new(completions::device_sets)
+                    ArgValueCandidates::new(device_names::device_sets)
                 })
             });
         }
@@ -114,7 +119,7 @@ fn in_order(mut command: Command) -> Command {
 /// # Errors
 ///
 /// Returns [`ErrorKind::UnknownArgument`] with the option.
-pub fn refuse_unused(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+pub(crate) fn refuse_unused(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
     let Some((name, matches)) = matches.subcommand() else {
         return Ok(());
     };
@@ -131,11 +136,93 @@ pub fn refuse_unused(command: &mut Command, matches: &ArgMatches) -> Result<(), 
     Err(error)
 }
 
+/// Parses the command line, with the environment variables as defaults. The first argument is the program's name.
+///
+/// A variable is ignored if the command line has its option or an argument that replaces the option. So a variable
+/// never conflicts with an argument. An empty variable counts as unset.
+///
+/// # Errors
+///
+/// Returns an error if the command line or the value of a variable is invalid. A note on standard error names the
+/// variable.
+pub(crate) fn parse<C: Parser>(mut arguments: Vec<OsString>) -> Result<C, clap::Error> {
+    let mut command = command::<C>();
+    let mut matches = command.clone().try_get_matches_from(&arguments)?;
+    refuse_unused(&mut command, &matches)?;
+    let defaults = defaults(&command, &matches);
+    let subcommand = matches.subcommand_name();
+    // Global options can precede the subcommand's name.
+    let at = arguments
+        .iter()
+        .skip(1)
+        .position(|argument| argument.to_str() == subcommand);
+    if let Some(at) = at.filter(|_| !defaults.is_empty()) {
+        let options = defaults.iter().map(|(variable, value)| {
+            // Join option and value, because a value can begin with a dash.
+            let mut argument = OsString::from(format!("--{}=", variable.option));
+            argument.push(value);
+            argument
+        });
+        arguments.splice(at + 2..at + 2, options.collect::<Vec<_>>());
+        matches = command
+            .clone()
+            .try_get_matches_from(&arguments)
+            .inspect_err(|_| {
+                for (variable, value) in &defaults {
+                    environment::print_origin(variable, value);
+                }
+            })?;
+        environment::record_applied(defaults);
+    }
+    C::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Returns the variables that apply to the command and are not overridden by the command line, with their values.
+fn defaults(command: &Command, matches: &ArgMatches) -> Vec<(&'static Variable, OsString)> {
+    let Some((name, matches)) = matches.subcommand() else {
+        return Vec::new();
+    };
+    let has = |id: &str| {
+        let mut arguments = command
+            .find_subcommand(name)
+            .into_iter()
+            .flat_map(Command::get_arguments);
+        arguments.any(|argument| argument.get_id() == id)
+    };
+    let given = |id: &str| {
+        has(id) && matches.value_source(id) == Some(ValueSource::CommandLine) && !is_image(matches, id)
+    };
+    let applies = |variable: &&Variable| {
+        variable.commands.contains(&name)
+            && !given(variable.option)
+            && !variable.overridden_by.iter().any(|id| given(id))
+    };
+    let value = |variable: &'static Variable| {
+        let value = env::var_os(variable.name).filter(|value| !value.is_empty())?;
+        Some((variable, value))
+    };
+    environment::VARIABLES
+        .iter()
+        .filter(applies)
+        .filter_map(value)
+        .collect()
+}
+
+/// Returns true if the first argument of `profile` is an image, not a model.
+fn is_image(matches: &ArgMatches, id: &str) -> bool {
+    let path = matches.try_get_one::<PathBuf>(id).ok().flatten();
+    path.is_some_and(|path| path == Path::new("-") || inputs::is_image(path))
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Arg;
 
     use super::*;
+
+    fn command() -> Command {
+        super::command::<crate::Cli>()
+    }
 
     /// Calls `check` for each command that has its own help.
     fn for_each_command(check: impl Fn(&str, Command)) {
@@ -237,6 +324,26 @@ mod tests {
                 assert!(
                     command().try_get_matches_from(&arguments).is_ok(),
                     "{arguments:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_has_the_options_of_its_variables() {
+        let command = command();
+        for variable in &environment::VARIABLES {
+            for name in variable.commands {
+                // Features such as `serve` can be disabled.
+                let Some(command) = command.find_subcommand(name) else {
+                    continue;
+                };
+                let option = command
+                    .get_opts()
+                    .find(|option| option.get_long() == Some(variable.option));
+                assert!(
+                    option.is_some_and(|option| option.get_id() == variable.option),
+                    "{name}"
                 );
             }
         }

@@ -20,7 +20,7 @@ static LEFT_TO_RANK_0: AtomicBool = AtomicBool::new(false);
 
 /// Options of all commands.
 #[derive(Debug, clap::Args)]
-pub struct TerminalArgs {
+pub(crate) struct TerminalArgs {
     /// Suppress progress, notes and warnings
     #[arg(long, short, global = true, help_heading = "Output")]
     quiet: bool,
@@ -41,7 +41,7 @@ pub struct TerminalArgs {
 
 impl TerminalArgs {
     /// Applies the options to all further output.
-    pub fn apply(&self) {
+    pub(crate) fn apply(&self) {
         QUIET.store(self.quiet, Ordering::Relaxed);
         match self.color {
             clap::ColorChoice::Auto => ColorChoice::Auto,
@@ -53,24 +53,24 @@ impl TerminalArgs {
 }
 
 /// Returns true if only results and errors are printed.
-pub fn is_quiet() -> bool {
+pub(crate) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
 /// Suppresses the messages that rank 0 prints for all processes.
-pub fn leave_to_rank_0() {
+pub(crate) fn leave_to_rank_0() {
     QUIET.store(true, Ordering::Relaxed);
     LEFT_TO_RANK_0.store(true, Ordering::Relaxed);
 }
 
 /// Returns true if rank 0 prints the messages of this process.
-pub fn is_left_to_rank_0() -> bool {
+pub(crate) fn is_left_to_rank_0() -> bool {
     LEFT_TO_RANK_0.load(Ordering::Relaxed)
 }
 
 /// Prints one line on standard error. Unlike `eprintln!`, does not panic if standard error is closed, so the work goes
 /// on.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     // Write it in one call, so that lines of several processes do not interleave.
     let _ = anstream::stderr()
         .lock()
@@ -78,23 +78,26 @@ pub fn say(text: &str) {
 }
 
 /// Prints a note on standard error, unless quiet.
-pub fn note(text: &str) {
+pub(crate) fn note(text: &str) {
     if !is_quiet() {
-        say(&format!("note: {}", super::one_line(text)));
+        say(&format!("note: {}", super::escape::one_line(text)));
     }
 }
 
 /// Prints a warning on standard error, unless quiet.
-pub fn warning(text: &str) {
+pub(crate) fn warning(text: &str) {
     const YELLOW: Style = AnsiColor::Yellow.on_default().bold();
     if !is_quiet() {
-        say(&format!("{YELLOW}warning{YELLOW:#}: {}", super::one_line(text)));
+        say(&format!(
+            "{YELLOW}warning{YELLOW:#}: {}",
+            super::escape::one_line(text)
+        ));
     }
 }
 
 /// Returns the line width of standard output: COLUMNS, or the terminal's width. `None` if standard output is not a
 /// terminal and COLUMNS is unset, so that other programs get all columns.
-pub fn width() -> Option<usize> {
+pub(crate) fn width() -> Option<usize> {
     let columns = std::env::var("COLUMNS").ok();
     if let Some(columns @ 1..) = columns.and_then(|columns| columns.parse().ok()) {
         return Some(columns);
@@ -109,10 +112,10 @@ pub fn width() -> Option<usize> {
 }
 
 /// Standard output, with styles if they are enabled. Errors name it. Unlike `println!`, does not panic on errors.
-pub struct Stdout(AutoStream<StdoutLock<'static>>);
+pub(crate) struct Stdout(AutoStream<StdoutLock<'static>>);
 
 /// Locks standard output.
-pub fn stdout() -> Stdout {
+pub(crate) fn stdout() -> Stdout {
     Stdout(AutoStream::auto(io::stdout().lock()))
 }
 
@@ -127,12 +130,12 @@ impl Write for Stdout {
 }
 
 /// Adds the name of standard output to an error.
-pub fn named(error: io::Error) -> io::Error {
+pub(crate) fn named(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("standard output: {error}"))
 }
 
 /// Destination of a command's results.
-pub enum Sink {
+pub(crate) enum Sink {
     /// Text. Styles are removed unless they are enabled.
     Text(Stdout),
     /// Values on a terminal, such as CSV. Control characters are escaped.
@@ -145,7 +148,7 @@ pub enum Sink {
 
 impl Sink {
     /// Returns standard output for values without styles. On a terminal, control characters are escaped.
-    pub fn values() -> Self {
+    pub(crate) fn values() -> Self {
         if io::stdout().is_terminal() {
             Self::Terminal(Escaping::new(stdout()))
         } else {
@@ -158,8 +161,8 @@ impl Sink {
     /// # Errors
     ///
     /// Returns [`hipvit::Error::Io`] if the file cannot be written.
-    pub fn file(path: &Path) -> hipvit::Result<Self> {
-        let target = Target::open(path).map_err(super::refused(path))?;
+    pub(crate) fn file(path: &Path) -> hipvit::Result<Self> {
+        let target = Target::open(path).map_err(super::outcome::refused(path))?;
         Ok(Self::File(
             BufWriter::with_capacity(BUFFER, target),
             path.to_owned(),
@@ -167,7 +170,7 @@ impl Sink {
     }
 
     /// Returns the path if the results go to a file; `None` for a device or pipe.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             Self::File(writer, path) if writer.get_ref().is_file() => Some(path),
             _ => None,
@@ -175,7 +178,7 @@ impl Sink {
     }
 
     /// Returns a directory for temporary files that are as large as the results.
-    pub fn directory(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         match self {
             Self::File(writer, _) => writer.get_ref().directory(),
             Self::Text(_) | Self::Terminal(_) | Self::Binary(_) => std::env::temp_dir(),
@@ -187,7 +190,7 @@ impl Sink {
     /// # Errors
     ///
     /// Returns an [`io::Error`] that names the file.
-    pub fn write_whole(mut self, bytes: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn write_whole(mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.write_all(bytes)?;
         Ok(self.finish()?)
     }
@@ -198,7 +201,7 @@ impl Sink {
     ///
     /// Returns an [`io::Error`] that names the file. If the results are complete, it also names the file that keeps
     /// them.
-    pub fn finish(self) -> io::Result<()> {
+    pub(crate) fn finish(self) -> io::Result<()> {
         Self::finish_all([self])
     }
 
@@ -207,7 +210,7 @@ impl Sink {
     /// # Errors
     ///
     /// Returns an [`io::Error`], as [`finish`](Self::finish) does.
-    pub fn finish_all(sinks: impl IntoIterator<Item = Self>) -> io::Result<()> {
+    pub(crate) fn finish_all(sinks: impl IntoIterator<Item = Self>) -> io::Result<()> {
         let staged: Vec<_> = sinks.into_iter().map(Self::stage).collect::<io::Result<_>>()?;
         let mut files = staged.into_iter().flatten();
         files.try_for_each(|(file, path)| file.commit().map_err(|error| at(&path, &error)))
@@ -257,9 +260,9 @@ fn at(path: &Path, error: &io::Error) -> io::Error {
 }
 
 /// Prints on the terminal `what` was written to `path`, such as its shape.
-pub fn wrote(path: &Path, what: &str) {
+pub(crate) fn wrote(path: &Path, what: &str) {
     if !is_quiet() && io::stderr().is_terminal() {
-        say(&super::one_line(&format!("{}: {what}", path.display())));
+        say(&super::escape::one_line(&format!("{}: {what}", path.display())));
     }
 }
 
@@ -268,11 +271,11 @@ pub fn wrote(path: &Path, what: &str) {
 /// # Errors
 ///
 /// Returns [`hipvit::Error::Io`] if it cannot.
-pub fn check(path: &Path) -> hipvit::Result<()> {
+pub(crate) fn check(path: &Path) -> hipvit::Result<()> {
     Sink::file(path).map(drop)
 }
 
 /// Writes `bytes` to `path`. If this fails, an existing file does not change.
-pub fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Sink::file(path)?.write_whole(bytes)
 }

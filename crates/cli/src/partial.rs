@@ -21,19 +21,20 @@ use serde::{Deserialize, Serialize};
 
 use super::agreement::Facts;
 use super::interrupt;
+use super::journal_file::JournalFile;
+use super::outcome::{Usage, refused};
 use super::output::{self, Sink};
-use super::{Usage, refused};
 
 /// Option to continue an interrupted run.
 #[derive(Debug, clap::Args)]
-pub struct ResumeArgs {
+pub(crate) struct ResumeArgs {
     /// Continue an interrupted run from FILE.partial
     #[arg(long, requires = "output", help_heading = "Output")]
     resume: bool,
 }
 
 /// The file of partial results before the run begins.
-pub struct Partial {
+pub(crate) struct Partial {
     path: PathBuf,
     /// File of an interrupted run, locked.
     interrupted: Option<File>,
@@ -41,35 +42,24 @@ pub struct Partial {
 }
 
 /// Finished results of an interrupted run, and a file for new results.
-pub struct Journal {
+pub(crate) struct Journal {
     finished: BufReader<File>,
     /// Number of finished results that have not been read yet.
     unread: usize,
     file: Arc<Mutex<JournalFile>>,
 }
 
-/// File of a run in progress.
-#[derive(Debug)]
-pub struct JournalFile {
-    path: PathBuf,
-    /// `None` after the run has ended with a complete output.
-    out: Option<BufWriter<File>>,
-    recorded: usize,
-    images: usize,
-    flushed: Instant,
-}
-
 /// Result of one image.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Recorded {
-    pub name: String,
-    pub stamp: Option<Stamp>,
-    pub result: ImageResult,
+pub(crate) struct Recorded {
+    pub(crate) name: String,
+    pub(crate) stamp: Option<Stamp>,
+    pub(crate) result: ImageResult,
 }
 
 /// Outputs of an image, or its error.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum ImageResult {
+pub(crate) enum ImageResult {
     Parts(ItemParts),
     /// Error message.
     Failed(String),
@@ -77,14 +67,14 @@ pub enum ImageResult {
 
 /// Size and modification time of an image file, to detect changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stamp {
+pub(crate) struct Stamp {
     size: u64,
     modified: Duration,
 }
 
 impl Stamp {
     /// Returns the stamp of an image; `None` if it is not an accessible file.
-    pub fn of(source: &Source) -> Option<Self> {
+    pub(crate) fn of(source: &Source) -> Option<Self> {
         let Source::File(path) = source else { return None };
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
@@ -96,7 +86,7 @@ impl Stamp {
 
 impl ResumeArgs {
     /// Returns true if an interrupted run is to be continued.
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.resume
     }
 
@@ -106,7 +96,7 @@ impl ResumeArgs {
     ///
     /// Returns [`Usage`] if the run would overwrite partial results or another program's file, or if there is no output
     /// file to resume. Returns an error if another process is writing the file.
-    pub fn open(&self, sink: Option<&Sink>) -> Result<Option<Partial>> {
+    pub(crate) fn open(&self, sink: Option<&Sink>) -> Result<Option<Partial>> {
         let Some(sink) = sink else { return Ok(None) };
         let Some(output) = sink.path() else {
             return if self.resume {
@@ -194,7 +184,7 @@ impl Partial {
     ///
     /// Returns an error if the partial results belong to a different run or an image has changed. Returns the errors of
     /// `facts`, which describes the run.
-    pub fn begin(
+    pub(crate) fn begin(
         self,
         facts: impl FnOnce() -> Result<Facts>,
         sources: &[Source],
@@ -308,7 +298,7 @@ impl Journal {
     }
 
     /// Returns the number of finished results that have not been read yet.
-    pub fn unread(&self) -> usize {
+    pub(crate) fn unread(&self) -> usize {
         self.unread
     }
 
@@ -317,7 +307,7 @@ impl Journal {
     /// # Errors
     ///
     /// Returns an error if the file has changed since it was checked.
-    pub fn read(&mut self) -> Result<Option<Recorded>> {
+    pub(crate) fn read(&mut self) -> Result<Option<Recorded>> {
         if self.unread == 0 {
             return Ok(None);
         }
@@ -333,7 +323,7 @@ impl Journal {
     /// # Errors
     ///
     /// Returns an error if the file cannot be written.
-    pub fn record(&self, recorded: &Recorded) -> Result<()> {
+    pub(crate) fn record(&self, recorded: &Recorded) -> Result<()> {
         /// Interval between flushes. An interrupted process loses at most the results of one interval.
         const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
         let mut file = self.file.lock();
@@ -359,7 +349,7 @@ impl Journal {
     /// # Errors
     ///
     /// Returns [`hipvit::Error::Io`] if the file cannot be removed.
-    pub fn complete(self) -> Result<()> {
+    pub(crate) fn complete(self) -> Result<()> {
         let mut file = self.file.lock();
         fs::remove_file(&file.path).map_err(refused(&file.path))?;
         file.out = None;
@@ -373,27 +363,6 @@ impl Drop for Journal {
         if let Some(kept) = self.file.lock().keep() {
             output::note(&kept);
         }
-    }
-}
-
-impl JournalFile {
-    /// Closes the file, and removes it if it has no results. Returns a message on how to continue.
-    pub fn keep(&mut self) -> Option<String> {
-        let mut out = self.out.take()?;
-        let written = out.flush();
-        if self.recorded == 0 {
-            let _ = fs::remove_file(&self.path);
-            return None;
-        }
-        // Results that could not be written are computed again.
-        let part = if written.is_ok() { "" } else { "a part of " };
-        Some(format!(
-            "{}: contains {part}the results of {} of {} images. To continue: {}",
-            self.path.display(),
-            self.recorded,
-            self.images,
-            interrupt::resume_command(std::env::args_os())
-        ))
     }
 }
 

@@ -10,9 +10,10 @@ use hipvit::run_config::ImageSize;
 use super::arrays::{Npy, Tensors};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
+use super::model_args::load_model;
+use super::outcome::Outcome;
 use super::output::Sink;
 use super::results::note_failed;
-use super::{Outcome, load_model};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,7 +22,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
     /// Model directory, or ORG/NAME on the hub [default: TinyViT32]
@@ -49,7 +50,7 @@ enum Writer {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         self.inputs.require()?;
         let (format, sink) = self.output.open()?;
         let names = self.output.open_names(format, Some(&sink))?;

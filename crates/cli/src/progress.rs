@@ -10,7 +10,7 @@ use indicatif::{HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 use super::output;
 
 /// A progress bar below the lines that the program prints to the terminal.
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
     /// Number of items passed to [`start`](Self::start) so far.
     started: AtomicU64,
@@ -22,12 +22,12 @@ impl Progress {
     /// Creates a bar for `len` images.
     ///
     /// The bar is hidden if `len` is less than 2, with `--quiet`, or if standard error is not a terminal.
-    pub fn images(len: usize) -> Self {
+    pub(crate) fn images(len: usize) -> Self {
         Self::counting(len, "images")
     }
 
     /// Creates a bar for `len` items. `things` is their plural noun, such as `cases`.
-    pub fn counting(len: usize, things: &str) -> Self {
+    pub(crate) fn counting(len: usize, things: &str) -> Self {
         let bar = if len < 2 || output::is_quiet() {
             ProgressBar::hidden()
         } else {
@@ -51,24 +51,24 @@ impl Progress {
     }
 
     /// Shows the name of the item that starts. Sets the position to the number of items started before.
-    pub fn start(&self, what: &str) {
-        self.bar.set_message(super::one_line(what));
+    pub(crate) fn start(&self, what: &str) {
+        self.bar.set_message(super::escape::one_line(what));
         self.bar
             .set_position(self.started.fetch_add(1, Ordering::Relaxed));
     }
 
     /// Advances the bar by one completed item.
-    pub fn step(&self) {
+    pub(crate) fn step(&self) {
         self.bar.inc(1);
     }
 
     /// Resets the estimates of the speed and of the remaining time.
-    pub fn reset_speed(&self) {
+    pub(crate) fn reset_speed(&self) {
         self.bar.reset_eta();
     }
 
     /// Calls `print`, which writes to standard output. If standard output is a terminal, the text appears above the bar.
-    pub fn print<R>(&self, print: impl FnOnce() -> R) -> R {
+    pub(crate) fn print<R>(&self, print: impl FnOnce() -> R) -> R {
         if self.lines_on_terminal {
             self.bar.suspend(print)
         } else {
@@ -77,7 +77,7 @@ impl Progress {
     }
 
     /// Calls `print`, which writes to standard error. The text appears above the bar.
-    pub fn report<R>(&self, print: impl FnOnce() -> R) -> R {
+    pub(crate) fn report<R>(&self, print: impl FnOnce() -> R) -> R {
         self.bar.suspend(print)
     }
 }

@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use hipvit::model::{self, PullProgress, Pulled};
 use indicatif::{DecimalBytes, ProgressBar, ProgressStyle};
 
-use super::{Outcome, output};
+use super::outcome::Outcome;
+use super::output;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,14 +22,14 @@ An interrupted download continues.
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Models: ORG/NAME or ORG/NAME@REVISION
     #[arg(value_name = "MODEL", required = true, help_heading = "Model")]
     models: Vec<String>,
 }
 
 impl Args {
-    pub fn run(self) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(self) -> anyhow::Result<Outcome> {
         for model in &self.models {
             let bar = Bar::new();
             let pulled = model::pull(model, |progress| {
@@ -53,7 +54,11 @@ fn report(pulled: &Pulled) -> anyhow::Result<()> {
     };
     output::note(&format!("{}: {size}", pulled.repository));
     let mut stdout = output::stdout();
-    let printed = writeln!(stdout, "{}", super::one_line(&pulled.path.display().to_string()));
+    let printed = writeln!(
+        stdout,
+        "{}",
+        super::escape::one_line(&pulled.path.display().to_string())
+    );
     printed.and_then(|()| stdout.flush()).map_err(output::named)?;
     Ok(())
 }
@@ -79,7 +84,7 @@ impl Bar {
     fn show(&self, progress: PullProgress<'_>) {
         self.0.set_length(progress.total);
         self.0.set_position(progress.done);
-        self.0.set_message(super::one_line(progress.file));
+        self.0.set_message(super::escape::one_line(progress.file));
     }
 }
 

@@ -16,8 +16,11 @@ use hipvit_quantize::{
     Sparsity, quantize,
 };
 
-use super::inputs::{DecodeArgs, images_below};
-use super::{NamedModel, Outcome, Usage, output, record, refused};
+use super::decode_args::DecodeArgs;
+use super::inputs::images_below;
+use super::model_args::NamedModel;
+use super::outcome::{Outcome, Usage, refused};
+use super::{output, record};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,7 +33,7 @@ docs/precision.md describes what each device computes at each precision.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Images for calibration, or a safetensors file
     ///
     /// With int8, SmoothQuant scales channels with large activations down, and the following weights up. With --sparse,
@@ -94,7 +97,7 @@ struct TargetArgs {
     #[arg(long, value_name = "DTYPE", value_parser = parsers::dtype())]
     dtype: Option<DType>,
     /// Images per run on a GPU
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = super::positive)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = parsers::positive)]
     batch: usize,
 }
 
@@ -133,7 +136,7 @@ enum WeightScale {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let to = match (self.precision.to, self.precision.sparse) {
             (Some(LayerPrecision::Full), None) => {
                 return Err(Usage(
@@ -287,7 +290,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
     writeln!(
         out,
         "{}: {what}, {:.1} MiB instead of {:.1} MiB ({:+.1} %)",
-        super::one_line(&directory.display().to_string()),
+        super::escape::one_line(&directory.display().to_string()),
         mib(bytes_after),
         mib(bytes_before),
         100.0 * (bytes_after as f64 / bytes_before as f64 - 1.0),
@@ -307,7 +310,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         writeln!(
             out,
             "not pruned, because the number of input channels is not a multiple of four: {}",
-            super::one_line(&layers)
+            super::escape::one_line(&layers)
         )?;
     }
     match images {
@@ -353,7 +356,7 @@ fn print(out: &mut impl Write, directory: &Path, report: &Report, range: Activat
         writeln!(
             out,
             "not quantised: {}",
-            super::one_line(&report.unquantized.join(", "))
+            super::escape::one_line(&report.unquantized.join(", "))
         )?;
     }
     Ok(())
@@ -394,7 +397,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
     let [mut before, mut after] = [0.0; 2];
     for choice in &decision.choices {
         let mut row = vec![
-            super::one_line(&choice.layers.join(", ")).to_string(),
+            super::escape::one_line(&choice.layers.join(", ")).to_string(),
             choice.precision.name().to_owned(),
             time(choice.full_us),
         ];
@@ -415,7 +418,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
         "time of these layers: {} in full precision, {} in the chosen precisions, on {}",
         time(before),
         time(after),
-        super::one_line(&decision.measured_on)
+        super::escape::one_line(&decision.measured_on)
     )?;
     writeln!(
         out,
@@ -435,7 +438,7 @@ fn print_decision(out: &mut impl Write, decision: &Decision) -> Result<()> {
             out,
             "  held-out images: {} before these layers were reverted to a higher precision: {}",
             percent(*error),
-            super::one_line(&layers.join(", "))
+            super::escape::one_line(&layers.join(", "))
         )?;
     }
     if let Some(OnGpu { quantized, full, .. }) = &decision.on_gpu {

@@ -12,18 +12,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use hipvit::graph::OutputKind;
 use hipvit::hip::{self, Connection, Connections, Rendezvous, World};
-use hipvit::pipeline::{ItemParts, Pipeline, Source};
+use hipvit::pipeline::{Pipeline, Source};
 use hipvit::{Degrees, Device, Session};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::{self, Facts};
+use super::decode_args::DecodeArgs;
 use super::errors::{is_broken_pipe, with_causes};
-use super::inputs::DecodeArgs;
-use super::launcher::{DistributedArgs, Place, Sharing};
+use super::launcher::{self, DistributedArgs, Place, Sharing};
+use super::model_args::RunArgs;
+use super::outcome::{Followed, Outcome};
+use super::output;
 use super::partial::{Journal, Partial, Stamp};
-use super::results::Results;
-use super::{Followed, Outcome, RunArgs, output};
+use super::results::{Message, Results, Run};
 
 /// Time that a failed rank waits for rank 0 to receive its error. Launchers kill all processes when one has failed.
 const GRACE: Duration = Duration::from_secs(10);
@@ -32,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const MAX_ERROR: usize = 64 << 10;
 
 /// State of this process among the ranks.
-pub struct Ranks {
+pub(crate) struct Ranks {
     stage: Stage,
     world: Option<World>,
     sharing: Sharing,
@@ -49,19 +51,6 @@ enum Stage {
     Merging(Vec<Connection>),
 }
 
-/// Message to rank 0.
-#[derive(Serialize, Deserialize)]
-pub enum Message {
-    /// Results of the next image of the sender's share, and the stamp of its file.
-    Results(ItemParts, Option<Stamp>),
-    /// Error of the next image.
-    ImageFailed(String, Option<Stamp>),
-    /// The share is complete.
-    Complete,
-    /// The sender failed for this reason.
-    Failed(String),
-}
-
 /// Outcome of the run, sent by rank 0.
 #[derive(Serialize, Deserialize)]
 enum Verdict {
@@ -70,7 +59,7 @@ enum Verdict {
 }
 
 /// The images to run, and the options of the run.
-pub struct Work<'a> {
+pub(crate) struct Work<'a> {
     /// Name of the subcommand.
     command: &'a str,
     session: &'a Session,
@@ -83,20 +72,9 @@ pub struct Work<'a> {
     partial: Option<Partial>,
 }
 
-/// Numbers of images of a run, known before its first result.
-pub struct Run {
-    /// Number of all images.
-    pub images: usize,
-    /// Number of images that an interrupted run has finished. They come first.
-    pub finished: usize,
-    /// The other images. Their results go to the journal.
-    pub recorded: Vec<Source>,
-    pub journal: Option<Journal>,
-}
-
 impl DistributedArgs {
     /// Runs `command` in this process, together with the launcher's other processes if there are any.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         model: &RunArgs,
         command: impl FnOnce(&mut Ranks) -> Result<Outcome>,
@@ -104,6 +82,27 @@ impl DistributedArgs {
         let mut ranks = Ranks::join(self, model.is_divided())?;
         let result = command(&mut ranks);
         ranks.end(result)
+    }
+}
+
+impl RunArgs {
+    /// Returns the arguments with the device and the number of threads of this process.
+    pub(crate) fn at(&self, ranks: &Ranks) -> anyhow::Result<Self> {
+        let mut args = self.clone();
+        if let Some(world) = ranks.world() {
+            let config = &mut args.model.config;
+            config.device = launcher::devices(world, config.device.as_ref())?;
+            // Without a GPU, `auto` is not resolved yet at this point.
+            let on_cpu = config
+                .device
+                .as_ref()
+                .is_none_or(|devices| matches!(devices.set().device(), Some(Device::Cpu | Device::Auto)));
+            if config.execution.threads.is_none() && ranks.sharing().processors > 1 {
+                config.execution.threads = Some(ranks.sharing().threads(on_cpu));
+            }
+        }
+        args.across = ranks.divide();
+        Ok(args)
     }
 }
 
@@ -139,33 +138,33 @@ impl Ranks {
     }
 
     /// Returns the rank and the number of processes; `None` for a single process.
-    pub fn world(&self) -> Option<&World> {
+    pub(crate) fn world(&self) -> Option<&World> {
         self.world.as_ref()
     }
 
     /// Returns the processes that divide the model, and their timeout; `None` if the model is not divided.
-    pub fn divide(&self) -> Option<(World, Duration)> {
+    pub(crate) fn divide(&self) -> Option<(World, Duration)> {
         let world = self.world.clone().filter(|_| self.divide);
         Some((world?, self.timeout))
     }
 
     /// Returns true if this process has images to run.
-    pub fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         !self.divide || self.writes()
     }
 
     /// Returns true if this process writes the results.
-    pub fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         self.world.as_ref().is_none_or(|world| world.rank() == 0)
     }
 
     /// Returns the number of processes that share the host with this one.
-    pub fn sharing(&self) -> Sharing {
+    pub(crate) fn sharing(&self) -> Sharing {
         self.sharing
     }
 
     /// Sends the bytes that rank 0 reads to all ranks, because launchers forward standard input to one process only.
-    pub fn read_at_rank_0(&mut self, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    pub(crate) fn read_at_rank_0(&mut self, read: impl FnOnce() -> Result<Vec<u8>>) -> Result<Vec<u8>> {
         if self.world.is_none() || self.divide {
             return read();
         }
@@ -176,7 +175,7 @@ impl Ranks {
 
     /// Returns the results of all images in the process that writes them. In other processes, runs their share and
     /// returns `None`.
-    pub fn results(&mut self, mut work: Work<'_>) -> Result<Option<Results>> {
+    pub(crate) fn results(&mut self, mut work: Work<'_>) -> Result<Option<Results>> {
         let journal = work.begin()?;
         let finished = journal.as_ref().map_or(0, Journal::unread);
         let Some(world) = self.world.clone().filter(|_| !self.divide) else {
@@ -277,7 +276,7 @@ impl Ranks {
 
 impl<'a> Work<'a> {
     /// Creates the work of `command`, without timing.
-    pub fn new(
+    pub(crate) fn new(
         command: &'a str,
         session: &'a Session,
         model: &'a RunArgs,
@@ -296,11 +295,11 @@ impl<'a> Work<'a> {
     }
 
     /// Keeps partial results, from which an interrupted run can be resumed.
-    pub fn resumable(self, partial: Option<Partial>) -> Self {
+    pub(crate) fn resumable(self, partial: Option<Partial>) -> Self {
         Self { partial, ..self }
     }
 
-    pub fn timed(self, timed: bool) -> Self {
+    pub(crate) fn timed(self, timed: bool) -> Self {
         Self { timed, ..self }
     }
 

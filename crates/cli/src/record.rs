@@ -7,11 +7,11 @@ use anyhow::Result;
 use hipvit::{DType, Session};
 use serde::Serialize;
 
-use super::{acts_on_terminal, escaped};
+use super::escape::{acts_on_terminal, escaped};
 
 /// Results of one image or one text, with the model and the device. The fields of `results` are flattened into the JSON object.
 #[derive(Debug, Serialize)]
-pub struct Record<'a, R> {
+pub(crate) struct Record<'a, R> {
     #[serde(skip_serializing_if = "Option::is_none")]
     image: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,7 +25,7 @@ pub struct Record<'a, R> {
 
 impl<'a, R: Serialize> Record<'a, R> {
     /// Creates the record of an image.
-    pub fn new(session: &'a Session, image: &'a str, results: R) -> Self {
+    pub(crate) fn new(session: &'a Session, image: &'a str, results: R) -> Self {
         Self {
             image: Some(image),
             text: None,
@@ -37,7 +37,7 @@ impl<'a, R: Serialize> Record<'a, R> {
     }
 
     /// Creates the record of a text.
-    pub fn for_text(session: &'a Session, text: &'a str, results: R) -> Self {
+    pub(crate) fn for_text(session: &'a Session, text: &'a str, results: R) -> Self {
         Self {
             image: None,
             text: Some(text),
@@ -47,7 +47,7 @@ impl<'a, R: Serialize> Record<'a, R> {
 }
 
 /// Writes `value` to `out` as one line of JSON. NaN and infinities become `null`, because JSON cannot represent them.
-pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
+pub(crate) fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
     // `serde_json::to_writer` would wrap I/O errors, so `is_broken_pipe` would not detect a closed pipe.
     let line = serde_json::to_string(value)?;
     writeln!(out, "{}", escape_controls(&line))?;
@@ -55,7 +55,7 @@ pub fn write(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
 }
 
 /// Returns `text` escaped for a JSON string, without quotes. The result has no line breaks.
-pub fn escape_json(text: &str) -> String {
+pub(crate) fn escape_json(text: &str) -> String {
     let quoted = serde_json::Value::from(text).to_string();
     escape_controls(&quoted[1..quoted.len() - 1])
 }

@@ -5,22 +5,47 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hipvit::Session;
 use hipvit::hip::Connection;
-use hipvit::pipeline::{self, Item, Source};
+use hipvit::pipeline::{self, Item, ItemParts, Source};
 use hipvit::timing::Timing;
+use serde::{Deserialize, Serialize};
 
+use super::errors::report;
+use super::output;
 use super::partial::{ImageResult, Journal, Recorded, Stamp};
 use super::progress::Progress;
-use super::ranks::{Message, Run};
-use super::{output, report, warn_non_finite};
 
 /// Error message of an image without results. The other images go on.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct ImageError(String);
+pub(crate) struct ImageError(String);
+
+/// Message to rank 0.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Message {
+    /// Results of the next image of the sender's share, and the stamp of its file.
+    Results(ItemParts, Option<Stamp>),
+    /// Error of the next image.
+    ImageFailed(String, Option<Stamp>),
+    /// The share is complete.
+    Complete,
+    /// The sender failed for this reason.
+    Failed(String),
+}
+
+/// Numbers of images of a run, known before its first result.
+pub(crate) struct Run {
+    /// Number of all images.
+    pub(crate) images: usize,
+    /// Number of images that an interrupted run has finished. They come first.
+    pub(crate) finished: usize,
+    /// The other images. Their results go to the journal.
+    pub(crate) recorded: Vec<Source>,
+    pub(crate) journal: Option<Journal>,
+}
 
 /// Results in the order of the images. Results of an interrupted run come first; then the ranks take turns, one batch
 /// each.
-pub struct Results {
+pub(crate) struct Results {
     session: Session,
     /// Images whose results go to the journal.
     recorded: std::vec::IntoIter<Source>,
@@ -42,7 +67,7 @@ pub struct Results {
 
 impl Results {
     /// Creates the stream of `run`'s results. The results of other ranks come from `others`, each within `timeout`.
-    pub fn new(
+    pub(crate) fn new(
         session: &Session,
         run: Run,
         own: pipeline::Results,
@@ -65,7 +90,7 @@ impl Results {
 
     /// Calls `each` with the results of every image, and shows a progress bar. Reports each image that failed, and the
     /// number of failures. Returns this number.
-    pub fn visit(&mut self, mut each: impl FnMut(&Item) -> Result<()>) -> Result<usize> {
+    pub(crate) fn visit(&mut self, mut each: impl FnMut(&Item) -> Result<()>) -> Result<usize> {
         let progress = Progress::images(self.images);
         let mut failed = 0;
         while let Some(result) = self.next()? {
@@ -94,12 +119,12 @@ impl Results {
     /// # Errors
     ///
     /// Returns [`hipvit::Error::Io`] if the file cannot be removed.
-    pub fn complete(mut self) -> Result<()> {
+    pub(crate) fn complete(mut self) -> Result<()> {
         self.journal.take().map_or(Ok(()), Journal::complete)
     }
 
     /// Returns the time of each phase in this process.
-    pub fn timing(&self) -> &Timing {
+    pub(crate) fn timing(&self) -> &Timing {
         self.own.timing()
     }
 
@@ -176,8 +201,15 @@ impl Results {
 }
 
 /// Prints a note with the number of failed images, if there were several images.
-pub fn note_failed(failed: usize, images: usize) {
+pub(crate) fn note_failed(failed: usize, images: usize) {
     if failed > 0 && images > 1 {
         output::note(&format!("{failed} of {images} images failed and are left out"));
+    }
+}
+
+/// Warns if an image's results have NaN or infinite values.
+fn warn_non_finite(item: &Item, progress: &Progress) {
+    if let Some(results) = item.outputs().non_finite() {
+        progress.report(|| output::warning(&format!("{}: {results}", item.name())));
     }
 }

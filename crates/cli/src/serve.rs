@@ -11,7 +11,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use hipvit::image::Limits;
 use hipvit::run_config::Devices;
-use hipvit::run_config::parsers::{self, seconds};
+use hipvit::run_config::parsers::{self, positive, seconds};
 use hipvit::{Device, DeviceSet, Parallelism, RunConfig, SessionBuilder};
 use hipvit_files::regular_file;
 use hipvit_serve::{self, AccessLog, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
@@ -21,8 +21,8 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use super::inputs::bytes;
-use super::{Outcome, Usage, positive, refused};
+use super::decode_args::bytes;
+use super::outcome::{Outcome, Usage, refused};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -34,7 +34,7 @@ use super::{Outcome, Usage, positive, refused};
     }),
     mut_arg("batch", |arg| arg.alias("max-batch").help("Maximum batch size")),
 )]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     models: ServedModels,
     #[command(flatten)]
@@ -415,7 +415,7 @@ impl LimitArgs {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let begin = Instant::now();
         // Dropping it writes the last lines.
         let log = self.log();

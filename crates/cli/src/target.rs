@@ -23,7 +23,7 @@ use tempfile::NamedTempFile;
 
 /// A file that is being written.
 #[derive(Debug)]
-pub struct Target {
+pub(crate) struct Target {
     /// Path of the file, with all symbolic links resolved.
     file: PathBuf,
     content: Content,
@@ -46,7 +46,7 @@ impl Target {
     /// # Errors
     ///
     /// Returns an [`io::Error`] if the path is a directory, is not writable, or cannot be created.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = resolve(path)?;
         if let Some(descriptor) = descriptor(&file) {
             let content = Content::Direct(descriptor?);
@@ -78,12 +78,12 @@ impl Target {
     }
 
     /// Returns true if the target is a file, which is replaced as a whole.
-    pub fn is_file(&self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
         !matches!(self.content, Content::Direct(_))
     }
 
     /// Returns the directory of the target, or the directory for temporary files if the target is not a file.
-    pub fn directory(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         match self.content {
             Content::Direct(_) => env::temp_dir(),
             _ => directory(&self.file).to_owned(),
@@ -95,7 +95,7 @@ impl Target {
     /// # Errors
     ///
     /// Returns an [`io::Error`] if the results cannot be written there. It names the file that keeps them.
-    pub fn stage(mut self) -> io::Result<Staged> {
+    pub(crate) fn stage(mut self) -> io::Result<Staged> {
         self.flush()?;
         let renamed = match self.content {
             Content::Direct(_) => None,
@@ -179,7 +179,7 @@ impl Target {
 }
 
 /// A target with complete results that are not in place yet.
-pub struct Staged {
+pub(crate) struct Staged {
     target: Target,
     /// The results under another name. `None` if they are copied into the existing file, or already written.
     renamed: Option<(NamedTempFile<File>, Listed)>,
@@ -191,7 +191,7 @@ impl Staged {
     /// # Errors
     ///
     /// Returns an [`io::Error`] if the file cannot be written. It names the file that keeps the results.
-    pub fn commit(self) -> io::Result<()> {
+    pub(crate) fn commit(self) -> io::Result<()> {
         let Self { target, renamed } = self;
         if !target.is_file() {
             return Ok(());
@@ -363,7 +363,7 @@ fn attribute(file: &File, name: impl Arg + Copy) -> Option<Vec<u8>> {
 }
 
 /// Returns the directory of a file: `.` for a bare name.
-pub fn directory(file: &Path) -> &Path {
+pub(crate) fn directory(file: &Path) -> &Path {
     let parent = file.parent().filter(|path| !path.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
 }

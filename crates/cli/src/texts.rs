@@ -7,11 +7,12 @@ use hipvit::labels::Labels;
 use hipvit::{Session, ZeroShot, ZeroShotOptions};
 
 use super::inputs::is_image;
-use super::{Usage, output};
+use super::outcome::Usage;
+use super::output;
 
 /// Texts that the command line names.
 #[derive(Debug, clap::Args)]
-pub struct Texts {
+pub(crate) struct Texts {
     /// Texts to embed, or to use as labels
     ///
     /// The option takes all arguments that follow, so put images before it.
@@ -24,7 +25,7 @@ pub struct Texts {
 
 /// Texts as labels.
 #[derive(Debug, clap::Args)]
-pub struct TextArgs {
+pub(crate) struct TextArgs {
     #[command(flatten)]
     texts: Texts,
     /// Prompt template with {} for the text; repeatable
@@ -50,7 +51,7 @@ fn template(text: &str) -> Result<String, String> {
 
 impl Texts {
     /// Returns true if there are texts.
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         !self.text.is_empty() || self.text_file.is_some()
     }
 
@@ -60,7 +61,7 @@ impl Texts {
     ///
     /// Returns [`Usage`] if `--text` consumed the images of the command line. Returns an error if the file cannot be
     /// read.
-    pub fn read(&self, has_images: bool) -> Result<Option<Vec<String>>> {
+    pub(crate) fn read(&self, has_images: bool) -> Result<Option<Vec<String>>> {
         if let Some(taken) = self.text.iter().find(|text| is_image_file(Path::new(text))) {
             let reason = format!("--text took `{taken}` as a text. Put images before --text");
             if !has_images {
@@ -81,7 +82,7 @@ fn is_image_file(path: &Path) -> bool {
 }
 
 /// Warns about texts that were truncated to the model's context length.
-pub fn warn_of_truncated<'a>(session: &Session, texts: impl IntoIterator<Item = &'a String>) {
+pub(crate) fn warn_of_truncated<'a>(session: &Session, texts: impl IntoIterator<Item = &'a String>) {
     for text in texts {
         let context = session.info().text.as_ref().map_or(0, |text| text.context);
         output::warning(&format!("truncated to the model's {context} tokens: \"{text}\""));
@@ -90,22 +91,22 @@ pub fn warn_of_truncated<'a>(session: &Session, texts: impl IntoIterator<Item = 
 
 impl TextArgs {
     /// Returns true if texts are used as labels.
-    pub fn is_given(&self) -> bool {
+    pub(crate) fn is_given(&self) -> bool {
         self.texts.is_given()
     }
 
     /// Returns true if there are templates, which require texts.
-    pub fn has_templates(&self) -> bool {
+    pub(crate) fn has_templates(&self) -> bool {
         !self.templates.is_empty()
     }
 
     /// Reads the texts. See [`Texts::read`].
-    pub fn read(&self, has_images: bool) -> Result<Option<Vec<String>>> {
+    pub(crate) fn read(&self, has_images: bool) -> Result<Option<Vec<String>>> {
         self.texts.read(has_images)
     }
 
     /// Embeds the texts. Warns about texts that were truncated.
-    pub fn zero_shot(&self, session: &Session, texts: &[String]) -> hipvit::Result<ZeroShot> {
+    pub(crate) fn zero_shot(&self, session: &Session, texts: &[String]) -> hipvit::Result<ZeroShot> {
         let options = ZeroShotOptions::new().templates(&self.templates);
         let zero_shot = session.zero_shot_with(texts, &options)?;
         warn_of_truncated(session, zero_shot.truncated());

@@ -7,9 +7,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use hipvit::exec::Tuned;
 use hipvit::exec::select::{PackedLayer, Store, WholeModel};
+use hipvit::run_config::parsers::positive;
 use hipvit::{RunConfig, Sparse};
 
-use super::{NamedModel, Outcome, output, record};
+use super::model_args::NamedModel;
+use super::outcome::Outcome;
+use super::{output, record};
 
 /// Duration of a turn of the whole model's runs. A GPU at its power limit changes its clock within milliseconds.
 const TURN: Duration = Duration::from_millis(400);
@@ -21,13 +24,13 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     model: NamedModel,
     #[command(flatten)]
     config: RunConfig,
     /// Batch sizes to measure for [default: --batch]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = super::positive, help_heading = "Device")]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = positive, help_heading = "Device")]
     batches: Vec<usize>,
     /// Print one JSON object per shape
     #[arg(long, help_heading = "Output")]
@@ -38,7 +41,7 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let session = self.model.with(&self.config).load()?;
         let degrees = session.degrees();
         if degrees.data * degrees.shards() > 1 {
@@ -61,7 +64,7 @@ impl Args {
         for &batch in batches {
             let plan = session.plan(batch)?;
             if !self.json {
-                let name = super::one_line(session.name());
+                let name = super::escape::one_line(session.name());
                 writeln!(out, "{name}: batch {batch}, {}", session.dtype())?;
             }
             let mut store = gpu.tune(&plan, |tuned| {

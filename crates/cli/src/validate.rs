@@ -17,10 +17,13 @@ use hipvit_diagnostics::validate::{
 };
 use serde::Serialize;
 
+use super::errors::report;
 use super::format::{self, Format, Formats, OutputArgs};
+use super::model_args::NamedModel;
+use super::outcome::{Outcome, Usage};
 use super::output::Sink;
 use super::progress::Progress;
-use super::{NamedModel, Outcome, Usage, inputs, output, report};
+use super::{inputs, output};
 
 const AFTER_HELP: &str = "\
 Default: check the ops against the f64 reference. With MODEL or --against: compare a model with a baseline after every layer, \
@@ -33,7 +36,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_HELP)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(flatten)]
     model: NamedModel,
     /// Baseline of the model [default: cpu; on the CPU unoptimized]
@@ -60,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "DTYPE,…", value_delimiter = ',', value_parser = parsers::dtype(), help_heading = "Device")]
     dtype: Vec<DType>,
     /// Number of compute threads [default: all cores]
-    #[arg(long, value_name = "N", value_parser = super::positive, help_heading = "Device")]
+    #[arg(long, value_name = "N", value_parser = parsers::positive, help_heading = "Device")]
     threads: Option<usize>,
     #[command(flatten)]
     output: OutputArgs<Report>,
@@ -192,7 +195,7 @@ struct Both<'a> {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let start = Instant::now();
         let of_model = self.model.path().is_some() || self.against.is_some() || self.baseline.is_some();
         if of_model
@@ -231,7 +234,7 @@ impl Args {
                 let texts: Vec<String> = texts
                     .chain(models.iter().map(|model| model.text(width)))
                     .collect();
-                sink.write_all(super::lines(&texts.join("\n")).as_bytes())?;
+                sink.write_all(super::escape::lines(&texts.join("\n")).as_bytes())?;
                 if let Some(tier) = self.checks.tier {
                     let (taken, limit) = (start.elapsed().as_secs_f64(), tier.limit().as_secs());
                     writeln!(sink, "\n{tier}: {taken:.1} s of {limit}")?;

@@ -21,6 +21,7 @@ mod noise;
 pub mod patch_grid;
 mod preprocess;
 mod resize;
+mod rgb_image;
 pub mod threads;
 
 pub use decode::{
@@ -32,37 +33,4 @@ pub use preprocess::{
     Crop, Padding, Placement, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule,
 };
 pub use resize::{Axis, Filter, PRECISION_BITS, Pass, Resampling, Window, resize, resize_window};
-
-/// An 8-bit RGB image: rows from top to bottom, three interleaved bytes per pixel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RgbImage {
-    /// Width in pixels.
-    pub width: usize,
-    /// Height in pixels.
-    pub height: usize,
-    /// Pixels, `height × width × 3` bytes.
-    pub data: Vec<u8>,
-}
-
-/// Lets functions accept images, references and smart pointers.
-impl AsRef<RgbImage> for RgbImage {
-    fn as_ref(&self) -> &RgbImage {
-        self
-    }
-}
-
-impl RgbImage {
-    /// Creates an image from its pixels.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Argument`] if `data` does not have `height × width × 3` bytes, or if a side is 0.
-    pub fn new(width: usize, height: usize, data: Vec<u8>) -> Result<Self> {
-        let expected = width.checked_mul(height).and_then(|n| n.checked_mul(3));
-        if width == 0 || height == 0 || expected != Some(data.len()) {
-            let reason = format!("{} bytes are not {height} rows of {width} RGB pixels", data.len());
-            return Err(Error::argument("image", reason));
-        }
-        Ok(Self { width, height, data })
-    }
-}
+pub use rgb_image::RgbImage;

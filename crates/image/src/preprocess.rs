@@ -13,11 +13,9 @@ mod timm;
 mod values;
 
 use std::fmt;
-use std::path::Path;
 
 use rayon::prelude::*;
 use serde::Serialize;
-use serde_json::Value;
 
 pub use geometry::Padding;
 pub use geometry::Placement;
@@ -25,9 +23,11 @@ pub use geometry::{Crop, Resize, Rounding};
 pub use timm::TimmOptions;
 pub use values::{Rescale, ValueRule};
 
-use super::{Filter, Resampling, RgbImage, Window};
+use crate::error::{Error, Result};
 use crate::patch_grid::{self, PatchGrid};
-use crate::{Error, Result, threads};
+use crate::resize::{Filter, Resampling, Window};
+use crate::rgb_image::RgbImage;
+use crate::threads;
 use values::Table;
 
 /// Preprocessing of a model: resize, centre crop, then rescale and normalise.
@@ -82,33 +82,6 @@ impl Preprocess {
             output,
             table,
         })
-    }
-
-    /// Creates the rule of timm's evaluation transform for a `pretrained_cfg`. Missing keys take timm's defaults.
-    /// Errors name `file`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type.
-    pub fn from_timm(file: &Path, pretrained_cfg: &Value, options: &TimmOptions) -> Result<Self> {
-        timm::parse(file, pretrained_cfg, options)
-    }
-
-    /// Creates the rule of a transformers image processor. Errors name `file`.
-    ///
-    /// `config` is `preprocessor_config.json`, or `image_processor` in `processor_config.json`. Missing keys take the
-    /// defaults of the processor's class.
-    ///
-    /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if
-    /// the processor's configuration does not.
-    ///
-    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type.
-    pub fn from_hf(file: &Path, config: &Value, model: Option<&str>) -> Result<Self> {
-        hugging_face::parse(file, config, model)
     }
 
     /// Returns height and width of the result, in pixels.

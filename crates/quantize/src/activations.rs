@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::layers::Layers;
 use super::range::{ActivationRange, step};
-use super::{Layers, rounding};
+use super::rounding;
 use hipvit::error::Result;
 use hipvit::graph::ValueId;
 use hipvit::model::{Checkpoint, Model, Replacement};

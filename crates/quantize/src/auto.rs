@@ -20,7 +20,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::fidelity::{Fidelity, OnGpu, Reference, on_cpu};
-use super::{Group, Layers, Precision};
+use super::layers::{Group, Layers};
+use super::precision::Precision;
+use super::unit::Unit;
 use hipvit::error::Result;
 use hipvit::graph::{Graph, ValueId};
 use hipvit::model::{Checkpoint, Format, Replacement};
@@ -94,14 +96,6 @@ impl Decision {
             .filter(move |choice| choice.precision == precision)
             .flat_map(|choice| &choice.layers)
     }
-}
-
-/// Layers that read one value, and the tensors that change if the layers are quantised.
-pub(super) struct Unit {
-    layers: BTreeSet<String>,
-    pub(super) tensors: BTreeSet<String>,
-    /// `[tokens, input channels, output channels]` of each GEMM.
-    pub(super) sizes: Vec<[usize; 3]>,
 }
 
 /// Replacements for the tensors of all layers in one precision, and the time of each unit with them.

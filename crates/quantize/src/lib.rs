@@ -35,13 +35,17 @@
 mod activations;
 mod auto;
 mod fidelity;
+mod layers;
 mod observation;
+mod options;
+mod precision;
 mod range;
 mod rounding;
 mod sparse;
 mod times;
+mod unit;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -50,95 +54,20 @@ use serde::Serialize;
 
 pub use self::auto::{Candidate, Choice, Decision, Reverted};
 pub use self::fidelity::{Fidelity, OnGpu};
+use self::layers::{Group, Layers, groups};
+pub use self::options::Options;
+pub use self::precision::{Precision, Scales};
 pub use self::range::ActivationRange;
 pub use self::sparse::Sparsity;
 pub use self::times::GpuTarget;
 use hipvit::error::{Error, Result};
-use hipvit::graph::{Graph, Node, ValueId};
+use hipvit::graph::ValueId;
 use hipvit::image::RgbImage;
 use hipvit::model::{self, Checkpoint, Format, LoadOptions, Model, Replacement};
-use hipvit::ops::Op;
 use hipvit_files::temporary::Listed;
 
 /// Fraction of a channel's range that balancing moves to the weights, as in SmoothQuant.
 const BALANCE: f32 = 0.5;
-
-/// Target precision of the weights.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Precision {
-    /// int8, with activations that are rounded to 8 bits at run time.
-    #[default]
-    Int8,
-    /// FP8 (E4M3). With images, activations are in FP8 too.
-    Fp8,
-    /// FP8 (E4M3), with activations that are rounded to FP8 at run time.
-    Fp8Dynamic,
-    /// bf16, with activations that the CPU rounds to bf16.
-    Bf16,
-    /// Unchanged: only [`Options::sparsity`] changes the model.
-    Full,
-}
-
-impl Precision {
-    /// Returns the name of the precision.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Int8 => "int8",
-            Self::Fp8 => "fp8",
-            Self::Fp8Dynamic => "fp8-dynamic",
-            Self::Bf16 => "bf16",
-            Self::Full => "full",
-        }
-    }
-
-    fn format(self, images: usize) -> Format {
-        match self {
-            Self::Int8 => Format::Int8,
-            Self::Fp8 if images > 0 => Format::Float8Activations,
-            Self::Fp8 => Format::Float8,
-            Self::Fp8Dynamic => Format::Float8Dynamic,
-            Self::Bf16 | Self::Full => Format::Full,
-        }
-    }
-}
-
-/// Method that determines the scale of a weight's row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scales {
-    /// The largest magnitude of the row becomes the largest value of the type.
-    #[default]
-    Largest,
-    /// The scale with the least mean square error. It may clip the largest magnitudes.
-    MeanSquare,
-}
-
-/// Options of [`quantize`].
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Target precision of the weights.
-    pub precision: Precision,
-    /// Method that determines the scales.
-    pub scales: Scales,
-    /// Maximum root mean square error of the outputs on the images, relative to the outputs; 0.005 is 0.5 %.
-    ///
-    /// With a budget, `precision` must be int8. Error and time then determine the precision of each layer:
-    ///
-    /// - without a `target`: its own, int8 or bf16
-    /// - with a `target`: its own, int8 or FP8
-    ///
-    /// If there are two or more images, a fifth of them, at least one, is held out. They are not used for
-    /// calibration, and the error on them must also be within the budget.
-    pub budget: Option<f64>,
-    /// Range of FP8 activations that are calibrated with images.
-    pub activation_range: ActivationRange,
-    /// Target GPU of a model with a budget; `None` for the CPU. The budget bounds the errors that the CPU
-    /// computes in f32. The error on the GPU can be larger; it is measured at the end ([`Decision::on_gpu`]).
-    pub target: Option<GpuTarget>,
-    /// Weights to prune before the remaining ones are rounded. Errors of the outputs are then relative to the
-    /// pruned model.
-    pub sparsity: Option<Sparsity>,
-}
 
 /// Result of [`quantize`].
 #[derive(Clone, Debug, Serialize)]
@@ -279,84 +208,6 @@ pub fn quantize(
         bytes_before: checkpoint.bytes(),
         bytes_after: written,
     })
-}
-
-/// Names of the linear layers' weights in the weight file.
-struct Layers {
-    quantized: BTreeSet<String>,
-    /// Layers that are not quantised, without the suffix `.weight`.
-    others: Vec<String>,
-}
-
-impl Layers {
-    fn of(graph: &Graph) -> Self {
-        let (mut quantized, mut others) = (BTreeSet::new(), BTreeSet::new());
-        for node in graph
-            .nodes()
-            .iter()
-            .filter(|node| matches!(node.op, Op::Linear(_)))
-        {
-            let in_block = node.name.starts_with("blocks.");
-            for name in graph.value(node.inputs[1]).tensors() {
-                match name.strip_suffix(".weight") {
-                    Some(_) if in_block => _ = quantized.insert(name.to_owned()),
-                    Some(layer) => _ = others.insert(layer.to_owned()),
-                    None => {}
-                }
-            }
-        }
-        Self {
-            quantized,
-            others: others.into_iter().collect(),
-        }
-    }
-}
-
-/// A norm, and the linear layers that are the only readers of its output.
-#[derive(Debug)]
-struct Group {
-    output: ValueId,
-    /// Tensors of the norm.
-    norm: Vec<String>,
-    weights: BTreeSet<String>,
-}
-
-fn groups(graph: &Graph, layers: &Layers) -> Vec<Group> {
-    let mut readers: HashMap<ValueId, Vec<&Node>> = HashMap::new();
-    for node in graph.nodes() {
-        for &id in &node.inputs {
-            readers.entry(id).or_default().push(node);
-        }
-    }
-    let is_output = |id| graph.outputs().iter().any(|&(_, output)| output == id);
-    let norms = graph.nodes().iter().filter_map(|node| {
-        let (Op::LayerNorm(_) | Op::RmsNorm(_)) = node.op else {
-            return None;
-        };
-        let output = node.output();
-        let readers = readers.get(&output).filter(|_| !is_output(output))?;
-        let mut weights = BTreeSet::new();
-        for reader in readers {
-            match reader.op {
-                Op::Linear(_) if reader.inputs[0] == output => {
-                    let names = graph.value(reader.inputs[1]).tensors();
-                    weights.extend(names.into_iter().map(str::to_owned));
-                }
-                _ => return None,
-            }
-        }
-        let all = weights.iter().all(|name| layers.quantized.contains(name));
-        // A per-head norm has fewer weights than there are channels.
-        let whole = graph.value(node.inputs[1]).shape.last() == graph.value(output).shape.last();
-        let norm = node.inputs[1..].iter().flat_map(|&id| graph.value(id).tensors());
-        let norm = norm.map(str::to_owned);
-        (all && whole).then(|| Group {
-            output,
-            norm: norm.collect(),
-            weights,
-        })
-    });
-    norms.collect()
 }
 
 /// Returns the largest magnitude of each channel of `values` over all images. Empty without images.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use half::bf16;
 use rayon::prelude::*;
 
-use super::{Precision, Scales};
+use super::precision::{Precision, Scales};
 use hipvit::error::{Error, Result};
 use hipvit::float8::{Float8, Overflow};
 use hipvit::model::{Checkpoint, Replacement};

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ndarray::{Array2, linalg::general_mat_mul};
 use rayon::prelude::*;
 
-use super::Layers;
+use super::layers::Layers;
 use super::observation::observe;
 use hipvit::error::{Error, Result};
 use hipvit::graph::ValueId;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::auto::Unit;
+use super::unit::Unit;
 use hipvit::cpu::int8::{self, Int8Weight};
 use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
 use hipvit::error::{Error, Result};
@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::auto::units;
-    use crate::{Layers, groups};
+    use crate::layers::{Layers, groups};
     use hipvit::model::{LoadOptions, load};
 
     /// A layer that is not found would count as taking no time, and so gain nothing in 8 bits.

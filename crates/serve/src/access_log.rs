@@ -30,6 +30,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use super::metrics::Metrics;
+use super::options::AccessLog;
 use hipvit::error::{Error, Result};
 
 /// Maximum number of lines that wait to be written.
@@ -50,16 +51,6 @@ const CLIENT_LEFT: u16 = 499;
 /// Address of a connection's client, stored in the extensions of its requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
-
-/// The form of the access log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AccessLog {
-    /// Columns for people.
-    Text,
-    /// One JSON object per line.
-    Json,
-}
 
 /// Facts that handlers add to the line of a request. Without an access log it is empty.
 #[derive(Clone, Debug, Default)]

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::{Notify, Semaphore};
 
 use super::client::Client;
+use super::closed::Closed;
 use super::metrics::Metrics;
 
 /// Bytes that a connection may receive beyond what its requests account for: PING, SETTINGS, WINDOW_UPDATE, refused requests.
@@ -41,31 +42,6 @@ const REQUEST: u64 = 16 << 10;
 
 /// Maximum bytes of an announced body that count before they are read.
 const MAX_ANNOUNCED_BYTES: u64 = 1 << 20;
-
-/// Reason why the server ends a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Closed {
-    /// The connection had no open request for some time.
-    Idle,
-    /// The connection brought no authorised request in time.
-    Unauthorized,
-    /// The table was full, and the connection's client had the most connections.
-    Displaced,
-    /// The connection received more than its requests account for.
-    Flood,
-}
-
-impl Closed {
-    /// Returns the label of this reason in metrics.
-    pub(super) fn label(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Unauthorized => "unauthorized",
-            Self::Displaced => "displaced",
-            Self::Flood => "flood",
-        }
-    }
-}
 
 /// Table of the open connections.
 #[derive(Debug)]

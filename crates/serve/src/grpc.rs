@@ -21,15 +21,16 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tower::ServiceExt as _;
 
+use super::blocking::at_length;
 use super::failure::{Failure, Kind};
-use super::http::at_length;
 use super::memory::Charge;
+use super::metadata::{EXTENSIONS, NAME};
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::infer_parameter::ParameterChoice;
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
 use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
-use super::service::{Call, EXTENSIONS, NAME, Service};
+use super::service::{Call, Service};
 use super::stream::{Messages, frame, only_message};
 use super::{triton, wire};
 

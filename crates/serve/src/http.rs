@@ -16,9 +16,11 @@ use hyper::{Method, StatusCode, Uri};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, json};
 
+use super::blocking::at_length;
 use super::failure::{Failure, Kind};
+use super::metadata::{EXTENSIONS, NAME};
 use super::protocol::json;
-use super::service::{Call, EXTENSIONS, NAME, Service};
+use super::service::{Call, Service};
 use super::{embeddings, metrics, openai, triton};
 
 /// Header with the length of a body's JSON, which binary tensors follow.
@@ -26,9 +28,6 @@ const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-conten
 
 /// Maximum number of characters of a path that an error repeats.
 const MAX_SHOWN_CHARS: usize = 200;
-
-/// Bytes above which a body is parsed on a separate thread, so that other requests do not wait.
-const LONG_BODY_BYTES: usize = 256 << 10;
 
 type Result<T = Response, E = Failure> = std::result::Result<T, E>;
 
@@ -117,15 +116,6 @@ fn json_body(body: String) -> Response {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(Failure::new(Kind::Internal, error.to_string())))
-}
-
-/// Runs work that may take long without blocking other connections.
-pub(super) fn at_length<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    if bytes > LONG_BODY_BYTES {
-        tokio::task::block_in_place(work)
-    } else {
-        work()
-    }
 }
 
 /// Name of a model and version, if the path has one.

@@ -28,7 +28,9 @@
 
 mod access_log;
 mod answer;
+mod blocking;
 mod client;
+mod closed;
 mod connections;
 mod embeddings;
 mod failure;
@@ -42,10 +44,12 @@ mod http;
 mod limits;
 mod listen;
 mod memory;
+mod metadata;
 mod metrics;
 mod openai;
 mod options;
 mod origin;
+mod priority;
 #[doc(hidden)]
 pub mod proto;
 mod protocol;
@@ -53,6 +57,7 @@ mod refusals;
 mod repository;
 mod scheduler;
 mod service;
+mod stage;
 mod statistics;
 mod stream;
 mod tls;
@@ -77,10 +82,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
 
-pub use self::access_log::AccessLog;
-pub use self::limits::ServerLimits;
-pub use self::options::{ModelSource, ServerOptions, TlsFiles};
-pub use self::scheduler::Priority;
+pub use self::options::{AccessLog, ModelSource, ServerLimits, ServerOptions, TlsFiles};
+pub use self::priority::Priority;
 use self::service::Service;
 use self::traces::Traces;
 use hipvit::error::{Error, Result};

@@ -2,7 +2,6 @@
 //! within a size, a time, and the memory of its client.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -11,51 +10,7 @@ use http_body_util::BodyExt as _;
 use super::failure::{Failure, Kind};
 use super::memory::{Account, Buffer, Charge};
 use super::metrics::Metrics;
-use hipvit::image::Limits;
-
-/// Limits on what clients may send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerLimits {
-    /// Maximum bytes of a request's body.
-    pub body: usize,
-    /// Maximum total bytes of requests and answers: received bodies, decoded bodies, and answers until they
-    /// are read. One client takes at most half of it.
-    pub all_bodies: usize,
-    /// Maximum number of connections.
-    pub connections: usize,
-    /// Time in which a client must send the head of a request, and in which a connection must bring its first
-    /// authorised request.
-    pub header_time: Duration,
-    /// Time after which a connection without an open request is closed.
-    pub idle_time: Duration,
-    /// Time in which a client must send the body of a request, and in which it must take each 64 KiB of an
-    /// answer.
-    pub body_time: Duration,
-    /// Time after which a request is abandoned, if the client does not ask for a shorter one.
-    pub request_time: Duration,
-    /// Maximum size of an image.
-    pub image: Limits,
-}
-
-impl Default for ServerLimits {
-    fn default() -> Self {
-        Self {
-            body: 64 << 20,
-            all_bodies: 1 << 30,
-            connections: 1024,
-            header_time: Duration::from_secs(10),
-            idle_time: Duration::from_secs(60),
-            body_time: Duration::from_secs(30),
-            request_time: Duration::from_secs(30),
-            image: Limits {
-                // 64 megapixels: 200 MB for each decoder thread.
-                max_pixels: 1 << 26,
-                ..Limits::default()
-            },
-        }
-    }
-}
+use super::options::ServerLimits;
 
 /// Bytes of all calls without a token.
 const OPEN_MEMORY: usize = 4 << 20;
@@ -140,6 +95,7 @@ mod tests {
     use std::convert::Infallible;
     use std::pin::Pin;
     use std::task::{Context, Poll};
+    use std::time::Duration;
 
     use http_body_util::Full;
     use hyper::body::Frame;

@@ -25,7 +25,8 @@ use tower::ServiceExt as _;
 
 use super::access_log::Peer;
 use super::answer::StreamExecutor;
-use super::connections::{Closed, Connection, Counted, Received, Table};
+use super::closed::Closed;
+use super::connections::{Connection, Counted, Received, Table};
 use super::metrics::Metrics;
 use super::options::ServerOptions;
 use super::{refusals, tls};

@@ -19,11 +19,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 pub(crate) use self::engine::{EngineMetrics, Runs};
-use super::connections::Closed;
+use super::closed::Closed;
 use super::failure::Kind;
-use super::limits::ServerLimits;
-use super::scheduler::{Priority, RunTimes};
-use super::statistics::{Parts, Statistics};
+use super::options::ServerLimits;
+use super::priority::Priority;
+use super::stage::Stage;
 use hipvit::hip::Monitor;
 
 /// The content type of [`Metrics::encode`].
@@ -44,23 +44,6 @@ const SECONDS: [f64; 34] = {
 
 const BATCH_SIZES: [f64; 11] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
 
-/// Parts of a request's time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Stage {
-    /// Waiting for a decoder thread, or for a batch.
-    Queue,
-    Decode,
-    Resize,
-    /// Tokenizing a text.
-    Tokenize,
-    /// Copies to and from the device, per batch.
-    Copy,
-    /// Computation, per batch.
-    Compute,
-    /// Explanation of one image.
-    Explain,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByModel {
     model: Arc<str>,
@@ -75,21 +58,6 @@ struct ByStage {
 impl EncodeLabelValue for Stage {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         EncodeLabelValue::encode(&self.name(), encoder)
-    }
-}
-
-impl Stage {
-    /// Returns the label of this stage in metrics, which is also the name of its span in traces.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Queue => "queue",
-            Self::Decode => "decode",
-            Self::Resize => "resize",
-            Self::Tokenize => "tokenize",
-            Self::Copy => "copy",
-            Self::Compute => "compute",
-            Self::Explain => "explain",
-        }
     }
 }
 
@@ -353,22 +321,6 @@ impl Metrics {
             gpu_temperature,
             gpu_energy,
         })
-    }
-
-    /// Returns the metrics of a model's engine, which also counts its batches in `statistics`.
-    pub(super) fn engine(
-        self: &Arc<Self>,
-        model: &str,
-        runs: Runs,
-        statistics: Arc<Statistics>,
-    ) -> EngineMetrics {
-        EngineMetrics {
-            metrics: self.clone(),
-            model: model.into(),
-            runs,
-            statistics,
-            image_nanoseconds: Arc::default(),
-        }
     }
 
     /// Counts a finished request.

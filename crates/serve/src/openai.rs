@@ -7,8 +7,8 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
 
 use super::failure::{Failure, Kind};
+use super::metadata::NAME;
 use super::repository::Model;
-use super::service::NAME;
 
 /// Describes a model as `/v1/models` does.
 pub(super) fn model(model: &Model) -> Value {

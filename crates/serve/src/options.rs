@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::access_log::AccessLog;
-use super::limits::ServerLimits;
+use hipvit::image::Limits;
 use hipvit::session::SessionBuilder;
 
 /// A model to serve.
@@ -55,6 +54,60 @@ impl TlsFiles {
             key: key.into(),
         }
     }
+}
+
+/// Limits on what clients may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerLimits {
+    /// Maximum bytes of a request's body.
+    pub body: usize,
+    /// Maximum total bytes of requests and answers: received bodies, decoded bodies, and answers until they
+    /// are read. One client takes at most half of it.
+    pub all_bodies: usize,
+    /// Maximum number of connections.
+    pub connections: usize,
+    /// Time in which a client must send the head of a request, and in which a connection must bring its first
+    /// authorised request.
+    pub header_time: Duration,
+    /// Time after which a connection without an open request is closed.
+    pub idle_time: Duration,
+    /// Time in which a client must send the body of a request, and in which it must take each 64 KiB of an
+    /// answer.
+    pub body_time: Duration,
+    /// Time after which a request is abandoned, if the client does not ask for a shorter one.
+    pub request_time: Duration,
+    /// Maximum size of an image.
+    pub image: Limits,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            body: 64 << 20,
+            all_bodies: 1 << 30,
+            connections: 1024,
+            header_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(60),
+            body_time: Duration::from_secs(30),
+            request_time: Duration::from_secs(30),
+            image: Limits {
+                // 64 megapixels: 200 MB for each decoder thread.
+                max_pixels: 1 << 26,
+                ..Limits::default()
+            },
+        }
+    }
+}
+
+/// The form of the access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AccessLog {
+    /// Columns for people.
+    Text,
+    /// One JSON object per line.
+    Json,
 }
 
 /// The options of a [`Server`](super::Server).

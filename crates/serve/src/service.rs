@@ -12,19 +12,20 @@ use parking_lot::Mutex;
 
 use self::record::Record;
 use super::access_log::{AccessLogger, Note};
+use super::blocking::at_length;
 use super::client::Client;
 use super::failure::{Failure, Kind};
-use super::http::at_length;
 use super::limits::BodyMemory;
 use super::memory::Charge;
 use super::metrics::Metrics;
 use super::options::ServerOptions;
+use super::priority::Priority;
 use super::protocol::outputs::{Results, Rows, Selected};
 use super::protocol::parameters::Parameters;
 use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT, decoded_size};
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
-use super::scheduler::{Content, ImageResult, Pending, Priority, Terms};
+use super::scheduler::{Content, ImageResult, Pending, Terms};
 use super::statistics::Parts;
 use super::traces::{Trace, Traces};
 use hipvit::error::Result;
@@ -32,18 +33,6 @@ use hipvit::hip::Monitor;
 use hipvit::image::decode_memory;
 use hipvit::session::Device;
 use hipvit::zero_shot::{Classifier, PLACE, Prompts};
-
-/// Name of the server in metadata.
-pub(super) const NAME: &str = "hipvit";
-
-/// Extensions of the protocol that the server supports.
-pub(super) const EXTENSIONS: [&str; 5] = [
-    "binary_tensor_data",
-    "classification",
-    "model_configuration",
-    "model_repository",
-    "statistics",
-];
 
 /// A year: later than any request waits.
 const NEVER: Duration = Duration::from_secs(365 * 86400);

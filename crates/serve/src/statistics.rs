@@ -47,6 +47,16 @@ impl Parts {
     }
 }
 
+/// Times of a batch on its device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RunTimes {
+    /// Copies to the device and back.
+    pub(crate) copy: Duration,
+    /// Copies back from the device; part of `copy`.
+    pub(crate) copy_out: Duration,
+    pub(crate) compute: Duration,
+}
+
 /// Durations of requests, in the order and with the names of Triton's `inference_stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct InferTimes {

@@ -139,8 +139,8 @@ mod tests {
 
     use super::*;
     use crate::block_on;
-    use crate::limits::ServerLimits;
     use crate::metrics::Metrics;
+    use crate::options::ServerLimits;
 
     fn memory(body_time: Duration) -> BodyMemory {
         let limits = ServerLimits {

@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
 use super::failure::{Failure, Kind};
-use super::service::NAME;
+use super::metadata::NAME;
 use hipvit::error::{Error, Result};
 
 /// Header with the span of a request, from Trace Context Level 2.

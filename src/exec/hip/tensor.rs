@@ -10,10 +10,13 @@
 //! otherwise waits for the oldest run. Without a pipeline one run is in flight at a time, since tensor parallelism is for latency. A failed
 //! rank stops the others, and every later run returns an error that names the rank.
 //!
-//! Ranks may also be [processes] with one rank each, which follow rank 0's process.
+//! Ranks may also be in several [processes](across) with one rank each, which follow rank 0's process.
 
+mod across;
+mod action;
 mod agreement;
 mod failure;
+mod followers;
 mod group;
 mod link;
 mod processes;
@@ -28,9 +31,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
+use self::followers::Connected;
 use self::group::{Group, Streams};
 use self::link::Links;
-use self::processes::Connected;
 pub use self::processes::Processes;
 use self::run::{Results, Run};
 use self::spin::spin;

@@ -16,11 +16,15 @@ use hipvit::run_config::parsers::{self, positive};
 use hipvit::{DType, Device, DeviceSet, ExecutionConfig, Parallelism};
 use hipvit_diagnostics::bench::{Bench, Row, Settings, Spec, ladder};
 
+use super::errors::report;
+use super::escape::lines;
 use super::format::{self as formats, Format, Formats, OutputArgs};
 use super::launcher::DistributedArgs;
+use super::model_args::{note_no_gpu, warn_fallback};
+use super::outcome::{Outcome, Usage};
 use super::output::Sink;
 use super::progress::Progress;
-use super::{Outcome, Usage, lines, note_no_gpu, record, report, warn_fallback};
+use super::record;
 
 const AFTER_HELP: &str = "\
 Times are end to end, from pixels in host memory to logits in host memory.
@@ -44,7 +48,7 @@ const DISTRIBUTED: &str = "When to divide the model among a launcher's processes
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_HELP, mut_arg("distributed", |arg| arg.help(DISTRIBUTED).long_help(DISTRIBUTED)))]
-pub struct Args {
+pub(crate) struct Args {
     /// Model directories, or ORG/NAME on the hub [default: TinyViT32]
     #[arg(value_name = "MODEL", help_heading = "Model")]
     models: Vec<PathBuf>,
@@ -143,7 +147,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let (format, mut sink) = self.output.open()?;
         let settings = Settings {
             warm_up_runs: self.measurement.warm_up,

@@ -21,59 +21,59 @@ const VARIANTS: [(&str, &str); 6] = [
 
 /// Rows grouped by model, batch size and dtype. Each column has its own combination of file, engine, device and options.
 #[derive(Debug)]
-pub struct Comparison {
-    pub columns: Vec<Column>,
-    pub groups: Vec<Group>,
+pub(crate) struct Comparison {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) groups: Vec<Group>,
 }
 
 /// Rows of one file with the same engine, device and options.
 #[derive(Clone, Debug)]
-pub struct Column {
+pub(crate) struct Column {
     /// Index of the file on the command line.
-    pub file: usize,
-    pub path: PathBuf,
-    pub engine: String,
+    pub(crate) file: usize,
+    pub(crate) path: PathBuf,
+    pub(crate) engine: String,
     /// Kind of device, such as `hip`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// Values of the options in [`VARIANTS`]; null for a default.
     options: [Value; VARIANTS.len()],
     /// Last row of the column, for properties that all its rows share.
-    pub sample: Row,
+    pub(crate) sample: Row,
     /// Label that distinguishes the column from the others.
-    pub label: String,
+    pub(crate) label: String,
 }
 
 /// Rows with the same model, batch size and dtype, one cell per column.
 #[derive(Debug)]
-pub struct Group {
-    pub model: String,
-    pub batch: u64,
-    pub dtype: String,
+pub(crate) struct Group {
+    pub(crate) model: String,
+    pub(crate) batch: u64,
+    pub(crate) dtype: String,
     /// Row of each column. `None` if the column has no such row.
-    pub cells: Vec<Option<Row>>,
+    pub(crate) cells: Vec<Option<Row>>,
 }
 
 /// A row that is slower than its baseline in the first file, failed, or is missing.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Regression {
-    pub model: String,
-    pub batch: u64,
-    pub dtype: String,
+pub(crate) struct Regression {
+    pub(crate) model: String,
+    pub(crate) batch: u64,
+    pub(crate) dtype: String,
     /// Letter and label of the column.
-    pub column: String,
+    pub(crate) column: String,
     /// Metric that regressed; `null` if the row failed or is missing.
-    pub metric: Option<Metric>,
+    pub(crate) metric: Option<Metric>,
     /// Slowdown in percent.
-    pub slower_percent: Option<f64>,
+    pub(crate) slower_percent: Option<f64>,
     /// Permitted slowdown in percent.
-    pub allowed_percent: Option<f64>,
+    pub(crate) allowed_percent: Option<f64>,
     /// Description of the regression.
-    pub reason: String,
+    pub(crate) reason: String,
 }
 
 impl Comparison {
     /// Compares all rows of the files. If several rows of a file belong to the same cell, the last one is used.
-    pub fn new(files: Vec<(&Path, Vec<Row>)>) -> Self {
+    pub(crate) fn new(files: Vec<(&Path, Vec<Row>)>) -> Self {
         let mut columns: Vec<Column> = Vec::new();
         // Failed rows may lack their options. Add the successful rows first, so that failed rows can join their columns.
         for failed in [false, true] {
@@ -119,20 +119,20 @@ impl Comparison {
     ///
     /// The second value is true if the difference is within the noise of both rows. Returns `None` if one of them has no
     /// such time.
-    pub fn speed(&self, group: &Group, column: usize, metric: Metric) -> Option<(f64, bool)> {
+    pub(crate) fn speed(&self, group: &Group, column: usize, metric: Metric) -> Option<(f64, bool)> {
         let (first, cell) = (group.cells[0].as_ref()?, group.cells[column].as_ref()?);
         let (a, b) = (first.times(metric)?.p50_ms, cell.times(metric)?.p50_ms);
         Some((a / b, (b / a - 1.0).abs() <= noise(first, cell)))
     }
 
     /// Returns true if at least one row has the metric.
-    pub fn has(&self, metric: Metric) -> bool {
+    pub(crate) fn has(&self, metric: Metric) -> bool {
         let mut cells = self.groups.iter().flat_map(|group| group.cells.iter().flatten());
         cells.any(|row| row.times(metric).is_some())
     }
 
     /// Returns the name of a column as in a spreadsheet: A, B, … Z, AA, ….
-    pub fn letter(column: usize) -> String {
+    pub(crate) fn letter(column: usize) -> String {
         let last = char::from(b'A' + (column % 26) as u8);
         match column / 26 {
             0 => last.to_string(),
@@ -162,7 +162,7 @@ impl Comparison {
     ///
     /// A regression is a row that failed, is missing, or is slower than its baseline. The slowdown must exceed `percent`
     /// and the noise of both rows.
-    pub fn regressions(&self, percent: f64) -> Option<Vec<Regression>> {
+    pub(crate) fn regressions(&self, percent: f64) -> Option<Vec<Regression>> {
         let pairs: Vec<(usize, usize)> = (0..self.columns.len())
             .filter_map(|column| Some((self.baseline(column)?, column)))
             .collect();
@@ -327,7 +327,7 @@ fn label(columns: &mut [Column]) {
 }
 
 /// Describes a column by its engine, version, device and architecture.
-pub fn description(column: &Column) -> String {
+pub(crate) fn description(column: &Column) -> String {
     let row = &column.sample;
     let version = row.engine_version.as_ref().map(|version| format!(" {version}"));
     let device = row.device.name.as_deref().unwrap_or(&column.kind);

@@ -24,7 +24,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f6f6; paddi
 ";
 
 /// Returns the page. `regressions` is `None` if the comparison did not look for them.
-pub fn page(comparison: &Comparison, regressions: Option<&[Regression]>) -> String {
+pub(crate) fn page(comparison: &Comparison, regressions: Option<&[Regression]>) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width\"/>\n<title>hipvit compare</title>\n<style>{STYLE}</style>\n\
@@ -272,7 +272,7 @@ fn dash(text: Option<String>) -> String {
 }
 
 /// Returns a table. Cells contain HTML. Columns from `numbers` on are right-aligned.
-pub fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
+pub(crate) fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
     let class = |column: usize| if column >= numbers { " class=\"n\"" } else { "" };
     let mut text = "<div class=\"scroll\"><table>\n".to_owned();
     if heads.iter().any(|head| !head.is_empty()) {
@@ -293,7 +293,7 @@ pub fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
 }
 
 /// Escapes a string for text and attributes, including control characters, which neither allows.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow};
 
 use self::comparison::{Comparison, Regression};
+use super::errors::report;
 use super::format::{Format, Formats, OutputArgs};
+use super::outcome::{Outcome, Usage};
 use super::output::Sink;
-use super::{Outcome, Usage, report};
 
 const EXAMPLES: &str = "\
 Rows are matched by model, batch size and dtype. Each engine in each file is a column, compared with the first column.
@@ -25,7 +26,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Results of `hipvit bench --json` or benches/peers
     #[arg(required = true, value_name = "FILE.jsonl", help_heading = "Input")]
     files: Vec<PathBuf>,
@@ -57,7 +58,7 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         let (format, mut sink) = self.output.open()?;
         let html = self.html.as_deref().map(Sink::file).transpose()?;
         let mut files = Vec::with_capacity(self.files.len());

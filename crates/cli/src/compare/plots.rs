@@ -3,7 +3,7 @@
 use svg::Document;
 use svg::node::element::{Circle, Group as Node, Line, Rectangle, Text, Title};
 
-use super::super::one_line;
+use super::super::escape::one_line;
 use super::comparison::{Comparison, Group};
 use super::rows::{Metric, Row};
 use super::text::title;
@@ -20,12 +20,12 @@ const WIDTH: f64 = 960.0;
 const LINE_HEIGHT: f64 = 20.0;
 
 /// Returns the colour of a column. Colours repeat after eight columns.
-pub fn colour(column: usize) -> &'static str {
+pub(crate) fn colour(column: usize) -> &'static str {
     COLOURS[column % COLOURS.len()]
 }
 
 /// Draws a bar chart with the throughput of each row. The best row of a group has the longest bar.
-pub fn bars(comparison: &Comparison, metric: Metric) -> String {
+pub(crate) fn bars(comparison: &Comparison, metric: Metric) -> String {
     const LEFT: f64 = 190.0;
     const RIGHT: f64 = WIDTH - 190.0;
     let mut drawing = Node::new();
@@ -72,7 +72,7 @@ pub fn bars(comparison: &Comparison, metric: Metric) -> String {
 }
 
 /// Returns the title and the SVG of a roofline plot per device and dtype. Plots without points or without peaks are left out.
-pub fn rooflines(comparison: &Comparison) -> Vec<(String, String)> {
+pub(crate) fn rooflines(comparison: &Comparison) -> Vec<(String, String)> {
     let mut plots: Vec<Roofline<'_>> = Vec::new();
     for group in &comparison.groups {
         for (column, row) in group.cells.iter().enumerate() {
@@ -338,7 +338,7 @@ fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
 }
 
 /// Formats a number with three significant digits, without trailing zeros. Numbers from 1000 are rounded to integers.
-pub fn number(value: f64) -> String {
+pub(crate) fn number(value: f64) -> String {
     let digits = match value.abs() {
         100.0.. => 0,
         10.0.. => 1,

@@ -9,107 +9,107 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// Schema of the rows.
-pub const SCHEMA: &str = "hipvit.bench/1";
+pub(crate) const SCHEMA: &str = "hipvit.bench/1";
 
 /// A row with the fields that are compared. Fields that may be unknown are `Option`s and can be missing. `all` keeps
 /// every field.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Row {
-    pub engine: String,
+pub(crate) struct Row {
+    pub(crate) engine: String,
     #[serde(default)]
-    pub engine_version: Option<String>,
-    pub model: String,
-    pub batch: u64,
-    pub dtype: String,
+    pub(crate) engine_version: Option<String>,
+    pub(crate) model: String,
+    pub(crate) batch: u64,
+    pub(crate) dtype: String,
     #[serde(default, deserialize_with = "or_default")]
-    pub options: serde_json::Map<String, Value>,
+    pub(crate) options: serde_json::Map<String, Value>,
     #[serde(default, deserialize_with = "or_default")]
-    pub device: Device,
+    pub(crate) device: Device,
     #[serde(default)]
-    pub end_to_end: Option<Times>,
+    pub(crate) end_to_end: Option<Times>,
     #[serde(default)]
-    pub device_only: Option<Times>,
+    pub(crate) device_only: Option<Times>,
     #[serde(default)]
-    pub flops_per_image: Option<f64>,
+    pub(crate) flops_per_image: Option<f64>,
     #[serde(default, deserialize_with = "or_default")]
-    pub peak: Peak,
+    pub(crate) peak: Peak,
     #[serde(default)]
-    pub mfu_datasheet: Option<f64>,
+    pub(crate) mfu_datasheet: Option<f64>,
     #[serde(default)]
-    pub mfu_measured: Option<f64>,
+    pub(crate) mfu_measured: Option<f64>,
     #[serde(default)]
-    pub gbps: Option<f64>,
+    pub(crate) gbps: Option<f64>,
     #[serde(default, deserialize_with = "or_default")]
-    pub memory: Memory,
+    pub(crate) memory: Memory,
     #[serde(default, deserialize_with = "or_default")]
-    pub power: Power,
+    pub(crate) power: Power,
     #[serde(default, deserialize_with = "or_default")]
-    pub steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     #[serde(default)]
-    pub noise: Option<f64>,
+    pub(crate) noise: Option<f64>,
     #[serde(default)]
-    pub error: Option<String>,
+    pub(crate) error: Option<String>,
     #[serde(skip)]
-    pub all: Value,
+    pub(crate) all: Value,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Device {
-    pub kind: Option<String>,
-    pub name: Option<String>,
-    pub arch: Option<String>,
+pub(crate) struct Device {
+    pub(crate) kind: Option<String>,
+    pub(crate) name: Option<String>,
+    pub(crate) arch: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub struct Times {
-    pub p50_ms: f64,
+pub(crate) struct Times {
+    pub(crate) p50_ms: f64,
     #[serde(default)]
-    pub runs: Option<u64>,
+    pub(crate) runs: Option<u64>,
     #[serde(default)]
-    pub min_ms: Option<f64>,
+    pub(crate) min_ms: Option<f64>,
     #[serde(default)]
-    pub p90_ms: Option<f64>,
+    pub(crate) p90_ms: Option<f64>,
     #[serde(default)]
-    pub p99_ms: Option<f64>,
+    pub(crate) p99_ms: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Peak {
-    pub datasheet_tflops: Option<f64>,
-    pub measured_tflops: Option<f64>,
-    pub datasheet_gbps: Option<f64>,
-    pub measured_gbps: Option<f64>,
+pub(crate) struct Peak {
+    pub(crate) datasheet_tflops: Option<f64>,
+    pub(crate) measured_tflops: Option<f64>,
+    pub(crate) datasheet_gbps: Option<f64>,
+    pub(crate) measured_gbps: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Memory {
-    pub peak_bytes: Option<f64>,
-    pub weights_bytes: Option<f64>,
-    pub activations_bytes: Option<f64>,
+pub(crate) struct Memory {
+    pub(crate) peak_bytes: Option<f64>,
+    pub(crate) weights_bytes: Option<f64>,
+    pub(crate) activations_bytes: Option<f64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub struct Power {
-    pub busy_percent: Option<f64>,
-    pub watts: Option<f64>,
-    pub joules_per_image: Option<f64>,
-    pub gflops_per_watt: Option<f64>,
-    pub clock_mhz: Option<f64>,
+pub(crate) struct Power {
+    pub(crate) busy_percent: Option<f64>,
+    pub(crate) watts: Option<f64>,
+    pub(crate) joules_per_image: Option<f64>,
+    pub(crate) gflops_per_watt: Option<f64>,
+    pub(crate) clock_mhz: Option<f64>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-pub struct Step {
-    pub name: String,
+pub(crate) struct Step {
+    pub(crate) name: String,
     #[serde(default)]
-    pub ms: Option<f64>,
+    pub(crate) ms: Option<f64>,
     #[serde(default)]
-    pub flops: Option<f64>,
+    pub(crate) flops: Option<f64>,
     #[serde(default)]
-    pub bytes: Option<f64>,
+    pub(crate) bytes: Option<f64>,
 }
 
 /// Treats null like a missing field.
@@ -120,22 +120,22 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(value: D
 /// A kind of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Metric {
+pub(crate) enum Metric {
     EndToEnd,
     DeviceOnly,
 }
 
 impl Metric {
-    pub const ALL: [Self; 2] = [Self::EndToEnd, Self::DeviceOnly];
+    pub(crate) const ALL: [Self; 2] = [Self::EndToEnd, Self::DeviceOnly];
 
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Self::EndToEnd => "End to end: u8 pixels in host memory to logits in host memory",
             Self::DeviceOnly => "Device only: the computation, without copies",
         }
     }
 
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::EndToEnd => "end to end",
             Self::DeviceOnly => "device only",
@@ -145,7 +145,7 @@ impl Metric {
 
 impl Row {
     /// Returns the time of a row that did not fail.
-    pub fn times(&self, metric: Metric) -> Option<&Times> {
+    pub(crate) fn times(&self, metric: Metric) -> Option<&Times> {
         let times = match metric {
             Metric::EndToEnd => &self.end_to_end,
             Metric::DeviceOnly => &self.device_only,
@@ -154,22 +154,22 @@ impl Row {
     }
 
     /// Returns the device's time if it is known, and the end-to-end time otherwise. MFU is computed from this time.
-    pub fn compute(&self) -> Option<&Times> {
+    pub(crate) fn compute(&self) -> Option<&Times> {
         self.times(Metric::DeviceOnly)
             .or_else(|| self.times(Metric::EndToEnd))
     }
 
-    pub fn images_per_s(&self, times: &Times) -> f64 {
+    pub(crate) fn images_per_s(&self, times: &Times) -> f64 {
         1e3 * self.batch as f64 / times.p50_ms
     }
 
     /// Returns TFLOP/s.
-    pub fn tflops(&self) -> Option<f64> {
+    pub(crate) fn tflops(&self) -> Option<f64> {
         Some(self.flops_per_image? * self.images_per_s(self.compute()?) / 1e12)
     }
 
     /// Returns the bytes that a run must move: the sum of its steps, or derived from the rate.
-    pub fn bytes(&self) -> Option<f64> {
+    pub(crate) fn bytes(&self) -> Option<f64> {
         let of_steps: Option<f64> = self.steps.iter().map(|step| step.bytes).sum();
         of_steps
             .filter(|&bytes| bytes > 0.0)
@@ -177,11 +177,11 @@ impl Row {
     }
 
     /// Returns FLOP per byte.
-    pub fn intensity(&self) -> Option<f64> {
+    pub(crate) fn intensity(&self) -> Option<f64> {
         Some(self.flops_per_image? * self.batch as f64 / self.bytes()?).filter(|x| x.is_finite() && *x > 0.0)
     }
 
-    pub fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         self.device.kind.as_deref().unwrap_or("unknown device")
     }
 }
@@ -190,8 +190,8 @@ impl Row {
 const MAX_FILE: u64 = 256 << 20;
 
 /// Returns the rows of a file in order.
-pub fn read(path: &Path) -> Result<Vec<Row>> {
-    let refused = super::super::refused(path);
+pub(crate) fn read(path: &Path) -> Result<Vec<Row>> {
+    let refused = super::super::outcome::refused(path);
     let text = regular_file::read_within(path, MAX_FILE)
         .and_then(|bytes| String::from_utf8(bytes).map_err(|_| io::Error::other("is not UTF-8 text")))
         .map_err(refused)?;

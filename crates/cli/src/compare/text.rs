@@ -6,7 +6,8 @@ use anyhow::Result;
 use hipvit_diagnostics::table::{Column, Table, paragraph};
 use serde_json::{Value, json};
 
-use super::super::{format, one_line};
+use super::super::escape::one_line;
+use super::super::format;
 use super::comparison::{Comparison, Group, Regression, description};
 use super::rows::{Metric, Row};
 
@@ -19,7 +20,7 @@ const COLUMN: usize = 17;
 const LEGEND: &str = "×: speed relative to A, above 1 if faster; ~: within the noise of the two rows";
 
 /// Returns the legend of the columns, one table per metric and model, and the failures.
-pub fn table(comparison: &Comparison, width: Option<usize>) -> String {
+pub(crate) fn table(comparison: &Comparison, width: Option<usize>) -> String {
     let width = width.unwrap_or(WIDTH);
     // Number of columns that fit next to each other.
     let together = (width.saturating_sub(ROW_NAME) / COLUMN).max(1);
@@ -77,7 +78,7 @@ fn block(comparison: &Comparison, metric: Metric, model: &str, columns: Range<us
 }
 
 /// Returns the comparison as Markdown.
-pub fn markdown(comparison: &Comparison) -> String {
+pub(crate) fn markdown(comparison: &Comparison) -> String {
     let mut text = String::new();
     for (i, column) in comparison.columns.iter().enumerate() {
         let line = format!("{}: {}", column.label, description(column));
@@ -144,7 +145,7 @@ const FIELDS: [&str; 22] = [
 ];
 
 /// Returns one line per row of the files.
-pub fn csv(comparison: &Comparison) -> Result<String> {
+pub(crate) fn csv(comparison: &Comparison) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     format::written(writer.write_record(FIELDS))?;
     for group in &comparison.groups {
@@ -188,7 +189,7 @@ pub fn csv(comparison: &Comparison) -> Result<String> {
 }
 
 /// Returns one object with every field of every row.
-pub fn json(comparison: &Comparison, regressions: Option<&[Regression]>) -> Result<String> {
+pub(crate) fn json(comparison: &Comparison, regressions: Option<&[Regression]>) -> Result<String> {
     let columns = comparison.columns.iter().enumerate().map(|(i, column)| {
         json!({
             "name": Comparison::letter(i), "label": column.label, "file": column.path, "engine": column.engine,
@@ -221,7 +222,7 @@ pub fn json(comparison: &Comparison, regressions: Option<&[Regression]>) -> Resu
 }
 
 /// Returns the metrics that at least one row has.
-pub fn shown(comparison: &Comparison) -> impl Iterator<Item = Metric> {
+pub(crate) fn shown(comparison: &Comparison) -> impl Iterator<Item = Metric> {
     let has = Metric::ALL.map(|metric| comparison.has(metric));
     let any = has.contains(&true);
     // If every row failed, the first table says so.
@@ -243,14 +244,14 @@ fn models(comparison: &Comparison) -> Vec<&str> {
     models
 }
 
-pub fn errors(comparison: &Comparison) -> impl Iterator<Item = (&Group, usize, &str)> {
+pub(crate) fn errors(comparison: &Comparison) -> impl Iterator<Item = (&Group, usize, &str)> {
     comparison.groups.iter().flat_map(|group| {
         let cells = group.cells.iter().enumerate();
         cells.filter_map(move |(at, row)| Some((group, at, row.as_ref()?.error.as_deref()?)))
     })
 }
 
-pub fn title(group: &Group) -> String {
+pub(crate) fn title(group: &Group) -> String {
     format!("{}, batch {}, {}", group.model, group.batch, group.dtype)
 }
 
@@ -274,7 +275,7 @@ fn speed(comparison: &Comparison, group: &Group, column: usize, metric: Metric) 
 }
 
 /// Formats milliseconds with four significant digits, or with all digits before the decimal point.
-pub fn milliseconds(ms: f64) -> String {
+pub(crate) fn milliseconds(ms: f64) -> String {
     let digits = match ms {
         100.0.. => 1,
         10.0.. => 2,

@@ -15,14 +15,19 @@ use clap::ValueEnum;
 use hipvit::Prediction;
 use hipvit::image::RgbImage;
 use hipvit::ndarray::Array2;
+use hipvit::run_config::parsers::positive;
 use hipvit_explain::{Baseline, ExplainOptions, Explainer, Explanation, Method, Target};
 use hipvit_explain::{enlarge, heat, png, signed, tiles};
 use serde::Serialize;
 
 use super::arrays::{Npy, Tensors};
-use super::inputs::{self, DecodeArgs};
+use super::decode_args::DecodeArgs;
+use super::escape::lines;
+use super::inputs;
 use super::labels::LabelArgs;
-use super::{ModelArgs, Outcome, lines, output, record, refused};
+use super::model_args::ModelArgs;
+use super::outcome::{Outcome, refused};
+use super::{output, record};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,7 +36,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Image file, or - for standard input
     #[arg(value_name = "IMAGE|-", help_heading = "Input")]
     image: PathBuf,
@@ -63,7 +68,7 @@ pub struct Args {
     )]
     baseline: Colour,
     /// Number of steps of integrated gradients
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = super::positive, help_heading = "Output")]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = positive, help_heading = "Output")]
     steps: usize,
     /// Print the result as JSON
     #[arg(long, help_heading = "Output")]
@@ -123,7 +128,7 @@ struct Summary {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         if self.method == Choice::Statistics {
             return self.statistics();
         }

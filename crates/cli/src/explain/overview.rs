@@ -31,7 +31,7 @@ struct Panel {
 }
 
 /// Draws the image, its patches, the attention of the last block, the attributions, and the most likely classes.
-pub fn overview(explanation: &Explanation, attributes: bool) -> Result<String> {
+pub(crate) fn overview(explanation: &Explanation, attributes: bool) -> Result<String> {
     let panels = panels(explanation, attributes)?;
     let pictures = panels.len() as f64;
     let mut right = MARGIN + pictures * SIDE + (pictures - 1.0) * ARROW;

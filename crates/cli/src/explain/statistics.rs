@@ -13,7 +13,9 @@ use serde::Serialize;
 
 use super::{Args, Files};
 use crate::arrays::Tensors;
-use crate::{Outcome, inputs, lines, output, record, refused};
+use crate::escape::lines;
+use crate::outcome::{Outcome, refused};
+use crate::{inputs, output, record};
 
 #[derive(Serialize)]
 struct Report<'a> {

@@ -14,7 +14,7 @@ use hipvit_files::encoding::{EncodingError, to_utf8};
 /// # Errors
 ///
 /// Returns an error for URLs with another scheme, and for `file://` URLs with a host other than localhost.
-pub fn to_local_path(argument: &Path) -> Result<PathBuf> {
+pub(crate) fn to_local_path(argument: &Path) -> Result<PathBuf> {
     let url = argument.to_str().and_then(split_scheme);
     let Some((scheme, rest)) = url.filter(|_| !argument.exists()) else {
         return Ok(argument.to_owned());
@@ -73,7 +73,7 @@ fn parse_file_url(rest: &str) -> Result<PathBuf> {
 /// # Errors
 ///
 /// Returns an error if the encoding is not supported, or if the list contains no paths.
-pub fn parse_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
+pub(crate) fn parse_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<PathBuf>> {
     let bytes = to_utf8(bytes, null).map_err(|error| {
         let reason = match error {
             EncodingError::Nul => {

@@ -2,17 +2,17 @@
 
 use std::io::{self, Write};
 
-use crate::{acts_on_terminal, escaped};
+use crate::escape::{acts_on_terminal, escaped};
 
 /// A writer that escapes all control characters except line breaks.
-pub struct Escaping<W> {
+pub(crate) struct Escaping<W> {
     out: W,
     /// First bytes of a UTF-8 character whose other bytes have not been written yet.
     partial: Vec<u8>,
 }
 
 impl<W: Write> Escaping<W> {
-    pub fn new(out: W) -> Self {
+    pub(crate) fn new(out: W) -> Self {
         Self {
             out,
             partial: Vec::new(),

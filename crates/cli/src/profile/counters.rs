@@ -59,13 +59,13 @@ struct Traffic {
 
 /// Counts of a kernel, summed over its launches.
 #[derive(Default, Serialize)]
-pub struct Counters {
+pub(crate) struct Counters {
     kernel: String,
     launches: u64,
     /// Number of blocks in the grids.
-    pub blocks: u64,
+    pub(crate) blocks: u64,
     /// Number of blocks that ran and were counted. The other counts are extrapolated from them.
-    pub sampled_blocks: u64,
+    pub(crate) sampled_blocks: u64,
     waves: u64,
     /// Number of wave instructions.
     instructions: u64,
@@ -95,7 +95,7 @@ pub struct Counters {
 ///
 /// # Errors
 /// Returns the number of the first invalid line, and the reason.
-pub fn sum_by_kernel(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
+pub(crate) fn sum_by_kernel(lines: &str) -> Result<Vec<Counters>, (usize, String)> {
     let mut counted: BTreeMap<u64, Profile> = BTreeMap::new();
     let mut sums: Vec<Sum> = Vec::new();
     for (line, number) in lines.lines().zip(1..) {
@@ -210,7 +210,7 @@ const CLASSES: [(&str, &str, u32); 8] = [
 ];
 
 /// Formats a table of instructions and a table of memory accesses.
-pub fn format_tables(kernels: &[Counters], width: Option<usize>) -> String {
+pub(crate) fn format_tables(kernels: &[Counters], width: Option<usize>) -> String {
     let fixed = [("kernel", 0), ("launches", 5), ("waves", 6), ("instr.", 0)];
     let fixed = fixed.into_iter().enumerate().map(|(n, (heading, rank))| match n {
         0 => Column::left(heading),
@@ -272,12 +272,12 @@ pub fn format_tables(kernels: &[Counters], width: Option<usize>) -> String {
 }
 
 /// Formats a fraction as a percentage. `None` gives an empty string.
-pub fn format_percent(part: Option<f64>) -> String {
+pub(crate) fn format_percent(part: Option<f64>) -> String {
     part.map_or_else(String::new, |part| format!("{:.1}", 100.0 * part))
 }
 
 /// Formats a count. From 10,000 on, it has three significant digits and an SI prefix.
-pub fn format_count(count: u64) -> String {
+pub(crate) fn format_count(count: u64) -> String {
     let prefixes = ["", "k", "M", "G", "T"];
     let mut value = count as f64;
     let mut prefix = 0;

@@ -50,17 +50,17 @@ const MEMORY: [Counter; 7] = [
 const ABSENT: &str = "n/a";
 
 /// Returns all names of all counters.
-pub fn wanted() -> Vec<&'static str> {
+pub(crate) fn wanted() -> Vec<&'static str> {
     let all = WAVES.iter().chain(&MEMORY);
     all.flat_map(|counter| counter.names).copied().collect()
 }
 
 #[derive(Serialize)]
-pub struct Report<'a> {
-    pub model: &'a str,
-    pub batch: usize,
-    pub dtype: String,
-    pub device: &'a DeviceInfo,
+pub(crate) struct Report<'a> {
+    pub(crate) model: &'a str,
+    pub(crate) batch: usize,
+    pub(crate) dtype: String,
+    pub(crate) device: &'a DeviceInfo,
     source: &'static str,
     passes: usize,
     /// Counters that the GPU does not have, with their names on each architecture.
@@ -77,7 +77,7 @@ struct Kernel<'a> {
 }
 
 impl<'a> Report<'a> {
-    pub fn new(
+    pub(crate) fn new(
         model: &'a str,
         batch: usize,
         dtype: String,
@@ -139,7 +139,7 @@ fn share(part: Option<f64>, whole: Option<f64>) -> String {
 }
 
 /// Returns the tables, and a legend of the counters.
-pub fn text(counted: &Counted, width: Option<usize>) -> String {
+pub(crate) fn text(counted: &Counted, width: Option<usize>) -> String {
     let fixed = || {
         [
             Column::left("kernel").wraps(24),

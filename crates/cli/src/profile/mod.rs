@@ -19,9 +19,12 @@ use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_files::temporary::Listed;
 use serde::Serialize;
 
+use super::escape::lines;
 use super::format::{Format, Formats, OutputArgs};
 use super::inputs::Inputs;
-use super::{Outcome, RunArgs, Usage, lines, record};
+use super::model_args::RunArgs;
+use super::outcome::{Outcome, Usage};
+use super::record;
 use counters::Counters;
 
 /// Settings of the emulated GPU: the file for its counts, and the number of blocks of a grid that run.
@@ -35,7 +38,7 @@ const SOURCES: &str = "counters come from an AMD GPU, with rocprofiler-sdk of RO
 /// Images are repeated to fill the batches. Batches overlap, and a GPU replays captured graphs.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_HELP)]
-pub struct Args {
+pub(crate) struct Args {
     /// Model, or an image file (always an image with --model)
     #[arg(value_name = "MODEL", help_heading = "Input")]
     positional: Option<PathBuf>,
@@ -44,7 +47,7 @@ pub struct Args {
     #[command(flatten)]
     run: RunArgs,
     #[command(flatten)]
-    timeline: timeline::TimelineArgs,
+    timeline: TimelineArgs,
     /// Count what each kernel executes in one batch
     ///
     /// An AMD GPU needs rocprofiler-sdk of ROCm 7. An emulated GPU (HIPVIT_PROVIDER=emu:gfx942) counts hipvit's own kernels.
@@ -63,6 +66,22 @@ pub struct Args {
     blocks: Blocks,
     #[command(flatten)]
     output: OutputArgs<Counts>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Measurement")]
+struct TimelineArgs {
+    /// Number of batches to measure
+    #[arg(long, alias = "batches", default_value_t = 10, value_name = "N", value_parser = positive)]
+    runs: usize,
+    /// Number of warm-up batches [default: 1, more on a GPU]
+    ///
+    /// The default on a GPU is 4 per batch in flight, so that graphs are captured.
+    #[arg(long, value_name = "N")]
+    warm_up: Option<usize>,
+    /// Maximum batches in flight [default: 2, on a GPU 3]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    in_flight: Option<usize>,
 }
 
 const AFTER_HELP: &str = "\
@@ -107,7 +126,7 @@ struct Report<'a> {
 }
 
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         if !self.counters {
             return self.show_timeline();
         }
@@ -230,7 +249,7 @@ impl Args {
         let (format, mut sink) = self.output.open()?;
         let (session, grey) = self.session()?;
         session.run_with(RunInput::Pixels(&grey), RunOptions::new())?;
-        let counted = fs::read_to_string(records).map_err(super::refused(records))?;
+        let counted = fs::read_to_string(records).map_err(super::outcome::refused(records))?;
         let kernels = counters::sum_by_kernel(&counted)
             .map_err(|(line, reason)| anyhow!("{}, line {line}: {reason}", records.display()))?;
         let report = Report {

@@ -12,25 +12,12 @@ use hipvit_diagnostics::profile::{self, Profile, Run, Window};
 use hipvit_diagnostics::table::{Column, Table, paragraph};
 
 use super::Args;
+use crate::escape::lines;
 use crate::format::Format;
+use crate::model_args::{ModelArgs, warn_fallback};
+use crate::outcome::{Outcome, Usage};
 use crate::output::Sink;
-use crate::{ModelArgs, Outcome, Usage, inputs, lines, positive, record, warn_fallback};
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Measurement")]
-pub struct TimelineArgs {
-    /// Number of batches to measure
-    #[arg(long, alias = "batches", default_value_t = 10, value_name = "N", value_parser = positive)]
-    runs: usize,
-    /// Number of warm-up batches [default: 1, more on a GPU]
-    ///
-    /// The default on a GPU is 4 per batch in flight, so that graphs are captured.
-    #[arg(long, value_name = "N")]
-    warm_up: Option<usize>,
-    /// Maximum batches in flight [default: 2, on a GPU 3]
-    #[arg(long, value_name = "N", value_parser = positive)]
-    in_flight: Option<usize>,
-}
+use crate::{inputs, record};
 
 impl Args {
     pub(super) fn show_timeline(&self) -> Result<Outcome> {

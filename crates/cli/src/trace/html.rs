@@ -10,8 +10,8 @@ use hipvit::ndarray::{Array2, ArrayView1, s};
 use hipvit_explain::{Trace, colours, png, signed};
 
 use super::super::compare::html::{escape, table};
-use super::Report;
 use super::machine::{Call, Carrier, Machine};
+use super::report::Report;
 use super::text::{
     LAYER_HEADS, POOLING, contribution_rows, head_cells, head_name, layer_cells, place_cells, sections,
 };
@@ -48,7 +48,7 @@ details { margin: .6em 0 }
 summary { cursor: pointer; font-weight: 600 }
 ";
 
-pub fn page(report: &Report<'_>) -> Result<String> {
+pub(crate) fn page(report: &Report<'_>) -> Result<String> {
     let trace = report.trace;
     let of = &trace.contribution;
     let mut page = format!(

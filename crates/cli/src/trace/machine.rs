@@ -19,7 +19,9 @@ use hipvit_files::temporary::Listed;
 use serde::{Deserialize, Serialize};
 
 use super::places::Memory;
-use super::{Args, Outcome, output, record};
+use crate::model_args::ModelArgs;
+use crate::outcome::{Outcome, refused};
+use crate::{output, record};
 
 /// Settings of the emulated GPU: the output file, and the bytes to mark.
 const RECORDS: &str = "HIP_EMU_TAINT";
@@ -27,58 +29,58 @@ const MARK: &str = "HIP_EMU_TAINT_MARK";
 
 /// The kernels and library calls of a run, in order.
 #[derive(Serialize, Deserialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// Name of the emulated GPU and its architecture.
-    pub gpu: String,
-    pub calls: Vec<Call>,
+    pub(crate) gpu: String,
+    pub(crate) calls: Vec<Call>,
 }
 
 /// A kernel launch or library call.
 #[derive(Serialize, Deserialize)]
-pub struct Call {
+pub(crate) struct Call {
     /// Step of the plan that the call computes.
-    pub step: String,
+    pub(crate) step: String,
     /// Name of the kernel or library function.
-    pub name: String,
+    pub(crate) name: String,
     /// Rows of the step's result that depend on the pixel. A row spans the last dimension.
-    pub rows: Vec<usize>,
-    pub of_rows: usize,
+    pub(crate) rows: Vec<usize>,
+    pub(crate) of_rows: usize,
     /// Instructions that carry the pixel. Unknown for library calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub taint: Option<Taint>,
+    pub(crate) taint: Option<Taint>,
 }
 
 /// Taint of a kernel's data, with the fields of gcnrun's `Taint`.
 #[derive(Serialize, Deserialize)]
-pub struct Taint {
-    pub instructions: u64,
-    pub blocks: u64,
-    pub waves: u64,
-    pub lanes: u64,
+pub(crate) struct Taint {
+    pub(crate) instructions: u64,
+    pub(crate) blocks: u64,
+    pub(crate) waves: u64,
+    pub(crate) lanes: u64,
     first: Option<Carrier>,
     last: Option<Carrier>,
     /// Carriers by kind of instruction, with gcnrun's names.
-    pub steps: BTreeMap<String, Carriers>,
+    pub(crate) steps: BTreeMap<String, Carriers>,
     #[serde(default, skip_serializing)]
     stored: Vec<[u64; 2]>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub struct Carriers {
-    pub instructions: u64,
-    pub lanes: u64,
-    pub first: Option<Carrier>,
+pub(crate) struct Carriers {
+    pub(crate) instructions: u64,
+    pub(crate) lanes: u64,
+    pub(crate) first: Option<Carrier>,
 }
 
 #[derive(Serialize, Deserialize)]
-pub struct Carrier {
+pub(crate) struct Carrier {
     pc: u64,
-    pub instruction: String,
-    pub block: [u32; 3],
-    pub wave: u32,
+    pub(crate) instruction: String,
+    pub(crate) block: [u32; 3],
+    pub(crate) wave: u32,
     lanes: u32,
-    pub lane: Option<u32>,
-    pub address: Option<u64>,
+    pub(crate) lane: Option<u32>,
+    pub(crate) address: Option<u64>,
 }
 
 /// A line of the emulated GPU's output.
@@ -94,7 +96,7 @@ struct Line {
 impl Machine {
     /// Follows the pixel of a trace. Returns `None` if the session does not run on an emulated GPU or the pixel does
     /// not reach the model's input.
-    pub fn follow(session: &Session, trace: &Trace) -> Result<Option<Self>> {
+    pub(crate) fn follow(session: &Session, trace: &Trace) -> Result<Option<Self>> {
         let (Some(_), Some(input)) = (session.executor().hip(), trace.input) else {
             return Ok(None);
         };
@@ -130,21 +132,19 @@ impl Machine {
     }
 
     /// Runs the model in the child process of [`follow`](Self::follow), and prints the output of the emulated GPU.
-    pub fn run(args: &Args) -> Result<Outcome> {
+    pub(crate) fn run(model: &ModelArgs) -> Result<Outcome> {
         let records = std::env::var_os(RECORDS)
             .map(PathBuf::from)
             .ok_or_else(|| anyhow!("--follow is for the processes that trace starts itself"))?;
         // Run one image with arbitrary values, step by step.
-        let session = args
-            .model
-            .load_with(args.model.builder().hip_graphs(GraphMode::Off))?;
+        let session = model.load_with(model.builder().hip_graphs(GraphMode::Off))?;
         let memory = Memory::of(&session)?;
         let (height, width) = session.preprocess().output_size();
         session.run_with(
             RunInput::Pixels(&vec![0x80; height * width * 3]),
             RunOptions::new(),
         )?;
-        let text = fs::read_to_string(&records).map_err(super::super::refused(&records))?;
+        let text = fs::read_to_string(&records).map_err(refused(&records))?;
         let lines: Vec<Line> = text
             .lines()
             .map(serde_json::from_str)
@@ -162,7 +162,7 @@ impl Machine {
         Ok(Outcome::Complete)
     }
 
-    pub fn text(&self, width: Option<usize>) -> String {
+    pub(crate) fn text(&self, width: Option<usize>) -> String {
         let mut table = Table::new([
             Column::left("step").wraps(12),
             Column::left("kernel or call").wraps(16),
@@ -185,7 +185,7 @@ impl Machine {
 
 impl Call {
     /// Returns the cells of [`Machine::text`].
-    pub fn cells(&self) -> Vec<String> {
+    pub(crate) fn cells(&self) -> Vec<String> {
         let instruction = |carrier: &Option<Carrier>| {
             carrier
                 .as_ref()
@@ -200,7 +200,7 @@ impl Call {
     }
 
     /// Returns the rows that the pixel reaches, in short form.
-    pub fn reach(&self) -> String {
+    pub(crate) fn reach(&self) -> String {
         match self.rows[..] {
             [] => "–".to_owned(),
             [row] => format!("row {row}"),

@@ -4,22 +4,27 @@
 mod html;
 mod machine;
 mod places;
+mod report;
 mod text;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use hipvit_explain::{Explainer, Trace};
-use serde::Serialize;
+use hipvit_explain::Explainer;
 
+use super::decode_args::DecodeArgs;
+use super::escape::lines;
 use super::format::{Format, Formats, OutputArgs};
-use super::inputs::{self, DecodeArgs};
+use super::inputs;
 use super::labels::LabelArgs;
+use super::model_args::ModelArgs;
+use super::outcome::Outcome;
 use super::output::Sink;
-use super::{ModelArgs, Outcome, lines, output, record};
+use super::{output, record};
 use machine::Machine;
 use places::{Memory, Places};
+use report::Report;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -28,7 +33,7 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
-pub struct Args {
+pub(crate) struct Args {
     /// Image file, or - for standard input
     #[arg(value_name = "IMAGE|-", help_heading = "Input")]
     image: PathBuf,
@@ -78,22 +83,10 @@ impl Formats for Journey {
     const FORMATS: &'static [Format] = &[Format::Text, Format::Json];
 }
 
-/// A trace, with its memory and instructions.
-#[derive(Serialize)]
-struct Report<'a> {
-    image: &'a str,
-    #[serde(flatten)]
-    trace: &'a Trace,
-    memory: &'a Places,
-    /// The pixel on an emulated GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    machine: Option<Machine>,
-}
-
 impl Args {
-    pub fn run(&self) -> Result<Outcome> {
+    pub(crate) fn run(&self) -> Result<Outcome> {
         if self.follow {
-            return Machine::run(self);
+            return Machine::run(&self.model);
         }
         let (format, mut sink) = self.output.open()?;
         let page = self.html.as_deref().map(Sink::file).transpose()?;

@@ -10,46 +10,46 @@ use hipvit::ops::Op;
 use hipvit_explain::Trace;
 use serde::Serialize;
 
-use super::super::Usage;
+use super::super::outcome::Usage;
 
 /// Memory and kernels of a run at batch 1.
 #[derive(Serialize)]
-pub struct Places {
+pub(crate) struct Places {
     device: String,
     dtype: String,
     /// Address of the arena. Known before a run on GPUs only.
-    pub arena: Option<Region>,
+    pub(crate) arena: Option<Region>,
     /// Address of the input on a GPU.
-    pub input: Option<Region>,
+    pub(crate) input: Option<Region>,
     /// Offset of the pixel's red byte in the u8 input `[1, H, W, 3]`.
-    pub input_offset: Option<usize>,
-    pub steps: Vec<Place>,
+    pub(crate) input_offset: Option<usize>,
+    pub(crate) steps: Vec<Place>,
 }
 
 /// Location of a step's result.
 #[derive(Serialize)]
-pub struct Place {
-    pub step: String,
-    pub op: String,
+pub(crate) struct Place {
+    pub(crate) step: String,
+    pub(crate) op: String,
     /// Extents of the result, in row-major order.
-    pub shape: Vec<usize>,
-    pub dtype: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: String,
     /// Offset of the result in the arena in bytes.
-    pub offset: usize,
-    pub bytes: usize,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
     /// Offset of the pixel within the result in bytes: its red value in the patch matrix, or else the first channel of
     /// its token.
-    pub pixel_offset: Option<usize>,
+    pub(crate) pixel_offset: Option<usize>,
     /// Kernels or library functions that compute the result.
-    pub kernels: Vec<String>,
+    pub(crate) kernels: Vec<String>,
     /// Grids and blocks of hipvit's own kernels.
-    pub launches: Vec<KernelLaunch>,
+    pub(crate) launches: Vec<KernelLaunch>,
 }
 
 impl Place {
     /// Returns the kernels and libraries that compute the step. Kernels include the number of blocks and threads per
     /// block.
-    pub fn computed_by(&self) -> String {
+    pub(crate) fn computed_by(&self) -> String {
         let along = |sizes: [u32; 3]| {
             let used = sizes.iter().rposition(|&size| size != 1).unwrap_or(0);
             let sizes: Vec<String> = sizes[..=used].iter().map(u32::to_string).collect();
@@ -65,14 +65,14 @@ impl Place {
 }
 
 /// Plan of a session at batch 1. On a GPU, also its addresses and kernels.
-pub struct Memory {
+pub(crate) struct Memory {
     plan: Arc<Plan>,
     kernels: Vec<SelectedKernels>,
     device: Option<DeviceMemory>,
 }
 
 impl Memory {
-    pub fn of(session: &Session) -> Result<Self> {
+    pub(crate) fn of(session: &Session) -> Result<Self> {
         let plan = session.plan(1)?;
         let executor = session.executor();
         let (kernels, device) = match executor.hip() {
@@ -91,20 +91,20 @@ impl Memory {
 }
 
 /// Where a step writes its result on a GPU.
-pub struct Written {
-    pub name: String,
+pub(crate) struct Written {
+    pub(crate) name: String,
     /// Number of kernel launches and library calls.
-    pub calls: usize,
+    pub(crate) calls: usize,
     /// Address of the first byte.
-    pub begin: u64,
+    pub(crate) begin: u64,
     /// Bytes of a row, which spans the last dimension.
-    pub row: usize,
-    pub rows: usize,
+    pub(crate) row: usize,
+    pub(crate) rows: usize,
 }
 
 impl Memory {
     /// Returns the steps in order; empty on the CPU.
-    pub fn steps(&self) -> Vec<Written> {
+    pub(crate) fn steps(&self) -> Vec<Written> {
         let Some(device) = &self.device else {
             return Vec::new();
         };
@@ -129,7 +129,7 @@ impl Memory {
 }
 
 impl Places {
-    pub fn new(session: &Session, memory: &Memory, trace: &Trace) -> Self {
+    pub(crate) fn new(session: &Session, memory: &Memory, trace: &Trace) -> Self {
         let Memory {
             plan,
             kernels,
@@ -182,12 +182,12 @@ impl Places {
     }
 
     /// Returns the device and the precision.
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         format!("{}, {}, batch 1", self.device, self.dtype)
     }
 
     /// Returns where a step's result starts: its address on a GPU, or its offset in the arena.
-    pub fn begin(&self, place: &Place) -> String {
+    pub(crate) fn begin(&self, place: &Place) -> String {
         match self.arena {
             Some(arena) => format!("{:#x}", arena.address + place.offset as u64),
             None => format!("arena + {:#x}", place.offset),
@@ -195,7 +195,7 @@ impl Places {
     }
 
     /// Describes the input and the location of the pixel in it.
-    pub fn of_input(&self) -> Option<String> {
+    pub(crate) fn of_input(&self) -> Option<String> {
         let offset = self.input_offset?;
         Some(match self.input {
             Some(input) => format!("{:#x} + {offset:#x}", input.address),

@@ -3,11 +3,11 @@
 use hipvit_diagnostics::table::{Column, Table, wrap};
 use hipvit_explain::{Contribution, Head, Layer, Trace};
 
-use super::Report;
 use super::places::{Place, Places};
+use super::report::Report;
 
 /// Returns the trace in lines of at most `width` characters. Includes memory locations if `memory` is true.
-pub fn text(report: &Report<'_>, width: Option<usize>, memory: bool) -> String {
+pub(crate) fn text(report: &Report<'_>, width: Option<usize>, memory: bool) -> String {
     let trace = report.trace;
     let mut parts = Vec::new();
     for (heading, lines) in sections(trace) {
@@ -50,10 +50,10 @@ fn in_memory(memory: &Places, width: Option<usize>) -> String {
 }
 
 /// Heading of the section behind the last block.
-pub const POOLING: &str = "Pooling";
+pub(crate) const POOLING: &str = "Pooling";
 
 /// Returns the sections up to the token.
-pub fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
+pub(crate) fn sections(trace: &Trace) -> Vec<(&'static str, Vec<String>)> {
     let pixel = &trace.pixel;
     let [width, height] = pixel.image;
     let mut all = vec![(
@@ -174,7 +174,7 @@ fn list(numbers: &[usize; 3]) -> String {
 }
 
 /// Column headings of [`layers`].
-pub const LAYER_HEADS: [&str; 9] = [
+pub(crate) const LAYER_HEADS: [&str; 9] = [
     "block",
     "+ attention",
     "+ FFN",
@@ -199,7 +199,7 @@ fn layers(trace: &Trace) -> Table {
 }
 
 /// Returns the cells of [`layers`].
-pub fn layer_cells(layer: &Layer) -> [String; 9] {
+pub(crate) fn layer_cells(layer: &Layer) -> [String; 9] {
     let units = layer.ffn.largest.iter().take(3);
     let units: Vec<String> = units
         .map(|unit| format!("{} {:.2}", unit.unit, unit.value))
@@ -254,7 +254,7 @@ fn heads(trace: &Trace) -> Table {
 }
 
 /// Returns the head's number, after the name of its attention layer if the block has several: `attn.2 0`.
-pub fn head_name(head: &Head, several: bool) -> String {
+pub(crate) fn head_name(head: &Head, several: bool) -> String {
     match head.attention.splitn(3, '.').nth(2).filter(|_| several) {
         Some(layer) => format!("{layer} {}", head.head),
         None => head.head.to_string(),
@@ -262,7 +262,7 @@ pub fn head_name(head: &Head, several: bool) -> String {
 }
 
 /// Returns the cells of a head.
-pub fn head_cells(head: &Head) -> [String; 6] {
+pub(crate) fn head_cells(head: &Head) -> [String; 6] {
     let given = head.given.iter().take(3);
     let given: Vec<String> = given
         .map(|read| format!("{}: {:.1} %", read.token, 100.0 * read.weight))
@@ -286,7 +286,7 @@ fn contribution(contribution: &Contribution) -> Table {
 }
 
 /// Returns rows with a name, a value and a remark.
-pub fn contribution_rows(of: &Contribution) -> Vec<[String; 3]> {
+pub(crate) fn contribution_rows(of: &Contribution) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: f64, note: String| {
         rows.push([name.to_owned(), format!("{value:+.6}"), note]);
@@ -341,7 +341,7 @@ fn places(places: &Places) -> Table {
 }
 
 /// Returns the cells of [`places`].
-pub fn place_cells(places: &Places, place: &Place) -> [String; 6] {
+pub(crate) fn place_cells(places: &Places, place: &Place) -> [String; 6] {
     [
         place.step.clone(),
         place.op.clone(),

@@ -2,10 +2,9 @@
 
 use serde::Serialize;
 
-use super::refused;
 use crate::bench::DeviceInfo;
 use crate::peaks::{Datasheet, Kind, Peaks, cpu_name, datasheet, measure_cpu, measure_gpu, named};
-use hipvit::error::Result;
+use hipvit::error::{Error, Result};
 use hipvit::hip;
 use hipvit::tensor::DType;
 
@@ -90,7 +89,7 @@ impl Hardware {
     fn measured(kind: Kind, peaks: &Peaks) -> Result<Self> {
         let Some(bytes_per_second) = peaks.copy_bytes_per_second else {
             let reason = peaks.missing.join("; ");
-            return Err(refused(
+            return Err(Error::argument(
                 "device",
                 format!("its bandwidth was not measured: {reason}"),
             ));
@@ -127,7 +126,7 @@ impl Hardware {
         let peak = self.peaks.iter().find(|(known, _)| *known == dtype);
         peak.map(|&(_, rate)| rate).ok_or_else(|| {
             let known: Vec<String> = self.peaks.iter().map(|(dtype, _)| dtype.to_string()).collect();
-            refused(
+            Error::argument(
                 "dtype",
                 format!(
                     "no peak of {} in {dtype} is known. Known dtypes: {}",

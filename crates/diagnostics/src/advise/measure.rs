@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::advice::Advice;
+use super::options::Options;
 use super::suggest::{Trial, photograph};
-use super::{Advice, Options, refused};
 use crate::bench::{Bench, Row, Settings, Spec};
-use hipvit::error::Result;
+use hipvit::error::{Error, Result};
 use hipvit::exec::GraphMode;
 use hipvit::hip::Runtime;
 use hipvit::run_config::{ExecutionConfig, ImageSize};
@@ -25,7 +26,7 @@ pub fn measure(advice: &mut Advice) -> Result<()> {
     let options = advice.options.clone();
     if let Some(gpu) = &options.gpu {
         let reason = format!("a prediction for {gpu} by its datasheet cannot be measured on another device");
-        return Err(refused("gpu", reason));
+        return Err(Error::argument("gpu", reason));
     }
     let trials: Vec<(usize, Spec)> = advice
         .suggestions
@@ -49,7 +50,7 @@ pub fn measure(advice: &mut Advice) -> Result<()> {
     };
     let Some(now) = rate(first) else {
         let reason = first.error.clone().unwrap_or_default();
-        return Err(refused("measure", reason));
+        return Err(Error::argument("measure", reason));
     };
     advice.measured_images_per_second = Some(now);
     for step in &mut advice.prediction.steps {

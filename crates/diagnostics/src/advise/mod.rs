@@ -20,89 +20,33 @@
 //! # Ok(()) }
 //! ```
 
+mod advice;
 mod hardware;
 mod measure;
+mod options;
 mod plot;
 mod predict;
 mod requirement;
+mod subject;
 mod suggest;
 #[cfg(test)]
 mod tests;
 mod text;
 
-use std::path::PathBuf;
-
-use serde::Serialize;
-
+pub use advice::{Advice, SCHEMA};
 pub use hardware::Hardware;
 pub use measure::measure;
+pub use options::Options;
 pub use plot::plot;
 pub use predict::{Bound, Configuration, MemoryNeeds, Prediction, StepBound};
 pub use requirement::{Candidate, Requirement};
 pub use suggest::{Basis, Suggestion};
 
 use self::predict::Planner;
-use self::suggest::Subject;
-use hipvit::error::{Error, Result};
+use self::subject::Subject;
+use hipvit::error::Result;
 use hipvit::model::{self, LoadOptions, Model};
-use hipvit::session::{Device, Place};
-
-/// Version of [`Advice`]'s JSON. The number after the slash changes if a field changes its meaning or is
-/// removed.
-pub const SCHEMA: &str = "hipvit.advise/1";
-
-/// Options of [`advise`].
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Directory or hub name of the model; `None` is the embedded TinyViT32.
-    pub model: Option<PathBuf>,
-    /// Image size; by default the model's.
-    pub image_size: Option<[usize; 2]>,
-    /// GPU or CPU to predict for by its datasheet, installed or not; `None` uses [`device`](Self::device).
-    pub gpu: Option<String>,
-    /// Installed device to predict for.
-    pub device: Device,
-    /// Number of CPU threads; by default one per core.
-    pub threads: Option<usize>,
-    /// Batch size; 0 means 1.
-    pub batch: usize,
-    /// Dtype, optimisations and graph replay.
-    pub configuration: Configuration,
-    /// Required images per second.
-    pub rate: Option<f64>,
-    /// Expected fraction of the bound if nothing was measured, see [`Requirement`].
-    pub efficiency: Option<f64>,
-    /// Seconds per launch, instead of [`Hardware::launch_seconds`].
-    pub launch_seconds: Option<f64>,
-}
-
-/// Result of [`advise`]: needs, bounds and suggestions.
-#[derive(Clone, Debug, Serialize)]
-pub struct Advice {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    /// Name of the model.
-    pub model: String,
-    /// Batch size.
-    pub batch: usize,
-    /// Configuration of the model.
-    #[serde(flatten)]
-    pub configuration: Configuration,
-    /// Device of the prediction.
-    pub hardware: Hardware,
-    /// Bounds of the plan.
-    pub prediction: Prediction,
-    /// Measured images per second end to end, if measured.
-    pub measured_images_per_second: Option<f64>,
-    /// Suggested changes, with the largest predicted gain first and additional GPUs last.
-    pub suggestions: Vec<Suggestion>,
-    /// Changes that would not help, and why.
-    pub no_gain: Vec<String>,
-    /// Devices that reach the required rate, if one was given.
-    pub requirement: Option<Requirement>,
-    #[serde(skip)]
-    options: Options,
-}
+use hipvit::session::Place;
 
 /// Predicts the speed of a model without running it. Measures the peaks of an installed device that has no
 /// datasheet.
@@ -169,8 +113,4 @@ fn load(options: &Options) -> Result<Model> {
         Some(path) => model::load(path, &load),
         None => model::tinyvit32(&load),
     }
-}
-
-fn refused(argument: &'static str, reason: impl std::fmt::Display) -> Error {
-    Error::argument(argument, reason)
 }

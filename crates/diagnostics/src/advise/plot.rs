@@ -3,9 +3,10 @@
 
 use svg::node::element::{Circle, Group, Polyline, Title};
 
+use super::Hardware;
+use super::advice::Advice;
 use super::predict::Bound;
 use super::text::{Alike, alike};
-use super::{Advice, Hardware};
 use crate::drawing::{background, line, page, text};
 use crate::peaks::{bandwidth, throughput};
 use hipvit::graph::Role;

@@ -4,10 +4,9 @@ use serde::Serialize;
 
 use super::hardware::Hardware;
 use super::predict::Configuration;
-use super::refused;
-use super::suggest::Subject;
+use super::subject::Subject;
 use crate::peaks::{Kind, datasheets};
-use hipvit::error::Result;
+use hipvit::error::{Error, Result};
 use hipvit::tensor::DType;
 
 /// Expected fraction of the bound if nothing was measured. The steps of ViT-B/16 in bf16 at batch 256 took
@@ -19,7 +18,7 @@ pub(super) fn efficiency(given: Option<f64>) -> Result<f64> {
     match given {
         None => Ok(EFFICIENCY),
         Some(part) if part > 0.0 && part <= 1.0 => Ok(part),
-        Some(part) => Err(refused(
+        Some(part) => Err(Error::argument(
             "efficiency",
             format!("{part} is not above 0 and at most 1"),
         )),
@@ -65,7 +64,7 @@ pub struct Candidate {
 
 pub(super) fn requirement(subject: &Subject<'_>, rate: f64) -> Result<Requirement> {
     if !(rate > 0.0 && rate.is_finite()) {
-        return Err(refused(
+        return Err(Error::argument(
             "rate",
             format!("{rate} is not a number of images above 0"),
         ));

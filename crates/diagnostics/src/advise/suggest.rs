@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::hardware::Hardware;
-use super::predict::{Configuration, Planner, Prediction};
+use super::predict::{Configuration, Prediction};
 use super::requirement::devices;
+use super::subject::Subject;
 use crate::peaks::Kind;
 use hipvit::error::Result;
 use hipvit::exec::{ExecutorOptions, HipExecutor};
 use hipvit::graph::Optimizations;
 use hipvit::graph::inspection::SelectedKernels;
-use hipvit::hip;
 use hipvit::image::{Preprocess, RgbImage};
 use hipvit::ops::Op;
 use hipvit::tensor::DType;
@@ -57,20 +56,6 @@ pub(super) enum Trial {
     Configuration(Configuration, usize),
     Gpus(usize),
     ResizeOnDevice,
-}
-
-/// Model, configuration and device that suggestions are for.
-pub(super) struct Subject<'a> {
-    pub(super) planner: &'a Planner,
-    pub(super) hardware: &'a Hardware,
-    /// GPU, if it is installed.
-    pub(super) gpu: Option<&'a hip::Device>,
-    pub(super) preprocess: &'a Preprocess,
-    pub(super) configuration: Configuration,
-    pub(super) batch: usize,
-    pub(super) prediction: &'a Prediction,
-    pub(super) rate: Option<f64>,
-    pub(super) efficiency: f64,
 }
 
 /// Smallest gain that is suggested.

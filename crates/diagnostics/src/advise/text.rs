@@ -1,7 +1,10 @@
 //! Formats advice as text.
 
+use super::Basis;
+use super::Requirement;
+use super::Suggestion;
+use super::advice::Advice;
 use super::predict::StepBound;
-use super::{Advice, Basis, Requirement, Suggestion};
 use crate::peaks::{bandwidth, throughput};
 use crate::table::{Column, Table, paragraph};
 

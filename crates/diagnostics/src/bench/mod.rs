@@ -10,15 +10,17 @@ mod environment;
 mod ladder;
 mod power;
 mod row;
+mod rung;
 mod runs;
 mod scaling;
 mod spec;
 mod times;
 
 pub use environment::{DeviceInfo, Environment};
-pub use ladder::{Rung, ladder};
+pub use ladder::ladder;
 pub use power::Power;
 pub use row::{CopyIn, DeviceShare, Memory, Peak, Row, RowOptions, SCHEMA, Scaling, StepTime};
+pub use rung::Rung;
 pub use spec::Spec;
 pub use times::{Times, median, noise, percentile};
 

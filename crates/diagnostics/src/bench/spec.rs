@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Rung;
+use super::rung::Rung;
 use hipvit::graph::Optimizations;
 use hipvit::hip::World;
 use hipvit::run_config::{ExecutionConfig, RunConfig};

@@ -43,6 +43,7 @@ mod expected;
 mod hip;
 mod model;
 mod operands;
+mod part;
 mod report;
 mod rounded_rows;
 #[cfg(test)]

@@ -3,9 +3,11 @@
 //!
 //! Pillow supports fewer of the many variants than general decoders do, so this decoder is not a library's.
 
+use super::cancellation::Cancellation;
+use super::color;
+use super::failure::Failure;
 use super::memory::Claim;
-use super::{Cancellation, Failure, color};
-use crate::RgbImage;
+use crate::rgb_image::RgbImage;
 
 const TRUNCATED: Failure = Failure::truncated("the BMP is truncated");
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Maximum number of file bytes that a decoder reads between two checks for cancellation. A deflated byte expands to at
 /// most about a thousand bytes of pixels.

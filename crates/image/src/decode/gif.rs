@@ -5,9 +5,10 @@ use std::io::Read;
 
 use gif::{ColorOutput, DecodeOptions};
 
+use super::color;
+use super::failure::Failure;
 use super::memory::Claim;
-use super::{Failure, color};
-use crate::RgbImage;
+use crate::rgb_image::RgbImage;
 
 /// Terminators of a frame's data and of the file.
 const END: &[u8] = b"\0;";

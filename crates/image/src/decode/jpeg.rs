@@ -22,11 +22,12 @@ mod scan;
 use std::borrow::Cow;
 use std::cell::Cell;
 
+use super::cancellation::Cancellation;
+use super::failure::Failure;
 use super::memory::Claim;
-use super::orientation::Metadata;
-use super::{Cancellation, Failure};
-use crate::RgbImage;
+use super::metadata::Metadata;
 use crate::error::ImageErrorKind;
+use crate::rgb_image::RgbImage;
 use frame::Frame;
 use markers::{Markers, Scan};
 use planes::Plane;

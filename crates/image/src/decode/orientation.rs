@@ -1,13 +1,13 @@
 //! Reads and applies the orientation of a picture, which cameras store as EXIF data and editors as XMP.
 
-use std::borrow::Cow;
-
+use super::failure::Failure;
 use super::ifd::{Entry, Reader};
 use super::memory::Claim;
+use super::metadata::Metadata;
 #[cfg(feature = "webp")]
 use super::webp;
-use super::{Failure, jpeg, png};
-use crate::RgbImage;
+use super::{jpeg, png};
+use crate::rgb_image::RgbImage;
 
 /// Tag of the orientation.
 const ORIENTATION: u16 = 274;
@@ -17,13 +17,6 @@ const ORIENTATION: u16 = 274;
 const XMP: u16 = 700;
 
 const UPRIGHT: u16 = 1;
-
-/// Metadata in which a file may store its orientation.
-#[derive(Default)]
-pub(super) struct Metadata<'a> {
-    pub(super) exif: Option<Cow<'a, [u8]>>,
-    pub(super) xmp: Option<Cow<'a, [u8]>>,
-}
 
 /// Returns the orientation (1 to 8) of a JPEG, PNG or WebP file by Pillow's rules.
 ///

@@ -11,9 +11,10 @@ use std::io::Cursor;
 
 use ::png::{BitDepth, ColorType, Decoder, Transformations};
 
+use super::color;
+use super::failure::Failure;
 use super::memory::Claim;
-use super::{Failure, color};
-use crate::RgbImage;
+use crate::rgb_image::RgbImage;
 use chunks::Parts;
 pub(super) use text::metadata;
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::*;
+use crate::error::ImageErrorKind;
 
 #[derive(Deserialize)]
 struct Golden {

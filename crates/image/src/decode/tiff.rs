@@ -11,6 +11,7 @@
 mod directory;
 mod failure;
 mod jpegs;
+mod layout;
 mod raw;
 
 use std::borrow::Cow;
@@ -18,27 +19,23 @@ use std::io::Cursor;
 
 use ::tiff::ColorType;
 use ::tiff::decoder::ifd::Value;
-use ::tiff::decoder::{ChunkType, Decoder, DecodingResult, Limits as BufferLimits};
+use ::tiff::decoder::{Decoder, DecodingResult, Limits as BufferLimits};
 use ::tiff::tags::Tag;
 
-use super::cancellation::Interruptible;
+use super::cancellation::Cancellation;
+use super::color;
+use super::failure::Failure;
 use super::memory::Claim;
 use super::orientation::{self, upright};
-use super::{Cancellation, Failure, color};
-use crate::RgbImage;
+use crate::rgb_image::RgbImage;
 use directory::Photometric;
 use failure::{name, reason};
 use jpegs::Jpegs;
+use layout::{Layout, Source};
 use raw::Raw;
 
 /// Maximum number of samples per pixel in Pillow: four inks and two extra samples.
 const MAX_SAMPLES: u16 = 6;
-
-/// Maximum ratio of pixels in the tiles to pixels of the image.
-const MAX_STORED: u64 = 10;
-
-/// Number of pixels that the tiles of any image may have.
-const FREE_STORED: u64 = 1 << 26;
 
 /// Kind of extra sample that is an alpha which the colours were multiplied by.
 const PREMULTIPLIED: u16 = 1;
@@ -215,110 +212,6 @@ fn check_fill_order(
     )))
 }
 
-/// Layout of a page in strips or tiles.
-struct Layout {
-    width: usize,
-    height: usize,
-    channels: usize,
-    /// Number of bytes of a sample.
-    depth: usize,
-    planar: bool,
-    tiled: bool,
-    /// Width and height of a strip or tile.
-    chunk: [usize; 2],
-}
-
-/// Size that a strip or tile stores.
-struct Stored {
-    width: usize,
-    height: usize,
-    /// True if additional rows are harmless.
-    may_be_higher: bool,
-}
-
-impl Layout {
-    fn read(
-        decoder: &mut Source<'_>,
-        width: usize,
-        height: usize,
-        color: ColorType,
-    ) -> Result<Self, Failure> {
-        let planar = matches!(
-            decoder.find_tag_unsigned::<u16>(Tag::PlanarConfiguration),
-            Ok(Some(2))
-        );
-        let (chunk_width, chunk_height) = decoder.chunk_dimensions();
-        if chunk_width == 0 || chunk_height == 0 {
-            return Err("the TIFF's strips or tiles are empty".into());
-        }
-        Ok(Self {
-            width,
-            height,
-            channels: usize::from(color.num_samples()),
-            depth: usize::from(color.bit_depth().div_ceil(8)),
-            planar,
-            tiled: decoder.get_chunk_type() == ChunkType::Tile,
-            chunk: [chunk_width as usize, chunk_height as usize],
-        })
-    }
-
-    /// Returns an error if the tiles store many more pixels than the image has. A few bytes can encode many pixels.
-    fn check_stored(&self) -> Result<(), Failure> {
-        let [width, height] = self.chunk.map(|side| side as u64);
-        let stored = width.saturating_mul(height).saturating_mul(self.chunks());
-        let pixels = self.width as u64 * self.height as u64 * self.planes() as u64;
-        // Strips are exempt, because the last strip ends with the image.
-        if !self.tiled || stored <= FREE_STORED.max(MAX_STORED * pixels) {
-            return Ok(());
-        }
-        Err(Failure::too_large(format!(
-            "a TIFF whose tiles have {stored} pixels, for {pixels} of its planes (a decompression bomb?). Save it with smaller tiles"
-        )))
-    }
-
-    fn channels_in_chunk(&self) -> usize {
-        if self.planar { 1 } else { self.channels }
-    }
-
-    fn planes(&self) -> usize {
-        if self.planar { self.channels } else { 1 }
-    }
-
-    fn chunks(&self) -> u64 {
-        let [width, height] = self.chunk;
-        (self.width.div_ceil(width) as u64)
-            .saturating_mul(self.height.div_ceil(height) as u64)
-            .saturating_mul(self.planes() as u64)
-    }
-
-    /// Returns the size that a strip or tile stores. The last strip ends with the image, whereas tiles extend beyond
-    /// its edges.
-    fn stored(&self, index: usize) -> Stored {
-        let [width, height] = self.chunk;
-        let down = self.height.div_ceil(height);
-        let left = match index % down {
-            _ if self.tiled => height,
-            strip => self.height - strip * height,
-        };
-        Stored {
-            width,
-            height: height.min(left),
-            may_be_higher: !self.tiled && left <= height,
-        }
-    }
-
-    /// Returns the number of bytes of the part of a strip or tile that is inside the image.
-    fn chunk_bytes(&self) -> u64 {
-        let [width, height] = [self.chunk[0].min(self.width), self.chunk[1].min(self.height)];
-        (width as u64 * height as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
-    }
-
-    /// Returns the number of bytes of a complete row of a strip or tile.
-    fn row_bytes(&self) -> u64 {
-        (self.chunk[0] as u64).saturating_mul((self.channels_in_chunk() * self.depth) as u64)
-    }
-}
-
 /// Readers of strips or tiles that the `tiff` crate does not read, and the cancellation of all.
 struct Chunks<'a> {
     jpegs: Option<&'a Jpegs<'a>>,
@@ -427,8 +320,6 @@ fn unpremultiply(pixel: &[u8]) -> [u8; 3] {
         _ => (u32::from(value) * 255 / alpha).min(255) as u8,
     })
 }
-
-type Source<'a> = Decoder<Interruptible<'a, Cursor<Cow<'a, [u8]>>>>;
 
 /// Reads the colour map as RGB. The file has all reds, then all greens, then all blues, with 16 bits each; the high
 /// byte counts.

@@ -1,6 +1,6 @@
 //! Recognises content that cannot be decoded: images in other formats, and files that are not images.
 
-use super::Failure;
+use super::failure::Failure;
 use hipvit_files::foreign;
 
 /// Number of bytes from the beginning of a file that suffice to recognise it.

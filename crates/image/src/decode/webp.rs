@@ -12,10 +12,12 @@ use std::io::{Cursor, ErrorKind};
 
 use image_webp::WebPDecoder;
 
+use super::cancellation::Cancellation;
+use super::color;
+use super::failure::Failure;
 use super::memory::Claim;
-use super::orientation::Metadata;
-use super::{Cancellation, Failure, color};
-use crate::RgbImage;
+use super::metadata::Metadata;
+use crate::rgb_image::RgbImage;
 
 const INVALID: &str = "damaged or truncated WebP";
 const DAMAGED_PIXELS: &str = "damaged or truncated WebP: its compressed pixel data is damaged";

@@ -31,7 +31,26 @@ use hipvit_files::json;
 const SUPPORTED: &str =
     "the image processors ViT, DeiT, Beit, Bit, DINOv3ViT, CLIP, Siglip, Siglip2 and ConvNext";
 
-pub(super) fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess> {
+impl Preprocess {
+    /// Creates the rule of a transformers image processor. Errors name `file`.
+    ///
+    /// `config` is `preprocessor_config.json`, or `image_processor` in `processor_config.json`. Missing keys take the
+    /// defaults of the processor's class.
+    ///
+    /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if
+    /// the processor's configuration does not.
+    ///
+    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type.
+    pub fn from_hf(file: &Path, config: &Value, model: Option<&str>) -> Result<Self> {
+        parse(file, config, model)
+    }
+}
+
+fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess> {
     let Value::Object(keys) = config else {
         let reason = "the image processor's configuration is not a JSON object";
         return Err(Error::config(file, reason));

@@ -1,8 +1,8 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::noise::noise;

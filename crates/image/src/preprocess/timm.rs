@@ -25,7 +25,19 @@ const DEFAULT_CROP_PCT: f64 = 0.875;
 const IMAGENET_MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const IMAGENET_STD: [f64; 3] = [0.229, 0.224, 0.225];
 
-pub(super) fn parse(file: &Path, cfg: &Value, options: &TimmOptions) -> Result<Preprocess> {
+impl Preprocess {
+    /// Creates the rule of timm's evaluation transform for a `pretrained_cfg`. Missing keys take timm's defaults.
+    /// Errors name `file`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type.
+    pub fn from_timm(file: &Path, pretrained_cfg: &Value, options: &TimmOptions) -> Result<Self> {
+        parse(file, pretrained_cfg, options)
+    }
+}
+
+fn parse(file: &Path, cfg: &Value, options: &TimmOptions) -> Result<Preprocess> {
     let cfg = Cfg { file, cfg, options };
     let (height, width) = cfg.input_size()?;
     let crop_pct = cfg.crop_pct()?;

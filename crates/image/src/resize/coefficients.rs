@@ -4,7 +4,7 @@
 use std::f64::consts::PI;
 use std::ops::Range;
 
-use super::Filter;
+use super::filter::Filter;
 
 /// Number of fractional bits of a weight.
 ///

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use proptest::prelude::*;
+use serde::Deserialize;
 
 use super::coefficients::weight;
 use super::*;

@@ -4,11 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Decision, Quantized, References, Unit, decide, units};
+use super::{Decision, Quantized, References, decide, units};
 use crate::activations;
 use crate::fidelity::{self, OnGpu, Reference};
+use crate::layers::{Group, Layers};
+use crate::options::Options;
+use crate::precision::Precision;
+use crate::rounding;
 use crate::times::{self, GpuTarget};
-use crate::{Group, Layers, Options, Precision, rounding};
+use crate::unit::Unit;
 use hipvit::error::Result;
 use hipvit::exec::CpuExecutor;
 use hipvit::graph::{Passes, optimize};

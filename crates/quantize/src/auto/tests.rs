@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::super::{ActivationRange, Scales, activations, groups, rounding};
+use super::super::layers::groups;
+use super::super::{ActivationRange, Scales, activations, rounding};
 use super::*;
 use hipvit::model::{LoadOptions, load, tinyvit32};
 use hipvit::ops::Rounding;

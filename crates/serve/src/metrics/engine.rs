@@ -4,7 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::*;
+use super::{ByDevice, ByModel, ByPriority, ByStage, Metrics};
+use crate::priority::Priority;
+use crate::stage::Stage;
+use crate::statistics::{Parts, RunTimes, Statistics};
 
 /// Kind of work of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +20,30 @@ pub(crate) enum Runs {
 /// The metrics of one engine of a model.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineMetrics {
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) model: Arc<str>,
-    pub(super) runs: Runs,
-    pub(super) statistics: Arc<Statistics>,
+    metrics: Arc<Metrics>,
+    model: Arc<str>,
+    runs: Runs,
+    statistics: Arc<Statistics>,
     /// Moving average of the time of a batch per image.
-    pub(super) image_nanoseconds: Arc<AtomicU64>,
+    image_nanoseconds: Arc<AtomicU64>,
+}
+
+impl Metrics {
+    /// Returns the metrics of a model's engine, which also counts its batches in `statistics`.
+    pub(crate) fn engine(
+        self: &Arc<Self>,
+        model: &str,
+        runs: Runs,
+        statistics: Arc<Statistics>,
+    ) -> EngineMetrics {
+        EngineMetrics {
+            metrics: self.clone(),
+            model: model.into(),
+            runs,
+            statistics,
+            image_nanoseconds: Arc::default(),
+        }
+    }
 }
 
 impl EngineMetrics {

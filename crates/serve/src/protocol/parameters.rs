@@ -11,8 +11,8 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
 use crate::failure::{Failure, Kind};
+use crate::priority::Priority;
 use crate::proto::{InferParameter, infer_parameter::ParameterChoice};
-use crate::scheduler::Priority;
 
 /// Parameters by name.
 #[derive(Clone, Debug, Default, PartialEq)]

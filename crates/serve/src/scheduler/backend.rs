@@ -7,6 +7,7 @@ use parking_lot::RwLock;
 
 use super::request::{BatchResults, Content, Prepared, TextResults};
 use super::turns::Turns;
+use crate::statistics::RunTimes;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{InputData, Submission};
 use hipvit::hip;
@@ -26,16 +27,6 @@ pub(crate) struct PrepareTimes {
     pub(crate) decode: Option<Duration>,
     pub(crate) resize: Option<Duration>,
     pub(crate) tokenize: Option<Duration>,
-}
-
-/// Times of a batch on its device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RunTimes {
-    /// Copies to the device and back.
-    pub(crate) copy: Duration,
-    /// Copies back from the device; part of `copy`.
-    pub(crate) copy_out: Duration,
-    pub(crate) compute: Duration,
 }
 
 /// Options of the preparation of an image.

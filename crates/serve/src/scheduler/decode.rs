@@ -10,10 +10,11 @@ use parking_lot::{Condvar, Mutex};
 use super::backend::{Preparation, PrepareTimes};
 use super::fair::{EXTRA_THREADS, FairQueue, Source, Sourced as _};
 use super::queue::Waiting as _;
-use super::request::{Content, Item, Stage};
+use super::request::Content;
+use super::shared::{Item, Stage};
 use super::threads::join_until;
 use crate::failure::{Failure, Kind};
-use crate::metrics::Stage as Measured;
+use crate::stage::Stage as Measured;
 use hipvit::error::{Error, Result};
 use hipvit::image::{Cancellation, Limits};
 

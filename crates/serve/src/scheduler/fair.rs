@@ -138,8 +138,8 @@ impl<T: Sourced> Turns<T> {
 mod tests {
     use std::net::IpAddr;
 
-    use super::super::queue::Priority;
     use super::*;
+    use crate::priority::Priority;
 
     #[derive(Debug)]
     struct Image {

@@ -10,6 +10,7 @@ mod fair;
 mod instance;
 mod queue;
 mod request;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -17,114 +18,39 @@ mod turns;
 mod worker;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-pub(crate) use self::backend::{Backend, ExplainerBackend, RunTimes, SessionBackend, TextBackend};
-use self::backend::{Preparation, PrepareTimes};
+pub(crate) use self::backend::{Backend, ExplainerBackend, SessionBackend, TextBackend};
 pub(crate) use self::decode::Decoders;
 use self::instance::Instance;
-pub use self::queue::Priority;
-pub(crate) use self::queue::{BatchRule, Queue};
+pub(crate) use self::queue::BatchRule;
+use self::queue::Queue;
 #[cfg(test)]
 pub(crate) use self::request::BatchResults;
+use self::request::Request;
 pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
-use self::request::{Item, Prepared, Request};
+pub(crate) use self::shared::EngineOptions;
+use self::shared::{Item, NO_DEVICE, Shared, Slot, Stage, State};
 use self::threads::join_until;
 pub(crate) use self::turns::Turns;
-use super::client::Client;
 use super::failure::{Failure, Kind};
 use super::metrics::EngineMetrics;
+use super::priority::Priority;
 use hipvit::error::{Error, Result};
 use hipvit::hip;
-
-/// Reason why an engine without instances runs nothing.
-const NO_DEVICE: &str = "has no working device left. Load it again";
-
-/// Options of an engine: its batches and its capacity.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct EngineOptions {
-    pub(crate) batch: BatchRule,
-    /// Maximum number of images that wait or run.
-    pub(crate) capacity: usize,
-    /// Number of waiting or running images, per batch that the instances compute at once, from which nothing
-    /// more is admitted.
-    pub(crate) backlog: usize,
-    /// Time without a finished batch after which a busy instance counts as stalled.
-    pub(crate) stall: Duration,
-}
 
 /// A running model: its queue and the threads of its instances. Dropping it [closes](Engine::close) it.
 pub(crate) struct Engine {
     shared: Arc<Shared>,
     decoders: Arc<Decoders>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-}
-
-/// State shared by the threads of an engine.
-pub(super) struct Shared {
-    name: String,
-    options: EngineOptions,
-    instances: Vec<Instance>,
-    /// Number of admitted and unfinished images, by priority.
-    admitted: [AtomicUsize; 2],
-    state: Mutex<State>,
-    /// Notified when an image is ready, the engine closes, or an instance is lost.
-    changed: Condvar,
-    metrics: EngineMetrics,
-}
-
-struct State {
-    ready: Queue<Item>,
-    /// Number of admitted and unfinished images of each client.
-    by_client: HashMap<Option<Client>, usize>,
-    closed: bool,
-    /// Number of threads that have not ended.
-    threads: usize,
-}
-
-/// Queue space of one image, freed on drop.
-pub(super) struct Slot {
-    engine: Arc<Shared>,
-    class: usize,
-    client: Option<Client>,
-}
-
-impl Slot {
-    pub(super) fn engine(&self) -> &Arc<Shared> {
-        &self.engine
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let mut state = self.engine.state.lock();
-        if let Entry::Occupied(mut held) = state.by_client.entry(self.client) {
-            *held.get_mut() -= 1;
-            if *held.get() == 0 {
-                held.remove();
-            }
-        }
-        self.engine.admitted[self.class].fetch_sub(1, Ordering::AcqRel);
-        if self.engine.admitted() == 0 {
-            // Threads of a closed engine wait for the last image.
-            self.engine.changed.notify_all();
-        }
-    }
-}
-
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("engine", &self.engine.name).finish()
-    }
 }
 
 /// A pending answer. Dropping it abandons the request: images that have not run are skipped.
@@ -224,7 +150,7 @@ impl Engine {
         let items = images.into_iter().zip(slots).enumerate();
         let items = items.map(|(index, (image, slot))| Item::new(&request, index, image, now, slot));
         let (ready, received): (Vec<Item>, Vec<Item>) =
-            items.partition(|item| matches!(item.stage, request::Stage::Ready(_)));
+            items.partition(|item| matches!(item.stage, Stage::Ready(_)));
         if !received.is_empty() {
             self.decoders.push(received);
         }
@@ -374,89 +300,6 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Shared {
-    /// Drops images that no client waits for. Instances do that when they take a batch, unless their devices
-    /// hang.
-    fn give_up_abandoned(&self) {
-        let (now, mut dropped) = (Instant::now(), Vec::new());
-        self.state.lock().ready.remove_abandoned(now, &mut dropped);
-        self.metrics.dropped(dropped.len());
-        dropped.into_iter().for_each(|item| item.give_up(now));
-    }
-
-    /// Returns the number of batches that the remaining instances compute at once.
-    fn computes(&self) -> usize {
-        let working = self.instances.iter().filter(|instance| instance.is_alive());
-        working.map(|instance| instance.computes).sum()
-    }
-
-    fn admitted(&self) -> usize {
-        self.admitted
-            .iter()
-            .map(|count| count.load(Ordering::Acquire))
-            .sum()
-    }
-
-    fn metrics(&self) -> &EngineMetrics {
-        &self.metrics
-    }
-
-    fn unavailable(&self, closed: bool) -> Failure {
-        let reason = if closed { "is being unloaded" } else { NO_DEVICE };
-        Failure::new(Kind::Unavailable, format!("model `{}` {reason}", self.name))
-    }
-
-    /// Estimates the time to run all admitted images, in whole seconds as HTTP needs it.
-    fn retry_after(&self, admitted: usize) -> Duration {
-        let seconds = self.metrics.seconds_per_image() * admitted as f64;
-        Duration::from_secs((seconds.ceil() as u64).clamp(1, 60))
-    }
-
-    /// Decodes and resizes an image on the calling thread, unless no instance is left.
-    fn prepare(
-        &self,
-        name: &str,
-        content: Content,
-        how: Preparation<'_>,
-        times: &mut PrepareTimes,
-    ) -> Option<Result<Prepared>> {
-        // Preparation only uses the host and is the same for each instance.
-        let mut instances = self
-            .instances
-            .iter()
-            .filter_map(|instance| instance.backend.try_read());
-        let instance = instances.find(|backend| backend.is_some())?;
-        let backend = instance.as_ref()?;
-        let prepared = catch_unwind(AssertUnwindSafe(|| backend.prepare(name, content, how, times)));
-        Some(prepared.unwrap_or_else(|_| Err(Error::internal("image", "decoding it panicked"))))
-    }
-
-    /// Returns true unless the device is known to be lost. Threads of a lost instance end a little later.
-    fn works(&self) -> bool {
-        self.instances.iter().any(Instance::is_alive)
-    }
-
-    /// Queues images that are ready to run. Fails them if no instance is left.
-    fn ready(&self, items: Vec<Item>) {
-        let mut state = self.state.lock();
-        if state.threads == 0 {
-            let closed = state.closed;
-            drop(state);
-            for item in items {
-                item.finish(Err(self.unavailable(closed)));
-            }
-            return;
-        }
-        let now = Instant::now();
-        for item in items {
-            state.ready.push(item, now);
-        }
-        drop(state);
-        // Notify all: one thread may wait for a batch to fill, others for any image.
-        self.changed.notify_all();
     }
 }
 

@@ -2,21 +2,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use ndarray::{Array2, ArrayView1, ArrayView2};
-use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::Slot;
-use super::fair::{Source, Sourced};
-use super::queue::{Priority, Waiting};
 use crate::client::Client;
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::memory::Charge;
-use crate::metrics::Stage as Measured;
+use crate::priority::Priority;
 use crate::statistics::Parts;
 use crate::traces::Trace;
 use hipvit::image::{Permit, RgbImage};
@@ -165,7 +161,7 @@ pub(crate) struct Terms {
 /// State shared by the images of one request.
 #[derive(Debug)]
 pub(super) struct Request {
-    terms: Terms,
+    pub(super) terms: Terms,
     /// Set when the client has left, or when one of the images has failed.
     abandoned: AtomicBool,
     state: Mutex<State>,
@@ -196,11 +192,11 @@ impl Request {
         self.abandoned.store(true, Ordering::Relaxed);
     }
 
-    fn is_abandoned(&self, now: Instant) -> bool {
+    pub(super) fn is_abandoned(&self, now: Instant) -> bool {
         self.abandoned.load(Ordering::Relaxed) || self.terms.deadline <= now
     }
 
-    fn finish(&self, index: usize, result: Result<ImageResult, Failure>) {
+    pub(super) fn finish(&self, index: usize, result: Result<ImageResult, Failure>) {
         let mut state = self.state.lock();
         let reply = match result {
             Ok(result) => {
@@ -221,147 +217,6 @@ impl Request {
         if let Some(sender) = state.reply.take() {
             // The client may have left.
             let _ = sender.send(reply);
-        }
-    }
-}
-
-/// One image of a request. It ends in exactly one of [`finish`](Self::finish) and `drop`, so that every
-/// request is answered.
-#[derive(Debug)]
-pub(super) struct Item {
-    request: Arc<Request>,
-    index: usize,
-    finished: bool,
-    /// True if an earlier batch with it failed.
-    pub(super) retried: bool,
-    /// Time at which it began to wait, for decoding or for its batch.
-    pub(super) since: Instant,
-    pub(super) stage: Stage,
-    pub(super) parts: Parts,
-    /// Queue space of the image, freed when it is finished.
-    pub(super) slot: Slot,
-}
-
-/// Stage of an image.
-#[derive(Debug)]
-pub(super) enum Stage {
-    /// Waiting to be decoded, if it is an image, and resized. The name of its tensor is for errors.
-    Received(&'static str, Content),
-    Ready(Prepared),
-    /// In a batch.
-    Running,
-}
-
-impl Item {
-    pub(super) fn new(
-        request: &Arc<Request>,
-        index: usize,
-        (tensor, content): (&'static str, Content),
-        now: Instant,
-        slot: Slot,
-    ) -> Self {
-        let stage = match content {
-            Content::Values(values) => Stage::Ready(Prepared::Values(values)),
-            content => Stage::Received(tensor, content),
-        };
-        Self {
-            request: request.clone(),
-            index,
-            finished: false,
-            retried: false,
-            since: now,
-            stage,
-            parts: Parts::default(),
-            slot,
-        }
-    }
-
-    pub(super) fn index(&self) -> usize {
-        self.index
-    }
-
-    /// Adds a stage of this image to the metrics, and to the trace of its request.
-    pub(super) fn stage(&mut self, stage: Measured, begin: Instant, time: Duration) {
-        match stage {
-            Measured::Queue => self.parts.queue += time,
-            Measured::Decode | Measured::Resize | Measured::Tokenize => self.parts.input += time,
-            Measured::Copy | Measured::Compute | Measured::Explain => {}
-        }
-        self.slot.engine().metrics().stage(stage, time);
-        let attributes = || vec![KeyValue::new("hipvit.image", self.index as i64)];
-        self.request
-            .terms
-            .trace
-            .stage(stage.name(), begin, time, attributes);
-    }
-
-    /// Returns the traces of the items' requests without duplicates.
-    pub(super) fn traces(items: &[Self]) -> Vec<Trace> {
-        let mut requests: Vec<&Arc<Request>> = Vec::new();
-        for item in items.iter().filter(|item| item.request.terms.trace.is_sampled()) {
-            // Items of one request are mostly adjacent.
-            if !requests
-                .iter()
-                .rev()
-                .any(|request| Arc::ptr_eq(request, &item.request))
-            {
-                requests.push(&item.request);
-            }
-        }
-        requests
-            .into_iter()
-            .map(|request| request.terms.trace.clone())
-            .collect()
-    }
-
-    pub(super) fn finish(mut self, result: Result<ImageResult, Failure>) {
-        self.finished = true;
-        self.request.finish(self.index, result);
-    }
-
-    /// Ends an image whose result is not needed any more.
-    pub(super) fn give_up(self, now: Instant) {
-        let late = self.request.terms.deadline <= now;
-        let failure = if late {
-            Failure::new(
-                Kind::DeadlineExceeded,
-                "the deadline passed before the image was run",
-            )
-        } else {
-            Failure::new(Kind::Unavailable, "the request was abandoned")
-        };
-        self.finish(Err(failure));
-    }
-}
-
-impl Waiting for Item {
-    fn priority(&self) -> Priority {
-        self.request.terms.priority
-    }
-
-    fn is_abandoned(&self, now: Instant) -> bool {
-        self.request.is_abandoned(now)
-    }
-
-    fn runs_alone(&self) -> bool {
-        self.retried
-    }
-}
-
-impl Sourced for Item {
-    fn source(&self) -> Source {
-        Source {
-            client: self.request.terms.client,
-            engine: Arc::as_ptr(self.slot.engine()).addr(),
-        }
-    }
-}
-
-impl Drop for Item {
-    fn drop(&mut self) {
-        if !self.finished {
-            let failure = Failure::new(Kind::Internal, "the server lost the image");
-            self.request.finish(self.index, Err(failure));
         }
     }
 }

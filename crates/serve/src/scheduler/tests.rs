@@ -4,12 +4,16 @@ mod neighbours;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use ndarray::Array2;
 
-use super::backend::{Preparation, PrepareTimes, RunTimes};
+use super::backend::{Preparation, PrepareTimes};
+use super::request::Prepared;
 use super::*;
+use crate::client::Client;
 use crate::metrics::{Metrics, Runs};
+use crate::statistics::RunTimes;
 use crate::traces::Trace;
 use hipvit::ImageErrorKind;
 use hipvit::image::Limits;

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 
-use super::backend::RunTimes;
+use super::instance::Instance;
 use super::queue::Taken;
-use super::request::{BatchResults, ImageResult, Item, Prepared, Stage};
-use super::{Instance, Shared};
+use super::request::{BatchResults, ImageResult, Prepared};
+use super::shared::{Item, Shared, Stage};
 use crate::failure::{Failure, Kind};
-use crate::metrics::Stage as Measured;
+use crate::stage::Stage as Measured;
+use crate::statistics::RunTimes;
 use hipvit::error::{Error, Result};
 
 impl Shared {

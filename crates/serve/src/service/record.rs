@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::failure::Kind;
 use crate::metrics::Metrics;
+use crate::priority::Priority;
 use crate::repository::Model;
-use crate::scheduler::Priority;
 use crate::statistics::Parts;
 use crate::traces::Trace;
 

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
+use super::action::Action;
+use super::followers::Follower;
 use super::group::Group;
 use super::link::{Links, Message, NoMemory};
-use super::processes::Follower;
 use super::run::{Results, Run};
 use super::spin::receive;
 use crate::error::{Error, Result};
@@ -25,15 +26,6 @@ use crate::timing::Timing;
 
 /// Interval between polls of the oldest run by the first rank, while one more run may be in flight.
 const RUN_POLL_INTERVAL: Duration = Duration::from_micros(50);
-
-/// Next action of all ranks.
-#[derive(Clone)]
-pub(super) enum Action {
-    /// Submit a run.
-    Submit(Arc<Run>),
-    /// Wait for the oldest run in flight.
-    Finish,
-}
 
 /// A rank's part of a run.
 enum Part {

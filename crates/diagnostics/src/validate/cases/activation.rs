@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::super::expected::{Part, gather};
-use super::{ACTIVATIONS, Addresses, KernelForm, List, Scale, flops, parameter};
+use super::case::{Addresses, KernelForm, flops};
+use super::list::List;
+use crate::validate::part::{Part, gather};
+use hipvit::graph::cases::{ACTIVATIONS, Scale, parameter};
 use hipvit::kernels::{BiasActivationArgs, KernelCall, KernelError};
 use hipvit::ops::activation::wide;
 use hipvit::ops::{Activation, Add, Op};

@@ -3,8 +3,10 @@
 
 use std::fmt;
 
-use super::super::expected::{Part, gather};
-use super::{Addresses, KernelForm, List, Scale, activation, parameter};
+use super::case::{Addresses, KernelForm};
+use super::list::List;
+use crate::validate::part::{Part, gather};
+use hipvit::graph::cases::{Scale, activation, parameter};
 use hipvit::kernels::{AddArgs, KernelCall, KernelError};
 use hipvit::ops::{self, Add, MulScalar, Op};
 use hipvit::reference::{eval, rounded};

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::super::expected::{Part, by_image, image_of};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation, flops};
+use super::case::{Addresses, KernelForm, flops};
+use super::list::List;
+use crate::validate::part::{Part, by_image, image_of};
+use hipvit::graph::cases::{AWKWARD, Operand, Role, Scale, activation};
 use hipvit::kernels::Visibility;
 use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, ScoreBias, Strided, is_fused, visibility};
 use hipvit::ops::attention::cases::{bias, spec};

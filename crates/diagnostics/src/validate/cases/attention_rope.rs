@@ -5,8 +5,11 @@ use std::fmt;
 
 use half::{bf16, f16};
 
-use super::super::expected::Part;
-use super::{AWKWARD, Addresses, KernelForm, List, Scale, activation, attention_parts, flops, parameter};
+use super::attention::attention_parts;
+use super::case::{Addresses, KernelForm, flops};
+use super::list::List;
+use crate::validate::part::Part;
+use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation, parameter};
 use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, RopeArgs, Strided, visibility};
 use hipvit::ops::{Attention, AttentionOperands, Op, Rope, RopePairs};
 use hipvit::reference::{self, Array, op_tolerance};
@@ -85,7 +88,7 @@ fn push(list: &mut List, form: usize, batch: usize, tokens: usize, (heads, head_
     let prefix = [1, 5, 0, 2][form].min(tokens - 1);
     let channels = if form < 2 { head_dim } else { width };
     // Values with the magnitude of cosines.
-    let table = super::Operand {
+    let table = Operand {
         spread: 1.0,
         ..parameter(&[1, tokens - prefix, channels])
     };

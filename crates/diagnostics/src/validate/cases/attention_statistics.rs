@@ -3,9 +3,11 @@
 
 use std::fmt;
 
-use super::super::expected::{Part, by_image, gather_array, image_of};
 use super::attention::{CAUSAL, EVERY, Mask, PADDING, WINDOW, key_mask_index, masked_arguments};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, STATISTICS, Scale, activation};
+use super::case::{Addresses, KernelForm, STATISTICS};
+use super::list::List;
+use crate::validate::part::{Part, by_image, gather_array, image_of};
+use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation};
 use hipvit::kernels::{KernelCall, KernelError, is_fused};
 use hipvit::ops::attention::cases::{bias, spec};
 use hipvit::ops::{Attention, AttentionOperands, Definition, Op};

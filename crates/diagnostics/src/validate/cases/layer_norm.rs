@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::super::expected::{Part, gather};
-use super::{AWKWARD, Addresses, KernelForm, List, Operand, Scale, activation, flops, parameter};
+use super::case::{Addresses, KernelForm, flops};
+use super::list::List;
+use crate::validate::part::{Part, gather};
+use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation, parameter};
 use hipvit::kernels::{FEW_ROWS, KernelCall, KernelError, LayerNormArgs};
 use hipvit::ops::{Add, LayerNorm, Op};
 use hipvit::reference::{Array, eval, layer_norm_tolerance, rounded};

@@ -1,6 +1,6 @@
 //! Patch extraction in both layouts, normalised or not.
 
-use super::super::expected::Part;
+use crate::validate::part::Part;
 use hipvit::ops::{Op, PixelLayout};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};

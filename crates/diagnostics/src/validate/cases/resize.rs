@@ -1,37 +1,11 @@
 //! Exact resampling of images: one pass along either axis, both passes, and nearest.
 
-use std::fmt;
-
-use super::{List, Scale, Work};
-use hipvit::graph::cases::image;
+use super::case::Work;
+use super::list::List;
+use super::resampling::Resize;
+use hipvit::graph::cases::{Scale, image};
 use hipvit::image::Filter;
 use hipvit::tensor::DType;
-
-/// Resampling of one image. Sizes are width and height.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::validate) struct Resize {
-    pub(in crate::validate) input: [usize; 2],
-    pub(in crate::validate) output: [usize; 2],
-    pub(in crate::validate) filter: Filter,
-}
-
-impl Resize {
-    /// Returns the shape of the result, `[H,W,3]`.
-    pub(super) fn result(&self) -> Vec<usize> {
-        vec![self.output[1], self.output[0], 3]
-    }
-}
-
-impl fmt::Display for Resize {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let axes = match (self.input[0] != self.output[0], self.input[1] != self.output[1]) {
-            (true, false) => " horizontal",
-            (false, true) => " vertical",
-            _ => "",
-        };
-        write!(f, "resize {}{axes}", self.filter)
-    }
-}
 
 pub(super) fn cases(list: &mut List) {
     use Filter::{Bicubic, Bilinear, Box, Hamming, Lanczos, Nearest};

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
-use super::super::expected::{Part, gather, image_of};
 use super::attention::{CAUSAL, Mask, PADDING};
-use super::{Addresses, KernelForm, List, Operand, Scale, activation};
+use super::case::{Addresses, KernelForm};
+use super::list::List;
+use crate::validate::part::{Part, gather, image_of};
+use hipvit::graph::cases::{Operand, Scale, activation};
 use hipvit::kernels::{KernelCall, KernelError, SoftmaxArgs};
 use hipvit::reference::{Array, masked_softmax, rounded};
 use hipvit::tensor::{DType, Tensor};

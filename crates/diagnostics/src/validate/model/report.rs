@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Baseline;
+use super::baseline::Baseline;
 use crate::table::{Column, Table, paragraph};
 use crate::validate::digest::CodeDigest;
 use hipvit::graph::Optimizations;

@@ -1,6 +1,6 @@
 //! Parses frame headers: size, components and sampling factors.
 
-use crate::decode::Failure;
+use crate::decode::failure::Failure;
 
 /// Maximum number of blocks of an interleaved MCU (the standard's limit).
 const MAX_BLOCKS_IN_MCU: usize = 10;

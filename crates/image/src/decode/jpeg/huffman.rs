@@ -1,7 +1,7 @@
 //! Decodes Huffman codes.
 
 use super::bits::{Bits, extend};
-use crate::decode::Failure;
+use crate::decode::failure::Failure;
 
 /// Maximum length of codes that one lookup decodes, together with the number that follows if both fit.
 const LOOKUP_BITS: u32 = 10;

@@ -2,7 +2,7 @@
 
 use super::frame::Frame;
 use super::huffman::{self, Huffman};
-use crate::decode::Failure;
+use crate::decode::failure::Failure;
 
 /// Steps of a quantisation table, row by row.
 pub(super) type Steps = [i16; 64];

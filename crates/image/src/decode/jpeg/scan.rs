@@ -5,7 +5,8 @@ use super::frame::{Component, Frame};
 use super::huffman::Huffman;
 use super::idct::Block;
 use super::markers::{Markers, Scan, ScanComponent, Steps, ZIGZAG, next_marker};
-use crate::decode::{Cancellation, Failure};
+use crate::decode::cancellation::Cancellation;
+use crate::decode::failure::Failure;
 use crate::error::ImageErrorKind;
 
 /// End of a scan's data.

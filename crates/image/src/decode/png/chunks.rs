@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use flate2::{Decompress, FlushDecompress};
 
-use crate::decode::Failure;
+use crate::decode::failure::Failure;
 
 const SIGNATURE: &[u8; 8] = b"\x89PNG\r\n\x1a\n";
 

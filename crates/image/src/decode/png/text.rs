@@ -6,9 +6,9 @@ use std::io::{ErrorKind, Read};
 use flate2::read::ZlibDecoder;
 
 use super::chunks::Chunks;
-use crate::decode::Failure;
+use crate::decode::failure::Failure;
 use crate::decode::memory::Claim;
-use crate::decode::orientation::Metadata;
+use crate::decode::metadata::Metadata;
 
 /// Maximum number of bytes of a decompressed text. Pillow rejects longer texts. They are ignored here.
 const MAX_TEXT_BYTES: u64 = 1 << 20;

@@ -9,7 +9,7 @@
 
 use std::borrow::Cow;
 
-use crate::decode::Failure;
+use crate::decode::failure::Failure;
 use crate::decode::ifd::{Entry, Reader};
 
 /// Meanings of samples that are hidden from the decoder.

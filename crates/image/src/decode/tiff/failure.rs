@@ -4,7 +4,7 @@
 use ::tiff::tags::{CompressionMethod, Tag};
 use ::tiff::{ColorType, TiffError, TiffFormatError, TiffUnsupportedError};
 
-use crate::decode::Failure;
+use crate::decode::failure::Failure;
 use crate::error::ImageErrorKind;
 
 /// Describes a kind of pixels.

@@ -8,9 +8,10 @@ use ::tiff::decoder::ifd::Value;
 use ::tiff::tags::Tag;
 
 use super::failure::{name, reason};
-use super::{Layout, Source};
+use super::layout::{Layout, Source};
+use crate::decode::cancellation::Cancellation;
+use crate::decode::failure::Failure;
 use crate::decode::jpeg::{Coding, FREE_VISITS, Jpeg};
-use crate::decode::{Cancellation, Failure};
 
 /// Maximum ratio of the bytes of all strips or tiles to the bytes of the file.
 const MAX_PASSES: u64 = 4;

@@ -6,8 +6,8 @@ use ::tiff::ColorType;
 use ::tiff::decoder::DecodingResult;
 use ::tiff::tags::{SampleFormat, Tag};
 
-use super::{Layout, Source};
-use crate::decode::Failure;
+use super::layout::{Layout, Source};
+use crate::decode::failure::Failure;
 
 pub(super) struct Raw<'a> {
     file: &'a [u8],

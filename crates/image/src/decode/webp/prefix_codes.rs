@@ -10,7 +10,8 @@
 
 use std::slice;
 
-use crate::decode::{Cancellation, Failure};
+use crate::decode::cancellation::Cancellation;
+use crate::decode::failure::Failure;
 
 /// Alphabet sizes of a group's codes: green with lengths, red, blue, alpha and distances. The colour cache enlarges the
 /// first one.

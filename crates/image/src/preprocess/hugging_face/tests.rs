@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::*;
-use crate::RgbImage;
 use crate::noise::noise;
+use crate::rgb_image::RgbImage;
 
 /// Cases of a class in `tests/data/image/processors.json`, which `make_processors.py` writes.
 #[derive(Deserialize)]
