@@ -15,9 +15,9 @@ pub(crate) struct Variable {
     /// Long name of the option.
     pub(crate) option: &'static str,
     /// Commands that have the option.
-    commands: &'static [&'static str],
+    pub(crate) commands: &'static [&'static str],
     /// Arguments that override the variable, in addition to the option.
-    overridden_by: &'static [&'static str],
+    pub(crate) overridden_by: &'static [&'static str],
 }
 
 pub(crate) static VARIABLES: [Variable; 3] = [
