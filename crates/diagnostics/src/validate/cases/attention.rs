@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::super::expected::{Part, by_image, image_of};
 use super::{AWKWARD, Addresses, KernelForm, List, Operand, Role, Scale, activation, flops};
+use hipvit::hip::DeviceAddress;
 use hipvit::kernels::Visibility;
 use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, ScoreBias, Strided, is_fused, visibility};
 use hipvit::ops::attention::cases::{bias, spec};
@@ -190,7 +191,7 @@ impl Mask {
     /// Returns the mask as a kernel argument.
     pub(super) fn visibility(
         &self,
-        key_mask: u64,
+        key_mask: DeviceAddress,
         queries: usize,
         keys: usize,
     ) -> Result<Visibility, String> {
@@ -280,7 +281,7 @@ pub(super) fn masked_arguments(
     mask: Mask,
     operands: &[&[usize]],
     memory: &Addresses,
-    out: u64,
+    out: DeviceAddress,
 ) -> Result<(AttentionArgs, Option<ScoreBias>), KernelError> {
     let (images, queries, keys) = (operands[0][0], operands[0][1], operands[1][1]);
     let channels = spec.heads * spec.head_dim;

@@ -6,6 +6,7 @@ use std::fmt;
 use super::super::expected::{Part, by_image, gather_array, image_of};
 use super::attention::{CAUSAL, EVERY, Mask, PADDING, WINDOW, key_mask_index, masked_arguments};
 use super::{AWKWARD, Addresses, KernelForm, List, Operand, STATISTICS, Scale, activation};
+use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{KernelCall, KernelError, is_fused};
 use hipvit::ops::attention::cases::{bias, spec};
 use hipvit::ops::{Attention, AttentionOperands, Definition, Op};
@@ -143,7 +144,8 @@ impl KernelForm for MaskedStatistics {
     }
 
     fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
-        let (arguments, bias) = masked_arguments(&self.spec, self.mask, operands, memory, 0)?;
+        let (arguments, bias) =
+            masked_arguments(&self.spec, self.mask, operands, memory, DeviceAddress::NULL)?;
         Ok(arguments.with_statistics(bias, memory.result)?.into())
     }
 }

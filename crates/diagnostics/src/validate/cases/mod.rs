@@ -22,6 +22,7 @@ use hipvit::error::Result;
 pub use hipvit::graph::cases::Operand;
 pub(super) use hipvit::graph::cases::Role;
 use hipvit::graph::cases::{ACTIVATIONS, AWKWARD, Cases, Scale, activation, parameter};
+use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{KernelCall, KernelError};
 use hipvit::ops::Op;
 use hipvit::tensor::{DType, Tensor};
@@ -100,18 +101,18 @@ pub(super) trait KernelForm: fmt::Debug + fmt::Display + Send + Sync {
 /// Addresses of a kernel's operands and result on the device.
 #[derive(Debug)]
 pub(super) struct Addresses {
-    pub(super) operands: Vec<u64>,
-    pub(super) result: u64,
+    pub(super) operands: Vec<DeviceAddress>,
+    pub(super) result: DeviceAddress,
     /// Size of an element in bytes.
     pub(super) element: usize,
 }
 
 impl Addresses {
-    /// Returns the address of the operand `index`; 0 if there is none.
-    fn operand(&self, index: Option<usize>) -> u64 {
+    /// Returns the address of the operand `index`, or null if there is none.
+    fn operand(&self, index: Option<usize>) -> DeviceAddress {
         index
             .and_then(|index| self.operands.get(index).copied())
-            .unwrap_or(0)
+            .unwrap_or(DeviceAddress::NULL)
     }
 }
 
