@@ -45,7 +45,7 @@ pub use resize::{DevicePass, ImagePass, ResizeKernels};
 pub use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
 
 use crate::error::Result;
-use crate::hip::{Access, Launch, Operand, Stream};
+use crate::hip::{Access, DeviceAddress, Launch, Operand, Stream};
 use crate::tensor::DType;
 
 /// Arguments of a kernel in `hip/`, a structure of [`bindings`].
@@ -189,7 +189,7 @@ fn bytes(element: usize, extents: &[u32]) -> usize {
 /// Visits the operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, and `out` with
 /// elements of `result` bytes.
 fn visit_biased(
-    [x, bias, residual, out]: [u64; 4],
+    [x, bias, residual, out]: [DeviceAddress; 4],
     [element, result]: [usize; 2],
     matrix: [u32; 2],
     visit: &mut dyn FnMut(Access),
@@ -203,7 +203,7 @@ fn visit_biased(
 
 /// Returns an access to an operand that may be null, and then has 0 bytes.
 fn optional(access: Access) -> Access {
-    let bytes = if access.address == 0 { 0 } else { access.bytes };
+    let bytes = if access.address.is_null() { 0 } else { access.bytes };
     Access { bytes, ..access }
 }
 

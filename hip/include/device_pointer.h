@@ -1,9 +1,10 @@
-// Addresses in the kernels' argument structures: pointers for the device compilers, 64-bit integers for bindgen, since
-// the host never follows them.
+// Addresses in the kernels' argument structures: pointers for the device compilers, hip_safe::DeviceAddress for bindgen,
+// since the host never follows them.
 #pragma once
 
 #ifdef HIPVIT_BINDGEN
-#define DEVICE_POINTER(type) unsigned long long
+typedef unsigned long long DeviceAddress;
+#define DEVICE_POINTER(type) DeviceAddress
 #else
 #define DEVICE_POINTER(type) type *
 #endif

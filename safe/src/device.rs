@@ -269,7 +269,7 @@ impl Drop for Shared {
         let Ok(hip) = self.select() else { return };
         for address in self.cache.lock().drain().0 {
             // SAFETY: the pool got the address from hipMalloc and has forgotten it.
-            let _ = unsafe { call!(self, hip.hipFree(address as *mut _)) };
+            let _ = unsafe { call!(self, hip.hipFree(address.as_mut_ptr())) };
         }
     }
 }

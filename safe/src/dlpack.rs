@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
+use crate::address::DeviceAddress;
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -142,7 +143,7 @@ impl DlpackTensor {
             bytes.checked_mul(usize::try_from(extent).ok()?)
         });
         let bytes = bytes.ok_or_else(|| wrong("is larger than memory can be"))?;
-        let address = self.tensor().data as u64 + self.tensor().byte_offset;
+        let address = DeviceAddress::from_raw(self.tensor().data as u64 + self.tensor().byte_offset);
         // SAFETY: guaranteed by the caller.
         Ok(unsafe { ForeignMemory::new(stream, address, bytes) })
     }
@@ -237,7 +238,7 @@ impl DlpackTensor {
             memory: memory.clone(),
             managed: Managed {
                 tensor: Tensor {
-                    data: memory.address() as *mut c_void,
+                    data: memory.address().as_mut_ptr(),
                     device_type,
                     device_id,
                     ndim: shape.len() as i32,

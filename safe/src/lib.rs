@@ -45,6 +45,7 @@
 //! | [`Device`], [`Properties`], [`Topology`], [`NumaNode`] | a GPU, its properties, and its links to the other GPUs |
 //! | [`Stream`], [`StreamOptions`], [`Event`] | a queue of work; its priority and compute units; a point in it |
 //! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; memory that is read-only on every stream; a use of either |
+//! | [`DeviceAddress`] | an address in device memory |
 //! | [`PinnedBuffer`], [`PinnedPart`], [`Pending`], [`PinnedRing`], [`Uploads`] | host memory for asynchronous copies |
 //! | [`PoolStats`] | statistics of the caching pool behind all buffers |
 //! | [`Code`], [`Module`], [`Global`] | device code: checked; loaded; a variable in it |
@@ -155,6 +156,7 @@
 //! `hip-emu` executes AMD machine code without a GPU.
 #![allow(unsafe_code)]
 
+mod address;
 mod blas;
 mod code;
 mod comm;
@@ -183,6 +185,7 @@ mod versions;
 #[doc(hidden)]
 pub use hipvit_sys::allocator;
 
+pub use address::DeviceAddress;
 pub use blas::{
     Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales, Scaling, SparseGemm, SparseLt,
     SparseMatmul, SparseOperands,

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use crate::address::DeviceAddress;
+
 /// Statistics of a pool, in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -78,9 +80,9 @@ enum Owner {
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    unused: HashMap<(Owner, usize), Vec<u64>>,
+    unused: HashMap<(Owner, usize), Vec<DeviceAddress>>,
     /// Size class and requested bytes by address.
-    live: HashMap<u64, (usize, usize)>,
+    live: HashMap<DeviceAddress, (usize, usize)>,
     stats: PoolStats,
 }
 
@@ -95,7 +97,7 @@ impl Cache {
     }
 
     /// Takes an unused block that `stream` may use immediately.
-    pub(crate) fn take(&mut self, stream: u64, bytes: usize) -> Option<u64> {
+    pub(crate) fn take(&mut self, stream: u64, bytes: usize) -> Option<DeviceAddress> {
         let class = class(bytes)?;
         let mut pop = |owner| self.unused.get_mut(&(owner, class)).and_then(Vec::pop);
         let address = pop(Owner::Stream(stream)).or_else(|| pop(Owner::Anyone))?;
@@ -105,21 +107,21 @@ impl Cache {
     }
 
     /// Adds a block that the driver allocated for the size class of `bytes`. It is in use.
-    pub(crate) fn adopt(&mut self, address: u64, bytes: usize) {
+    pub(crate) fn adopt(&mut self, address: DeviceAddress, bytes: usize) {
         let Some(class) = class(bytes) else { return };
         self.stats.driver_allocations += 1;
         self.stats.held += class;
         self.enter(address, class, bytes);
     }
 
-    fn enter(&mut self, address: u64, class: usize, bytes: usize) {
+    fn enter(&mut self, address: DeviceAddress, class: usize, bytes: usize) {
         self.live.insert(address, (class, bytes));
         self.stats.live += class;
         self.stats.requested += bytes;
         self.stats.high_water = self.stats.high_water.max(self.stats.live);
     }
 
-    fn leave(&mut self, address: u64) -> Option<usize> {
+    fn leave(&mut self, address: DeviceAddress) -> Option<usize> {
         let (class, bytes) = self.live.remove(&address)?;
         self.stats.live -= class;
         self.stats.requested -= bytes;
@@ -127,7 +129,7 @@ impl Cache {
     }
 
     /// Returns a block that is no longer in use. Work of `stream` may still access it.
-    pub(crate) fn give(&mut self, address: u64, stream: u64) {
+    pub(crate) fn give(&mut self, address: DeviceAddress, stream: u64) {
         if let Some(class) = self.leave(address) {
             self.unused
                 .entry((Owner::Stream(stream), class))
@@ -137,7 +139,7 @@ impl Cache {
     }
 
     /// Removes a block that is no longer in use and must not be reused.
-    pub(crate) fn forget(&mut self, address: u64) {
+    pub(crate) fn forget(&mut self, address: DeviceAddress) {
         if let Some(class) = self.leave(address) {
             self.stats.held -= class;
         }
@@ -162,7 +164,7 @@ impl Cache {
     }
 
     /// Removes all unused blocks. Returns their addresses and their total bytes.
-    pub(crate) fn drain(&mut self) -> (Vec<u64>, usize) {
+    pub(crate) fn drain(&mut self) -> (Vec<DeviceAddress>, usize) {
         let mut addresses = Vec::new();
         let mut bytes = 0;
         for ((_, class), blocks) in self.unused.drain() {
@@ -203,12 +205,12 @@ mod tests {
     #[derive(Default)]
     struct Driver {
         next: u64,
-        out: BTreeMap<u64, usize>,
+        out: BTreeMap<DeviceAddress, usize>,
     }
 
     impl Driver {
-        fn malloc(&mut self, bytes: usize) -> u64 {
-            let address = 0x1000 + self.next;
+        fn malloc(&mut self, bytes: usize) -> DeviceAddress {
+            let address = DeviceAddress::from_raw(0x1000 + self.next);
             self.next += bytes as u64;
             self.out.insert(address, bytes);
             address
@@ -224,8 +226,8 @@ mod tests {
         fn books_balance(steps in prop::collection::vec(step(), 1..120)) {
             let mut cache = Cache::default();
             let mut driver = Driver::default();
-            let mut live: Vec<(u64, usize, u64)> = Vec::new();
-            let mut last_owner: HashMap<u64, Option<u64>> = HashMap::new();
+            let mut live: Vec<(DeviceAddress, usize, u64)> = Vec::new();
+            let mut last_owner: HashMap<DeviceAddress, Option<u64>> = HashMap::new();
             let mut high_water = 0;
             for step in steps {
                 match step {
@@ -244,8 +246,8 @@ mod tests {
                         };
                         prop_assert!(driver.out[&address] >= bytes);
                         for (other, other_bytes, _) in &live {
-                            let apart = address + bytes.max(1) as u64 <= *other
-                                || other + (*other_bytes).max(1) as u64 <= address;
+                            let apart = address.offset(bytes.max(1)) <= *other
+                                || other.offset((*other_bytes).max(1)) <= address;
                             prop_assert!(apart, "{address:x}+{bytes} and {other:x}+{other_bytes}");
                         }
                         live.push((address, bytes, stream));
@@ -258,7 +260,7 @@ mod tests {
                     Step::Free { .. } => {}
                     Step::Retire { stream } => {
                         cache.retire(stream);
-                        let in_use: Vec<u64> = live.iter().map(|l| l.0).collect();
+                        let in_use: Vec<DeviceAddress> = live.iter().map(|l| l.0).collect();
                         for (address, owner) in &mut last_owner {
                             if *owner == Some(stream) && !in_use.contains(address) {
                                 *owner = None;
@@ -312,7 +314,7 @@ mod tests {
     #[test]
     fn fragmentation_tells_many_small_blocks_from_one() {
         let mut cache = Cache::default();
-        for address in [0x1000, 0x2000, 0x3000, 0x4000] {
+        for address in [0x1000, 0x2000, 0x3000, 0x4000].map(DeviceAddress::from_raw) {
             cache.adopt(address, 1024);
             cache.give(address, 1);
         }

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 
 use crate::graph::plan::{Operand, Plan};
 use crate::graph::{Graph, PassReport, Role, ValueId};
+use crate::hip::DeviceAddress;
 use crate::tensor::DType;
 
 pub use division::{Part, parts};
@@ -98,7 +99,7 @@ impl SelectedKernels {
 pub struct Region {
     /// Address of the first byte. In JSON, hexadecimal text.
     #[serde(serialize_with = "hexadecimal")]
-    pub address: u64,
+    pub address: DeviceAddress,
     /// Size in bytes.
     pub bytes: usize,
 }
@@ -299,7 +300,7 @@ impl Inspection {
     }
 }
 
-fn hexadecimal<S: Serializer>(address: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+fn hexadecimal<S: Serializer>(address: &DeviceAddress, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{address:#x}"))
 }
 
@@ -425,7 +426,10 @@ mod tests {
             .collect();
         let is_qkv = |id: &&ValueId| plan.graph().value(**id).name == "blocks.0.qkv.weight";
         let id = *ids.iter().find(is_qkv).unwrap();
-        let region = |address| Region { address, bytes: 864 };
+        let region = |address| Region {
+            address: DeviceAddress::from_raw(address),
+            bytes: 864,
+        };
         let inspection = inspection.on_device(DeviceMemory {
             device: "GPU 0 (Test, gfx942)".into(),
             dtype: DType::F16,

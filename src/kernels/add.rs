@@ -5,21 +5,21 @@ use hipvit_graph::op::{Add, Affine, MulScalar, Scale};
 use super::Unit;
 use super::bindings::AddArgs;
 use super::lower::{Call, Lower, Lowering, one, rows};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 
 impl AddArgs {
-    /// Creates the arguments for `x` and `out` `[rows, channels]`. `gamma` `[channels]` may be 0. `y` is an address and its number of rows,
-    /// which repeat.
+    /// Creates the arguments for `x` and `out` `[rows, channels]`. `gamma` `[channels]` may be null. `y` is an address and its number of
+    /// rows, which repeat.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
     pub fn new(
-        [x, out]: [u64; 2],
+        [x, out]: [DeviceAddress; 2],
         [rows, channels]: [usize; 2],
         factor: f32,
-        gamma: u64,
-        y: Option<(u64, usize)>,
+        gamma: DeviceAddress,
+        y: Option<(DeviceAddress, usize)>,
     ) -> Result<Self, KernelError> {
         let (y, y_rows) = y.unwrap_or_default();
         Ok(Self {
@@ -40,7 +40,7 @@ unsafe impl KernelArguments for AddArgs {
     const FILE: &'static str = "add";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        if self.y != 0 && self.y_rows == 0 {
+        if !self.y.is_null() && self.y_rows == 0 {
             return Err("the second operand has no rows".into());
         }
         target.elementwise(self.rows.into(), self.channels)
@@ -68,7 +68,7 @@ impl Lower for Add {
             [step.address(0)?, step.out],
             step.matrix()?,
             1.0,
-            0,
+            DeviceAddress::NULL,
             Some(y),
         )?)
     }
@@ -118,7 +118,7 @@ impl Lower for MulScalar {
             [step.address(0)?, step.out],
             step.matrix()?,
             self.0,
-            0,
+            DeviceAddress::NULL,
             None,
         )?)
     }
@@ -130,7 +130,8 @@ mod tests {
 
     #[test]
     fn required_operands_are_accessed_even_at_null() {
-        let arguments = AddArgs::new([0, 256], [3, 5], 1.0, 0, None).unwrap();
+        let (null, out) = (DeviceAddress::NULL, DeviceAddress::from_raw(256));
+        let arguments = AddArgs::new([null, out], [3, 5], 1.0, null, None).unwrap();
         let mut accesses = Vec::new();
         arguments.accesses(2, &mut |access| {
             accesses.push((access.field, access.bytes, access.written));

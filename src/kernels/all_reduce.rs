@@ -12,7 +12,10 @@ use super::bindings::{
     AllReduceArgs, AllReduceControl, LayerNormArgs, VEC128_BYTES,
 };
 use super::launch::check_channels;
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional, visit_biased};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional,
+    visit_biased,
+};
 
 /// Maximum lanes of a wave.
 const LARGEST_WAVE: u32 = 64;
@@ -85,7 +88,7 @@ impl AllReduceGroup {
     }
 
     /// Creates the arguments of rank `rank` for `[x, bias, residual, out]`: `x`, `residual` and `out` are `[rows, channels]`, `bias` is
-    /// `[channels]`. Bias and residual may be 0. `shared` has every rank's shared memory, `control` is this rank's host memory.
+    /// `[channels]`. Bias and residual may be null. `shared` has every rank's shared memory, `control` is this rank's host memory.
     ///
     /// # Errors
     ///
@@ -93,16 +96,16 @@ impl AllReduceGroup {
     pub(crate) fn arguments(
         &self,
         rank: usize,
-        [x, bias, residual, out]: [u64; 4],
+        [x, bias, residual, out]: [DeviceAddress; 4],
         [rows, channels]: [usize; 2],
-        shared: &[u64],
-        control: u64,
+        shared: &[DeviceAddress],
+        control: DeviceAddress,
     ) -> Result<AllReduceArgs, KernelError> {
         let own = shared.get(rank).filter(|_| shared.len() == self.ranks as usize);
         let outside =
             || KernelError::Internal(format!("rank {rank} of {} is not in the group", shared.len()));
         let own = *own.ok_or_else(outside)?;
-        let mut peers = [0; ALL_REDUCE_RANKS as usize];
+        let mut peers = [DeviceAddress::NULL; ALL_REDUCE_RANKS as usize];
         peers[..shared.len()].copy_from_slice(shared);
         let Self {
             ranks,
@@ -118,9 +121,9 @@ impl AllReduceGroup {
             own,
             peers,
             control,
-            norm_weight: 0,
-            norm_bias: 0,
-            norm_out: 0,
+            norm_weight: DeviceAddress::NULL,
+            norm_bias: DeviceAddress::NULL,
+            norm_out: DeviceAddress::NULL,
             rows: extent(rows)?,
             channels: extent(channels)?,
             rank: extent(rank)?,
@@ -146,7 +149,7 @@ impl AllReduceArgs {
     }
 
     fn normalizes(&self) -> bool {
-        self.norm_out != 0
+        !self.norm_out.is_null()
     }
 }
 
@@ -236,12 +239,16 @@ impl Lower for AllReduce {
         let residual = if self.residual {
             step.address(1 + usize::from(self.bias))?
         } else {
-            0
+            DeviceAddress::NULL
         };
         Ok(vec![Call::AllReduce(AllReduceCall {
             from: step.address(0)?,
             to: step.out,
-            bias: if self.bias { step.address(1)? } else { 0 },
+            bias: if self.bias {
+                step.address(1)?
+            } else {
+                DeviceAddress::NULL
+            },
             residual,
             rows,
             channels,

@@ -13,14 +13,17 @@ use super::bindings::{
     ATTENTION_SPLIT_BLOCKS, ATTENTION_WAVES_SHIFT, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs,
     AttentionStatisticsArgs, HEAD_DIMS, RopeArgs, UNBOUNDED, VEC128_BYTES, Visibility,
 };
-use super::{Access, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, float8, optional};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, float8,
+    optional,
+};
 use crate::ops::Attention;
 
 /// Queries, keys, values or the result. Each token has its heads side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strided {
     /// Address of the first token's first head.
-    pub address: u64,
+    pub address: DeviceAddress,
     /// Tokens per image.
     pub tokens: usize,
     /// Stride of images in elements. 0 if all share one image.
@@ -33,7 +36,7 @@ pub struct Strided {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScoreBias {
     /// Address of the bias of the first attended key, for the first query of the first head.
-    pub address: u64,
+    pub address: DeviceAddress,
     /// Stride of heads in elements.
     pub head: usize,
     /// Stride of queries in elements.
@@ -110,10 +113,10 @@ impl AttentionArgs {
     pub fn with_statistics(
         self,
         bias: Option<ScoreBias>,
-        statistics: u64,
+        statistics: DeviceAddress,
     ) -> Result<AttentionStatisticsArgs, KernelError> {
         let none = ScoreBias {
-            address: 0,
+            address: DeviceAddress::NULL,
             head: 0,
             query: 0,
         };
@@ -148,8 +151,11 @@ impl AttentionArgs {
             (self.v, self.v_image, self.v_token),
             (self.out, self.out_image, self.out_token),
         ];
-        let vec128 = u64::from(VEC128_BYTES);
-        let aligned = |elements: u64| elements.wrapping_mul(element as u64).is_multiple_of(vec128);
+        let aligned = |elements: u64| {
+            elements
+                .wrapping_mul(element as u64)
+                .is_multiple_of(VEC128_BYTES.into())
+        };
         let Visibility {
             key_mask,
             left,
@@ -159,9 +165,10 @@ impl AttentionArgs {
         element == 2
             && HEAD_DIMS.contains(&self.head_dim)
             && self.scale > 0.0
-            && (key_mask, left, right) == (0, UNBOUNDED, UNBOUNDED)
+            && key_mask.is_null()
+            && (left, right) == (UNBOUNDED, UNBOUNDED)
             && rows.iter().all(|&(address, image, token)| {
-                address.is_multiple_of(vec128) && aligned(image) && aligned(token.into())
+                address.is_aligned_to(VEC128_BYTES as usize) && aligned(image) && aligned(token.into())
             })
     }
 
@@ -227,8 +234,13 @@ pub(crate) fn unit(head_dim: usize, variant: Variant) -> Option<Unit> {
 }
 
 /// Describes visible keys: from `left` before a query's position to `right` after it, unbounded for `None`. `diagonal` is the position of
-/// query 0 among the keys. `key_mask` u8 `[images, keys]` may be 0.
-pub fn visibility(key_mask: u64, diagonal: i32, left: Option<i32>, right: Option<i32>) -> Visibility {
+/// query 0 among the keys. `key_mask` u8 `[images, keys]` may be null.
+pub fn visibility(
+    key_mask: DeviceAddress,
+    diagonal: i32,
+    left: Option<i32>,
+    right: Option<i32>,
+) -> Visibility {
     Visibility {
         key_mask,
         diagonal,
@@ -260,7 +272,7 @@ fn plan_blocks(
 /// Visits queries, keys, values and the result. Each has its address, the strides of images and tokens, its number of tokens, and its bytes
 /// per element.
 fn visit_operands(
-    operands: [(u64, u64, u32, u32, usize); 4],
+    operands: [(DeviceAddress, u64, u32, u32, usize); 4],
     [images, heads, head_dim]: [u32; 3],
     visit: &mut dyn FnMut(Access),
 ) {
@@ -400,9 +412,10 @@ unsafe impl KernelArguments for AttentionStatisticsArgs {
         // `out` may be null. The kernel writes nothing else here.
         let visit_scores =
             &mut |access: Access| visit(if access.written { optional(access) } else { access });
-        match self.scores.bias {
-            0 => self.scores.attention.accesses(element, visit_scores),
-            _ => self.scores.accesses(element, visit_scores),
+        if self.scores.bias.is_null() {
+            self.scores.attention.accesses(element, visit_scores);
+        } else {
+            self.scores.accesses(element, visit_scores);
         }
         let statistics = bytes(4, &[images, heads, queries, 3]);
         visit(Access::write("statistics", self.statistics, statistics));

@@ -3,17 +3,19 @@
 use super::Unit;
 use super::bindings::{ActivationCode, BiasActivationArgs};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, KernelError, Launch, Target, extent, float8, visit_biased};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, extent, float8, visit_biased,
+};
 use crate::ops::Activation;
 
 impl BiasActivationArgs {
-    /// Creates the arguments for `x` and `out` `[rows, channels]`. `bias` `[channels]` and `residual` `[rows, channels]` may be 0.
+    /// Creates the arguments for `x` and `out` `[rows, channels]`. `bias` `[channels]` and `residual` `[rows, channels]` may be null.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
     pub fn new(
-        [x, bias, residual, out]: [u64; 4],
+        [x, bias, residual, out]: [DeviceAddress; 4],
         [rows, channels]: [usize; 2],
         activation: Option<Activation>,
     ) -> Result<Self, KernelError> {
@@ -73,7 +75,12 @@ impl Lower for Activation {
     }
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-        let addresses = [step.address(0)?, 0, 0, step.out];
+        let addresses = [
+            step.address(0)?,
+            DeviceAddress::NULL,
+            DeviceAddress::NULL,
+            step.out,
+        ];
         one(BiasActivationArgs::new(addresses, step.matrix()?, Some(*self))?)
     }
 }

@@ -14,7 +14,7 @@ impl Lower for ConcatChannels {
             Ok::<_, KernelError>(Call::CopyRows(CopyRows {
                 from: step.address(index)?,
                 from_stride: bytes,
-                to: step.out + at as u64,
+                to: step.out.offset(at),
                 to_stride: row(step.shape),
                 bytes,
                 rows: rows(step.shape)?,

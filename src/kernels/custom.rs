@@ -12,7 +12,7 @@ use super::{KernelError, Kernels, device_code, kernel_cache};
 use crate::custom::CustomKernels;
 use crate::error::{Error, Result};
 use crate::graph::plan::Operand;
-use crate::hip::{self, Device, Function, Launch, Module, Rtc, Stream};
+use crate::hip::{self, Device, DeviceAddress, Function, Launch, Module, Rtc, Stream};
 use crate::tensor::DType;
 
 /// A custom op that a GPU computes.
@@ -131,7 +131,7 @@ pub(crate) struct CustomCall {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Passed {
-    Memory { address: u64, bytes: usize },
+    Memory { address: DeviceAddress, bytes: usize },
     Value(Value),
 }
 
@@ -323,9 +323,9 @@ impl Kernels {
 }
 
 /// Returns the part of the regions at `address`.
-fn part<'a>(regions: &[hip::Operand<'a>], address: u64, bytes: usize) -> Result<hip::Operand<'a>> {
+fn part<'a>(regions: &[hip::Operand<'a>], address: DeviceAddress, bytes: usize) -> Result<hip::Operand<'a>> {
     for region in regions {
-        if let Some(offset) = address.checked_sub(region.address())
+        if let Some(offset) = address.offset_from(region.address())
             && let Ok(offset) = usize::try_from(offset)
             && offset.checked_add(bytes).is_some_and(|end| end <= region.bytes())
         {

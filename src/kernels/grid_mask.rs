@@ -5,13 +5,13 @@ use hipvit_graph::op::GridMask;
 use super::Unit;
 use super::bindings::{ELEMENTWISE_THREADS, GridMaskArgs, PATCH_GRID_BYTES, PatchGrids};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent};
 use crate::graph::plan::Operand;
 use crate::patch_grid;
 
 impl PatchGrids {
     /// Returns the grids of images of this height and width at `pixels`.
-    pub(crate) fn of_images(pixels: u64, [height, width]: [usize; 2]) -> Self {
+    pub(crate) fn of_images(pixels: DeviceAddress, [height, width]: [usize; 2]) -> Self {
         Self {
             pixels,
             image: (height * width * 3) as u64,
@@ -41,7 +41,7 @@ impl GridMaskArgs {
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
         grids: PatchGrids,
-        out: u64,
+        out: DeviceAddress,
         [images, tokens]: [usize; 2],
     ) -> Result<Self, KernelError> {
         Ok(Self {

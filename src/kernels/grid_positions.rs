@@ -5,7 +5,7 @@ use hipvit_graph::op::GridPositions;
 use super::Unit;
 use super::bindings::{GridPositionsArgs, PatchGrids};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent};
 
 impl GridPositionsArgs {
     /// Creates the arguments for `x` and `out` `[images, tokens, channels]`, and `table` `[side, side, channels]`.
@@ -14,7 +14,7 @@ impl GridPositionsArgs {
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [x, table, out]: [u64; 3],
+        [x, table, out]: [DeviceAddress; 3],
         grids: PatchGrids,
         [images, tokens, channels]: [usize; 3],
         side: usize,

@@ -2,7 +2,7 @@
 
 use super::bias_activation::activation_code;
 use super::bindings::{INT8_GEMM_THREADS, INT8_GEMM_TILE, Int8GemmArgs};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 use crate::ops::Activation;
 
 /// Returns true if the architecture has int8 matrix instructions that the kernel uses.
@@ -20,15 +20,15 @@ pub fn has_int8_gemm(arch: &str) -> bool {
 impl Int8GemmArgs {
     /// Creates the arguments for `x` `[m, k]`, a weight `[n, k]` and `out` `[m, n]`. `x` and its `ranges` `[m, 2]` come from
     /// [`QuantizeArgs::int8`](super::QuantizeArgs::int8). The weight has `scales` f32 and `column_sums` i32 `[n]`. `bias` `[n]` and
-    /// `residual` `[m, n]` may be 0. `out` may alias `residual`.
+    /// `residual` `[m, n]` may be null. `out` may alias `residual`.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [x, weight]: [u64; 2],
-        [ranges, scales, column_sums]: [u64; 3],
-        [bias, residual, out]: [u64; 3],
+        [x, weight]: [DeviceAddress; 2],
+        [ranges, scales, column_sums]: [DeviceAddress; 3],
+        [bias, residual, out]: [DeviceAddress; 3],
         [m, n, k]: [usize; 3],
         activation: Option<Activation>,
     ) -> Result<Self, KernelError> {

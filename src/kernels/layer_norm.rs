@@ -10,7 +10,9 @@ use std::borrow::Cow;
 use super::bindings::{
     FEW_ROWS, FEW_ROWS_THREADS, LayerNormArgs, ROW_REGISTERS, ROW_THREADS, WIDE_ROW, WIDE_ROW_THREADS,
 };
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional,
+};
 
 impl LayerNormArgs {
     /// Creates the arguments for `x` and `out` `[rows, channels]`, and `weight` and `bias` `[channels]`.
@@ -19,16 +21,16 @@ impl LayerNormArgs {
     ///
     /// An extent exceeds 32 bits.
     pub fn new(
-        [x, weight, bias, out]: [u64; 4],
+        [x, weight, bias, out]: [DeviceAddress; 4],
         [rows, channels]: [usize; 2],
         epsilon: f32,
     ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
-            residual: 0,
+            residual: DeviceAddress::NULL,
             weight,
             bias,
-            sum: 0,
+            sum: DeviceAddress::NULL,
             out,
             rows: extent(rows)?,
             channels: extent(channels)?,
@@ -44,12 +46,16 @@ impl LayerNormArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn rms([x, weight, out]: [u64; 3], extents: [usize; 2], epsilon: f32) -> Result<Self, KernelError> {
-        Self::new([x, weight, 0, out], extents, epsilon)
+    pub fn rms(
+        [x, weight, out]: [DeviceAddress; 3],
+        extents: [usize; 2],
+        epsilon: f32,
+    ) -> Result<Self, KernelError> {
+        Self::new([x, weight, DeviceAddress::NULL, out], extents, epsilon)
     }
 
     /// Normalises x + `residual`, and stores this sum in `sum`.
-    pub fn of_sum(self, residual: u64, sum: u64) -> Self {
+    pub fn of_sum(self, residual: DeviceAddress, sum: DeviceAddress) -> Self {
         Self {
             residual,
             sum,
@@ -96,13 +102,13 @@ unsafe impl KernelArguments for LayerNormArgs {
     const FILE: &'static str = "layer_norm";
 
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        let entry = match (self.bias, self.variant()) {
-            (0, Variant::Many) => "rms_norm",
-            (0, Variant::Few) => "rms_norm_few",
-            (0, Variant::Wide) => "rms_norm_wide",
-            (_, Variant::Many) => "layer_norm",
-            (_, Variant::Few) => "layer_norm_few",
-            (_, Variant::Wide) => "layer_norm_wide",
+        let entry = match (self.bias.is_null(), self.variant()) {
+            (true, Variant::Many) => "rms_norm",
+            (true, Variant::Few) => "rms_norm_few",
+            (true, Variant::Wide) => "rms_norm_wide",
+            (false, Variant::Many) => "layer_norm",
+            (false, Variant::Few) => "layer_norm_few",
+            (false, Variant::Wide) => "layer_norm_wide",
         };
         Ok(entry.into())
     }
@@ -162,12 +168,16 @@ impl Lowering<'_> {
         let Some(scales) = result.row_scales() else {
             return one(self.float8().map_or(norm, |step| norm.to_float8(step)));
         };
-        let addresses = [0, self.out, self.out + scales as u64];
+        let addresses = [DeviceAddress::NULL, self.out, self.out.offset(scales)];
         let quantize = match result.rounding {
             Some(Rounding::Int8(levels)) => QuantizeArgs::int8(addresses, self.matrix()?, levels)?,
             _ => QuantizeArgs::float8_rows(addresses, self.matrix()?)?,
         };
-        one(NormQuantizeArgs::new(LayerNormArgs { out: 0, ..norm }, quantize))
+        let norm = LayerNormArgs {
+            out: DeviceAddress::NULL,
+            ..norm
+        };
+        one(NormQuantizeArgs::new(norm, quantize))
     }
 
     /// Returns the result as rows of channels that are normalised together, as many as the weight has.

@@ -13,7 +13,7 @@ use super::lower::{Call, FACTOR_ALIGNMENT, Lower, Lowering, one, rows, shape_of}
 use super::{KernelCall, KernelError, Unit};
 use crate::dtype::to_hip;
 use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
-use crate::hip::{DType, Gemm};
+use crate::hip::{DType, DeviceAddress, Gemm};
 
 /// Returns the offset of the scales behind an FP8 weight.
 pub(crate) fn float8_scales(n: usize, k: usize) -> usize {
@@ -26,18 +26,18 @@ pub(crate) fn int8_tables(n: usize, k: usize) -> [usize; 2] {
     [scales, scales + n * size_of::<f32>()]
 }
 
-/// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be 0.
+/// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be null.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinearCall {
     pub(crate) gemm: Gemm,
-    pub(crate) x: u64,
-    pub(crate) weight: u64,
-    pub(crate) bias: u64,
-    pub(crate) residual: u64,
-    pub(crate) out: u64,
+    pub(crate) x: DeviceAddress,
+    pub(crate) weight: DeviceAddress,
+    pub(crate) bias: DeviceAddress,
+    pub(crate) residual: DeviceAddress,
+    pub(crate) out: DeviceAddress,
     /// Scratch memory of the size of the result in the activations' dtype. Needed for an FP8 result, and for a residual in place with an
     /// activation before it. In int8 and in FP8 by rows, memory for the sums of a library.
-    pub(crate) scratch: u64,
+    pub(crate) scratch: DeviceAddress,
     pub(crate) activation: Option<Activation>,
     /// Set if x and the weight are in FP8.
     pub(crate) float8: Option<Float8Call>,
@@ -62,8 +62,8 @@ pub(crate) enum SparseForm {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Float8Call {
     pub(crate) rows: bool,
-    pub(crate) x: u64,
-    pub(crate) weight: u64,
+    pub(crate) x: DeviceAddress,
+    pub(crate) weight: DeviceAddress,
     /// Set if the result is FP8.
     pub(crate) out: Option<Float8Result>,
 }
@@ -71,23 +71,23 @@ pub(crate) struct Float8Call {
 /// Parameters of an int8 GEMM: addresses of scale and zero point per row of x, and of scale and sum per row of the weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Int8Call {
-    pub(crate) ranges: u64,
-    pub(crate) scales: u64,
-    pub(crate) column_sums: u64,
+    pub(crate) ranges: DeviceAddress,
+    pub(crate) scales: DeviceAddress,
+    pub(crate) column_sums: DeviceAddress,
 }
 
 /// Scale of an FP8 result, and the address of its reciprocal, which the GEMM multiplies by.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Float8Result {
     pub(crate) step: f32,
-    pub(crate) reciprocal: u64,
+    pub(crate) reciprocal: DeviceAddress,
 }
 
 /// A GEMM, and the kernel that completes its result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Unfused {
     pub(crate) gemm: Gemm,
-    pub(crate) c: u64,
+    pub(crate) c: DeviceAddress,
     pub(crate) kernel: Option<KernelCall>,
 }
 
@@ -127,16 +127,16 @@ impl LinearCall {
         if let Some(float8) = self.float8.filter(|float8| float8.rows) {
             return self.unfused_float8_rows(float8);
         }
-        let in_place = self.residual != 0 && self.residual == self.out;
+        let in_place = !self.residual.is_null() && self.residual == self.out;
         let step = self.float8.and_then(|float8| float8.out).map(|out| out.step);
         let (c, beta, residual) = match (in_place, self.activation) {
             _ if step.is_some() => (self.scratch, 0.0, self.residual),
-            (true, None) => (self.out, 1.0, 0),
+            (true, None) => (self.out, 1.0, DeviceAddress::NULL),
             (true, Some(_)) => (self.scratch, 0.0, self.residual),
             (false, _) => (self.out, 0.0, self.residual),
         };
         let Gemm { m, n, .. } = self.gemm;
-        let follows = self.bias != 0 || self.activation.is_some() || residual != 0;
+        let follows = !self.bias.is_null() || self.activation.is_some() || !residual.is_null();
         let kernel = if follows || step.is_some() {
             let addresses = [c, self.bias, residual, self.out];
             let kernel = BiasActivationArgs::new(addresses, [m, n], self.activation)?;
@@ -290,7 +290,7 @@ impl Lowering<'_> {
         let residual = if spec.residual {
             self.address(2 + usize::from(spec.bias))?
         } else {
-            0
+            DeviceAddress::NULL
         };
         let [.., sums, _] = Scratch::of(self.plan, self.step, spec).offsets();
         Ok(LinearCall {
@@ -302,10 +302,14 @@ impl Lowering<'_> {
             ),
             x: self.address(0)?,
             weight: self.address(1)?,
-            bias: if spec.bias { self.address(2)? } else { 0 },
+            bias: if spec.bias {
+                self.address(2)?
+            } else {
+                DeviceAddress::NULL
+            },
             residual,
             out: self.out,
-            scratch: self.addresses.scratch + sums as u64,
+            scratch: self.addresses.scratch.offset(sums),
             activation: spec.activation,
             float8: None,
             int8: None,
@@ -353,7 +357,7 @@ impl Lowering<'_> {
         call.float8 = Some(Float8Call {
             rows: scale == Float8Scale::Row,
             x: x_scale,
-            weight: call.weight + float8_scales(call.gemm.n, call.gemm.k) as u64,
+            weight: call.weight.offset(float8_scales(call.gemm.n, call.gemm.k)),
             out,
         });
         calls.push(Call::Linear(call));
@@ -361,13 +365,13 @@ impl Lowering<'_> {
     }
 
     /// Returns the address of x in 8 bits, stored or to be written, and of the parameters of its rows.
-    fn rounded_x(&self, spec: &Linear) -> Result<(u64, u64), KernelError> {
+    fn rounded_x(&self, spec: &Linear) -> Result<(DeviceAddress, DeviceAddress), KernelError> {
         if let Some(buffer) = bytes_of_x(self.plan, self.step) {
             let x = self.address(0)?;
-            return Ok((x, x + buffer.row_scales().unwrap_or(0) as u64));
+            return Ok((x, x.offset(buffer.row_scales().unwrap_or(0))));
         }
         let [x, rows, ..] = Scratch::of(self.plan, self.step, spec).offsets();
-        let at = |offset: usize| self.addresses.scratch + offset as u64;
+        let at = |offset: usize| self.addresses.scratch.offset(offset);
         Ok((at(x), at(rows)))
     }
 
@@ -379,7 +383,7 @@ impl Lowering<'_> {
         if bytes_of_x(self.plan, self.step).is_none() {
             calls.push(QuantizeArgs::int8([call.x, x, ranges], [m, k], levels)?.into());
         }
-        let [scales, column_sums] = int8_tables(n, k).map(|at| call.weight + at as u64);
+        let [scales, column_sums] = int8_tables(n, k).map(|at| call.weight.offset(at));
         call.gemm.inputs = DType::I8;
         call.x = x;
         call.int8 = Some(Int8Call {

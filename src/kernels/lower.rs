@@ -22,7 +22,7 @@ pub(crate) use super::rope::rotation;
 use super::{KernelCall, KernelError, Unit, has_int8_gemm};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{Graph, ValueId};
-use crate::hip::{self, Gemm};
+use crate::hip::{self, DeviceAddress, Gemm};
 use crate::tensor::DType;
 
 /// Alignment of FP8 scales. With 8 bytes, cuBLASLt 13 rejects GEMMs (NOT_SUPPORTED).
@@ -111,9 +111,9 @@ pub(crate) enum Call {
     Kernel(KernelCall),
     Gemm {
         gemm: Gemm,
-        a: u64,
-        b: u64,
-        c: u64,
+        a: DeviceAddress,
+        b: DeviceAddress,
+        c: DeviceAddress,
     },
     Linear(LinearCall),
     /// First of the two steps of a patch embedding.
@@ -157,21 +157,21 @@ impl<K: Into<KernelCall>> From<K> for Call {
 /// Copy of `rows` rows of `bytes` bytes each. Strides are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyRows {
-    pub(crate) from: u64,
+    pub(crate) from: DeviceAddress,
     pub(crate) from_stride: usize,
-    pub(crate) to: u64,
+    pub(crate) to: DeviceAddress,
     pub(crate) to_stride: usize,
     pub(crate) bytes: usize,
     pub(crate) rows: usize,
 }
 
-/// All-reduce of matrices `[rows, channels]`, with bias and residual, which are added once. 0 if absent.
+/// All-reduce of matrices `[rows, channels]`, with bias and residual, which are added once. Null if absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AllReduceCall {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) bias: u64,
-    pub(crate) residual: u64,
+    pub(crate) from: DeviceAddress,
+    pub(crate) to: DeviceAddress,
+    pub(crate) bias: DeviceAddress,
+    pub(crate) residual: DeviceAddress,
     pub(crate) rows: usize,
     pub(crate) channels: usize,
     pub(crate) dtype: DType,
@@ -185,7 +185,7 @@ impl AllReduceCall {
 
     /// Returns the kernel after a sum without bias and residual, if they exist.
     pub(crate) fn follows(&self) -> Result<Option<BiasActivationArgs>, KernelError> {
-        if self.bias == 0 && self.residual == 0 {
+        if self.bias.is_null() && self.residual.is_null() {
             return Ok(None);
         }
         let addresses = [self.to, self.bias, self.residual, self.to];
@@ -196,17 +196,17 @@ impl AllReduceCall {
 /// Addresses of all operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses<'a> {
-    pub(crate) input: u64,
-    pub(crate) constants: &'a HashMap<ValueId, u64>,
+    pub(crate) input: DeviceAddress,
+    pub(crate) constants: &'a HashMap<ValueId, DeviceAddress>,
     /// Address of each FP8 scale by its bits: an f32, followed by its reciprocal.
-    pub(crate) steps: &'a HashMap<u32, u64>,
+    pub(crate) steps: &'a HashMap<u32, DeviceAddress>,
     /// FP8 encoding of the device, if it has FP8 GEMMs.
     pub(crate) float8: Option<hip::DType>,
     /// 2:4 sparse weights whose zeros the device can skip.
     pub(crate) sparse: &'a HashMap<ValueId, SparseForm>,
-    pub(crate) arena: u64,
+    pub(crate) arena: DeviceAddress,
     /// Memory of [`scratch_bytes`].
-    pub(crate) scratch: u64,
+    pub(crate) scratch: DeviceAddress,
 }
 
 /// Returns the units that 8-bit linear layers and FP8 attention need besides [`Lower::unit`].
@@ -293,7 +293,7 @@ pub(crate) struct Lowering<'a> {
     pub(super) step: &'a Step,
     pub(super) addresses: Addresses<'a>,
     /// Address of the first result.
-    pub(super) out: u64,
+    pub(super) out: DeviceAddress,
     /// Extents of the first result.
     pub(super) shape: &'a [usize],
 }
@@ -305,16 +305,16 @@ impl<'a> Lowering<'a> {
             plan,
             step,
             addresses,
-            out: addresses.arena + output.offset as u64,
+            out: addresses.arena.offset(output.offset),
             shape: &output.shape,
         }
     }
 
     /// Returns the address of result `index`.
-    pub(super) fn result(&self, index: usize) -> Result<u64, KernelError> {
+    pub(super) fn result(&self, index: usize) -> Result<DeviceAddress, KernelError> {
         let id = self.step.outputs.get(index);
         let id = id.ok_or_else(|| KernelError::internal("has no such result"))?;
-        Ok(self.addresses.arena + self.plan.buffer(*id).offset as u64)
+        Ok(self.addresses.arena.offset(self.plan.buffer(*id).offset))
     }
 
     pub(super) fn operand(&self, index: usize) -> Result<Operand, KernelError> {
@@ -327,7 +327,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Returns the address of an operand in the plan's dtype.
-    pub(super) fn address(&self, index: usize) -> Result<u64, KernelError> {
+    pub(super) fn address(&self, index: usize) -> Result<DeviceAddress, KernelError> {
         match self.operand(index)? {
             Operand::Input if self.plan.graph().takes_activations() => Ok(self.addresses.input),
             Operand::Input => {
@@ -339,18 +339,18 @@ impl<'a> Lowering<'a> {
                 let reason = "reads a parameter or state, which only the CPU keeps";
                 Err(KernelError::unsupported(reason))
             }
-            Operand::Buffer(id) => Ok(self.addresses.arena + self.plan.buffer(id).offset as u64),
+            Operand::Buffer(id) => Ok(self.addresses.arena.offset(self.plan.buffer(id).offset)),
         }
     }
 
     /// Returns the addresses of an FP8 scale and its reciprocal.
-    pub(super) fn step_of_float8(&self, step: f32) -> Result<[u64; 2], KernelError> {
+    pub(super) fn step_of_float8(&self, step: f32) -> Result<[DeviceAddress; 2], KernelError> {
         let address = self.addresses.steps.get(&step.to_bits()).copied();
         let address = address.ok_or("the plan is of another graph than the executor")?;
-        Ok([address, address + FACTOR_ALIGNMENT as u64])
+        Ok([address, address.offset(FACTOR_ALIGNMENT)])
     }
 
-    pub(super) fn constant(&self, id: ValueId) -> Result<u64, KernelError> {
+    pub(super) fn constant(&self, id: ValueId) -> Result<DeviceAddress, KernelError> {
         let address = self.addresses.constants.get(&id).copied();
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
     }

@@ -20,7 +20,7 @@ unsafe impl KernelArguments for NormQuantizeArgs {
     const FILE: &'static str = "norm_quantize";
 
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        let norm = if self.norm.bias == 0 {
+        let norm = if self.norm.bias.is_null() {
             "rms_norm"
         } else {
             "layer_norm"
@@ -33,7 +33,11 @@ unsafe impl KernelArguments for NormQuantizeArgs {
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let Self { norm, quantize } = self;
-        if norm.residual != 0 || norm.sum != 0 || norm.float8_factor != 0.0 || !quantize.is_of_rows() {
+        if !norm.residual.is_null()
+            || !norm.sum.is_null()
+            || norm.float8_factor != 0.0
+            || !quantize.is_of_rows()
+        {
             return Err(KernelError::internal("rounds the rows of a plain norm alone"));
         }
         if [norm.rows, norm.channels] != [quantize.rows, quantize.channels] {

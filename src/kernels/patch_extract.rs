@@ -8,7 +8,7 @@ use crate::graph::plan::{Operand, Plan, Step};
 use std::borrow::Cow;
 
 use super::bindings::{ELEMENTWISE_THREADS, PatchExtractArgs};
-use super::{Access, KernelArguments, KernelCall, KernelError, Launch, Target, bytes, extent};
+use super::{Access, DeviceAddress, KernelArguments, KernelCall, KernelError, Launch, Target, bytes, extent};
 use crate::ops::{PatchExtract, PixelLayout};
 
 /// [`PatchExtractArgs`] whose pixels are f32 `[images, 3, height, width]`.
@@ -35,7 +35,7 @@ impl PatchExtractArgs {
     /// An extent exceeds 32 bits.
     pub(crate) fn call(
         spec: &PatchExtract,
-        [pixels, out]: [u64; 2],
+        [pixels, out]: [DeviceAddress; 2],
         [images, height, width]: [usize; 3],
     ) -> Result<KernelCall, KernelError> {
         let (scale, shift) = spec

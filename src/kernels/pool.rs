@@ -4,7 +4,7 @@ use super::Unit;
 use super::bindings::{POOL_SLICES, POOL_VECS, PoolArgs, PoolMode};
 use super::launch::check_channels;
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent};
 use crate::ops::Pool;
 
 impl PoolArgs {
@@ -14,7 +14,7 @@ impl PoolArgs {
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [x, out]: [u64; 2],
+        [x, out]: [DeviceAddress; 2],
         [images, tokens, channels]: [usize; 3],
         pool: Pool,
     ) -> Result<Self, KernelError> {

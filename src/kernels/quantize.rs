@@ -5,7 +5,9 @@ use std::borrow::Cow;
 
 use super::bias_activation::activation_code;
 use super::bindings::{DequantizeArgs, QuantizeArgs, QuantizeCode, ROW_THREADS};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional,
+};
 use crate::ops::{Activation, Levels};
 
 impl QuantizeArgs {
@@ -15,14 +17,14 @@ impl QuantizeArgs {
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn float8(
-        [x, out]: [u64; 2],
+        [x, out]: [DeviceAddress; 2],
         [rows, channels]: [usize; 2],
         scale: f32,
     ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             out,
-            ranges: 0,
+            ranges: DeviceAddress::NULL,
             rows: extent(rows)?,
             channels: extent(channels)?,
             code: QuantizeCode::Float8 as u32,
@@ -38,7 +40,10 @@ impl QuantizeArgs {
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn float8_rows([x, out, scales]: [u64; 3], extents: [usize; 2]) -> Result<Self, KernelError> {
+    pub fn float8_rows(
+        [x, out, scales]: [DeviceAddress; 3],
+        extents: [usize; 2],
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             ranges: scales,
             code: QuantizeCode::Float8Rows as u32,
@@ -54,7 +59,7 @@ impl QuantizeArgs {
     ///
     /// An extent exceeds 32 bits.
     pub fn int8(
-        [x, out, ranges]: [u64; 3],
+        [x, out, ranges]: [DeviceAddress; 3],
         extents: [usize; 2],
         levels: Levels,
     ) -> Result<Self, KernelError> {
@@ -125,14 +130,14 @@ unsafe impl KernelArguments for QuantizeArgs {
 impl DequantizeArgs {
     /// Creates the arguments for i32 `sums` and `out` `[rows, channels]`. The operands of the sums are the bytes of [`QuantizeArgs::int8`]
     /// with `ranges` `[rows, 2]`, and a weight with `scales` f32 and `column_sums` i32 `[channels]`. `bias` `[channels]` and `residual`
-    /// `[rows, channels]` may be 0. `out` may alias `residual`.
+    /// `[rows, channels]` may be null. `out` may alias `residual`.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [sums, ranges, scales, column_sums]: [u64; 4],
-        [bias, residual, out]: [u64; 3],
+        [sums, ranges, scales, column_sums]: [DeviceAddress; 4],
+        [bias, residual, out]: [DeviceAddress; 3],
         [rows, channels]: [usize; 2],
         activation: Option<Activation>,
     ) -> Result<Self, KernelError> {
@@ -158,16 +163,21 @@ impl DequantizeArgs {
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn float8(
-        [sums, row_scales, scales]: [u64; 3],
-        rest: [u64; 3],
+        [sums, row_scales, scales]: [DeviceAddress; 3],
+        rest: [DeviceAddress; 3],
         extents: [usize; 2],
         activation: Option<Activation>,
     ) -> Result<Self, KernelError> {
-        Self::new([sums, row_scales, scales, 0], rest, extents, activation)
+        Self::new(
+            [sums, row_scales, scales, DeviceAddress::NULL],
+            rest,
+            extents,
+            activation,
+        )
     }
 
     fn is_float8(&self) -> bool {
-        self.column_sums == 0
+        self.column_sums.is_null()
     }
 }
 

@@ -49,8 +49,8 @@ impl ResizeKernels {
         let (mut nearest, mut horizontal, mut vertical) = (Part::default(), Part::default(), Part::default());
         for pass in passes {
             let operands = [pass.input, pass.output, pass.tables];
-            let [from, to, tables] = operands.map(|operand| operand.address());
-            match pass.pass.geometry.image(from, to, tables) {
+            let addresses = operands.map(|operand| operand.address());
+            match pass.pass.geometry.image(addresses) {
                 PassImage::Nearest(image) => nearest.add(image, operands),
                 PassImage::Horizontal(image) => horizontal.add(image, operands),
                 PassImage::Vertical(image) => vertical.add(image, operands),
@@ -287,57 +287,59 @@ mod tests {
 
     use super::pass::Geometry;
     use super::*;
+    use crate::hip::DeviceAddress;
     use crate::image::{Crop, Filter, Pass, Preprocess, Rescale, Resize, RgbImage, Rounding, ValueRule};
 
-    const INPUT: u64 = 16;
+    const INPUT: usize = 16;
 
     /// Runs the kernels as plain loops after hip/resize.h, on memory in which byte `n` has the address `n`.
     fn run(pass: &Pass, image: &RgbImage) -> RgbImage {
         let (geometry, tables) = Geometry::new(pass, [image.width, image.height]).unwrap();
-        let tables_at = (INPUT + image.data.len() as u64).next_multiple_of(4);
-        let output_at = tables_at + 4 * tables.len() as u64;
+        let tables_at = (INPUT + image.data.len()).next_multiple_of(4);
+        let output_at = tables_at + 4 * tables.len();
         let [width, height] = pass.output();
-        let mut memory = vec![0; output_at as usize + width * height * 3];
-        memory[INPUT as usize..][..image.data.len()].copy_from_slice(&image.data);
-        memory[tables_at as usize..output_at as usize].copy_from_slice(bytemuck::cast_slice(&tables));
+        let mut memory = vec![0; output_at + width * height * 3];
+        memory[INPUT..][..image.data.len()].copy_from_slice(&image.data);
+        memory[tables_at..output_at].copy_from_slice(bytemuck::cast_slice(&tables));
         let mut memory = Memory {
             bytes: memory,
             allowed: Vec::new(),
         };
-        match geometry.image(INPUT, output_at, tables_at) {
+        let addresses = [INPUT, output_at, tables_at].map(|at| DeviceAddress::from_raw(at as u64));
+        match geometry.image(addresses) {
             PassImage::Nearest(a) => {
                 memory.allow(&Nearest::new([a; IMAGES], 1));
-                for index in 0..u64::from(a.width) * u64::from(a.height) {
-                    let (y, x) = (index / u64::from(a.width), index % u64::from(a.width));
-                    let row = a.input + u64::from(memory.word(a.rows + 4 * y)) * a.input_row;
-                    let from = row + 3 * u64::from(memory.word(a.columns + 4 * x));
+                for index in 0..a.width as usize * a.height as usize {
+                    let (y, x) = (index / a.width as usize, index % a.width as usize);
+                    let row = memory.word(a.rows, y) as usize * a.input_row as usize;
+                    let from = row + 3 * memory.word(a.columns, x) as usize;
                     for c in 0..3 {
-                        memory.set(a.output + 3 * index + c, memory.byte(from + c));
+                        memory.set(a.output, 3 * index + c, memory.byte(a.input, from + c));
                     }
                 }
             }
             PassImage::Horizontal(a) => {
                 memory.allow(&Horizontal::new([a; IMAGES], 1));
-                for row in 0..u64::from(a.rows) {
-                    for at in 0..u64::from(a.outputs) {
+                for row in 0..a.rows as usize {
+                    for at in 0..a.outputs as usize {
                         for c in 0..3 {
-                            let value = memory.sum(&a, at, a.input + row * a.input_row + c, 3);
-                            memory.set(a.output + (row * u64::from(a.outputs) + at) * 3 + c, value);
+                            let value = memory.sum(&a, at, row * a.input_row as usize + c, 3);
+                            memory.set(a.output, (row * a.outputs as usize + at) * 3 + c, value);
                         }
                     }
                 }
             }
             PassImage::Vertical(a) => {
                 memory.allow(&Vertical::new([a; IMAGES], 1));
-                for at in 0..u64::from(a.outputs) {
-                    for column in 0..u64::from(a.columns) {
-                        let value = memory.sum(&a, at, a.input + column, a.input_row);
-                        memory.set(a.output + at * u64::from(a.columns) + column, value);
+                for at in 0..a.outputs as usize {
+                    for column in 0..a.columns as usize {
+                        let value = memory.sum(&a, at, column, a.input_row as usize);
+                        memory.set(a.output, at * a.columns as usize + column, value);
                     }
                 }
             }
         }
-        RgbImage::new(width, height, memory.bytes[output_at as usize..].to_vec()).unwrap()
+        RgbImage::new(width, height, memory.bytes[output_at..].to_vec()).unwrap()
     }
 
     /// Memory that panics on an access that the arguments do not state.
@@ -348,41 +350,46 @@ mod tests {
 
     impl Memory {
         fn allow<A: KernelArguments>(&mut self, arguments: &A) {
-            let end = self.bytes.len() as u64;
+            let end = DeviceAddress::from_raw(self.bytes.len() as u64);
             arguments.accesses(1, &mut |access| {
-                assert!(access.address + access.bytes as u64 <= end, "{access:?} of {end}");
+                assert!(
+                    access.address.offset(access.bytes) <= end,
+                    "{access:?} of {end:?}"
+                );
                 self.allowed.push(access);
             });
         }
 
-        fn check(&self, address: u64, written: bool) {
+        /// Returns the index of a byte, which the arguments must allow.
+        fn index(&self, address: DeviceAddress, written: bool) -> usize {
             let fits = |a: &Access| {
-                (a.address..a.address + a.bytes as u64).contains(&address) && (a.written || !written)
+                (a.address..a.address.offset(a.bytes)).contains(&address) && (a.written || !written)
             };
-            assert!(self.allowed.iter().any(fits), "{address}: {:?}", self.allowed);
+            assert!(self.allowed.iter().any(fits), "{address:?}: {:?}", self.allowed);
+            address.as_u64() as usize
         }
 
-        fn byte(&self, address: u64) -> u8 {
-            self.check(address, false);
-            self.bytes[address as usize]
+        fn byte(&self, address: DeviceAddress, offset: usize) -> u8 {
+            self.bytes[self.index(address.offset(offset), false)]
         }
 
-        fn word(&self, address: u64) -> u32 {
-            u32::from_ne_bytes([0, 1, 2, 3].map(|n| self.byte(address + n)))
+        /// Returns the word `index` after an address.
+        fn word(&self, address: DeviceAddress, index: usize) -> u32 {
+            u32::from_ne_bytes([0, 1, 2, 3].map(|n| self.byte(address, 4 * index + n)))
         }
 
-        fn set(&mut self, address: u64, value: u8) {
-            self.check(address, true);
-            self.bytes[address as usize] = value;
+        fn set(&mut self, address: DeviceAddress, offset: usize, value: u8) {
+            let index = self.index(address.offset(offset), true);
+            self.bytes[index] = value;
         }
 
-        /// Returns an output position's sum over the bytes from `first` on, `step` apart.
-        fn sum(&self, a: &ResizeImage, at: u64, first: u64, step: u64) -> u8 {
-            let start = u64::from(self.word(a.starts + 4 * at));
+        /// Returns an output position's sum over the input's bytes from `first` on, `step` apart.
+        fn sum(&self, a: &ResizeImage, at: usize, first: usize, step: usize) -> u8 {
+            let start = self.word(a.starts, at) as usize;
             let mut sum = 1i32 << 21;
-            for tap in 0..u64::from(self.word(a.counts + 4 * at)) {
-                let weight = self.word(a.weights + 4 * (at * u64::from(a.taps) + tap)) as i32;
-                let byte = self.byte(first + (start + tap) * step);
+            for tap in 0..self.word(a.counts, at) as usize {
+                let weight = self.word(a.weights, at * a.taps as usize + tap) as i32;
+                let byte = self.byte(a.input, first + (start + tap) * step);
                 sum = sum.wrapping_add(weight.wrapping_mul(byte.into()));
             }
             (sum >> 22).clamp(0, 255) as u8

@@ -6,7 +6,7 @@ use super::Unit;
 use super::attention::lower::fused;
 use super::bindings::RopeArgs;
 use super::lower::{Call, CopyRows, Lower, Lowering};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::ops::{Rope, RopePairs};
 
@@ -18,7 +18,7 @@ impl RopeArgs {
     ///
     /// An extent exceeds 32 bits, or the table has more tokens than `x`.
     pub fn new(
-        [x, table]: [u64; 2],
+        [x, table]: [DeviceAddress; 2],
         [images, tokens, channels]: [usize; 3],
         [places, table_channels]: [usize; 2],
         spec: &Rope,

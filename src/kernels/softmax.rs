@@ -2,7 +2,7 @@
 
 use super::attention::{check_not_empty, visit_key_mask};
 use super::bindings::{ROW_THREADS, SoftmaxArgs, Visibility};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent};
 
 impl SoftmaxArgs {
     /// Creates the arguments for scores `x` and weights `out` `[images, heads, queries, keys]`, which may alias. `scale` multiplies the
@@ -12,7 +12,7 @@ impl SoftmaxArgs {
     ///
     /// An extent exceeds 32 bits.
     pub fn new(
-        [x, out]: [u64; 2],
+        [x, out]: [DeviceAddress; 2],
         [images, heads, queries, keys]: [usize; 4],
         visible: Visibility,
         scale: f32,

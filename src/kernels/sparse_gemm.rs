@@ -6,7 +6,9 @@ use super::bindings::{
     SPARSE_GEMM_THREADS, SPARSE_GEMM_TILE, SPARSE_INDEX_BYTES, SPARSE_INDEX_CHANNELS, SPARSE_INDEX_DEPTH,
     SparseGemmArgs,
 };
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, visit_biased};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, visit_biased,
+};
 use crate::ops::Activation;
 
 const BYTES: usize = SPARSE_INDEX_BYTES as usize;
@@ -112,20 +114,20 @@ pub fn pack_sparse(values: &[f32], [n, k]: [usize; 2], order: SparseOrder) -> Op
 impl SparseGemmArgs {
     /// Creates the arguments for `activation(x · weightᵀ + bias) + residual` with `x` `[m, k]`, a weight `[n, k]` from [`pack_sparse`], and
     /// `out` `[m, n]`. The weight's indices are at the next multiple of their blocks behind its elements. `bias` `[n]` and `residual`
-    /// `[m, n]` may be 0. `out` may alias `residual`.
+    /// `[m, n]` may be null. `out` may alias `residual`.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [x, weight, bias, residual, out]: [u64; 5],
+        [x, weight, bias, residual, out]: [DeviceAddress; 5],
         [m, n, k]: [usize; 3],
         activation: Option<Activation>,
     ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             values: weight,
-            indices: weight + sparse_indices_at(n, k) as u64,
+            indices: weight.offset(sparse_indices_at(n, k)),
             bias,
             residual,
             out,

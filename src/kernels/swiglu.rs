@@ -7,15 +7,20 @@ use super::lower::{Call, Lower, Lowering, one};
 use std::borrow::Cow;
 
 use super::bindings::{SWIGLU_NORM_ROW, SWIGLU_NORM_THREADS, SwiGluArgs, SwiGluNormArgs};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional,
+};
 
 impl SwiGluArgs {
-    /// Creates the arguments for `x` `[rows, 2·channels]` and `out` `[rows, channels]`. `bias` `[2·channels]` may be 0.
+    /// Creates the arguments for `x` `[rows, 2·channels]` and `out` `[rows, channels]`. `bias` `[2·channels]` may be null.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn new([x, bias, out]: [u64; 3], [rows, channels]: [usize; 2]) -> Result<Self, KernelError> {
+    pub fn new(
+        [x, bias, out]: [DeviceAddress; 3],
+        [rows, channels]: [usize; 2],
+    ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             bias,
@@ -67,7 +72,7 @@ impl SwiGluNormArgs {
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [x, weight, bias, out]: [u64; 4],
+        [x, weight, bias, out]: [DeviceAddress; 4],
         [rows, channels]: [usize; 2],
         epsilon: f32,
     ) -> Result<Self, KernelError> {
@@ -153,7 +158,7 @@ impl Lower for SwiGlu {
     }
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-        let arguments = SwiGluArgs::new([step.address(0)?, 0, step.out], step.matrix()?)?;
+        let arguments = SwiGluArgs::new([step.address(0)?, DeviceAddress::NULL, step.out], step.matrix()?)?;
         one(step
             .float8()
             .map_or(arguments, |scale| arguments.to_float8(scale)))

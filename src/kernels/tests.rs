@@ -8,6 +8,10 @@ use crate::ops::{
     Attention, AttentionOperands, Levels, PatchExtract, PixelLayout, Pool, Rope, RopePairs, Transpose,
 };
 
+const NULL: DeviceAddress = DeviceAddress::NULL;
+/// An address of an operand that is there.
+const SOME: DeviceAddress = DeviceAddress::from_raw(1);
+
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
 fn target(wave_size: u32, dtype: DType) -> Target {
@@ -44,17 +48,17 @@ fn attention(images: usize, heads: usize, queries: usize, head_dim: usize) -> At
         ..Attention::default()
     };
     let operand = Strided {
-        address: 0,
+        address: NULL,
         tokens: queries,
         image: queries * heads * head_dim,
         token: heads * head_dim,
     };
-    AttentionArgs::new(&spec, images, [operand; 4], visibility(0, 0, None, None)).unwrap()
+    AttentionArgs::new(&spec, images, [operand; 4], visibility(NULL, 0, None, None)).unwrap()
 }
 
 /// Returns the plan of a patch extraction, by the kernel that it calls.
 fn patch_extract(target: &Target, spec: &PatchExtract, images: [usize; 3]) -> Result<Launch, KernelError> {
-    match PatchExtractArgs::call(spec, [0, 0], images).unwrap() {
+    match PatchExtractArgs::call(spec, [NULL; 2], images).unwrap() {
         KernelCall::PatchExtract(mut arguments) => arguments.plan(target),
         KernelCall::PatchExtractChw(mut arguments) => arguments.plan(target),
         other => panic!("{other:?}"),
@@ -64,10 +68,10 @@ fn patch_extract(target: &Target, spec: &PatchExtract, images: [usize; 3]) -> Re
 proptest! {
     #[test]
     fn vectors_cover_every_element(n in 0usize..5000, d in 1usize..3000, t in targets()) {
-        let launch = AddArgs::new([0, 0], [n, d], 1.0, 0, None).unwrap().plan(&t).unwrap();
+        let launch = AddArgs::new([NULL; 2], [n, d], 1.0, NULL, None).unwrap().plan(&t).unwrap();
         covers(launch, n as u64 * (d as u64).div_ceil(t.vec128()), 256);
-        let pool = PoolArgs::new([0, 0], [n.max(1), 1, d], Pool::Token(0)).unwrap().plan(&t).unwrap();
-        let tiled = TransposeArgs::new([0; 4], [3, n.max(1), d], Transpose::default()).unwrap().plan(&t).unwrap();
+        let pool = PoolArgs::new([NULL; 2], [n.max(1), 1, d], Pool::Token(0)).unwrap().plan(&t).unwrap();
+        let tiled = TransposeArgs::new([NULL; 4], [3, n.max(1), d], Transpose::default()).unwrap().plan(&t).unwrap();
         let columns = 128 / t.dtype.size() as u64;
         covers(tiled, 3 * (n.max(1) as u64).div_ceil(224) * (d as u64).div_ceil(columns), 1);
         covers(pool, n.max(1) as u64 * (d as u64).div_ceil(32 * t.vec128()), 1);
@@ -75,14 +79,14 @@ proptest! {
 
     #[test]
     fn a_row_fits_its_wave_or_takes_a_block(n in 1usize..5000, d in 1usize..9000, t in targets()) {
-        let mut arguments = LayerNormArgs::new([1; 4], [n, d], 1e-6).unwrap();
+        let mut arguments = LayerNormArgs::new([SOME; 4], [n, d], 1e-6).unwrap();
         let launch = arguments.plan(&t).unwrap();
         let (suffix, threads, of_wave) = match d {
             ..=1024 if n <= 4096 => ("_few", 64, 1024),
             ..=1024 => ("", 256, 1024),
             _ => ("_wide", 128, 2048),
         };
-        let rms = LayerNormArgs::rms([1; 3], [n, d], 1e-6).unwrap();
+        let rms = LayerNormArgs::rms([SOME; 3], [n, d], 1e-6).unwrap();
         prop_assert_eq!(rms.entry().unwrap(), format!("rms_norm{suffix}"));
         prop_assert_eq!(arguments.entry().unwrap(), format!("layer_norm{suffix}"));
         prop_assert_eq!(launch.block[0], threads);
@@ -164,9 +168,9 @@ fn few_queries_are_another_kernels() {
     assert_eq!(of(1).split(4, u32::MAX), None);
     assert_eq!(attention(1, 12, 197, 63).split(ELEMENT, u32::MAX), None);
     assert_eq!(all(&|a| a.scale = 0.0), None);
-    assert_eq!(all(&|a| a.visible.key_mask = 16), None);
+    assert_eq!(all(&|a| a.visible.key_mask = DeviceAddress::from_raw(16)), None);
     assert_eq!(all(&|a| a.visible.right = 0), None);
-    assert_eq!(all(&|a| a.k = 8), None);
+    assert_eq!(all(&|a| a.k = DeviceAddress::from_raw(8)), None);
     assert_eq!(all(&|a| a.v_token += 4), None);
     assert_eq!(all(&|a| a.out_image += 4), None);
 }
@@ -179,7 +183,13 @@ fn attention_rotates_its_own_queries_and_keys() {
         rotated: 2,
         pairs: RopePairs::Halves,
     };
-    let rope = RopeArgs::new([16, 32], [1, 197, 3 * 768], [196, 768], &spec).unwrap();
+    let rope = RopeArgs::new(
+        [16, 32].map(DeviceAddress::from_raw),
+        [1, 197, 3 * 768],
+        [196, 768],
+        &spec,
+    )
+    .unwrap();
     let rotating = attention(1, 12, 197, 64).with_rope(rope);
     assert_eq!(rotating.entry().unwrap(), "attention_64_rope");
     let t = Target {
@@ -211,9 +221,13 @@ fn attention_rotates_its_own_queries_and_keys() {
     let table = accesses.last().unwrap();
     assert_eq!(
         (table.field, table.address, table.bytes),
-        ("table", 32, 196 * 768 * 2)
+        ("table", DeviceAddress::from_raw(32), 196 * 768 * 2)
     );
-    assert!(accesses.iter().all(|access| access.address != 16));
+    assert!(
+        accesses
+            .iter()
+            .all(|access| access.address != DeviceAddress::from_raw(16))
+    );
 }
 
 /// Returns the bytes of each access, by the name of the field.
@@ -230,10 +244,10 @@ fn float8_results_are_bytes() {
         let found = accesses(call, 2).into_iter().find(|(name, _)| *name == field);
         found.map(|(_, bytes)| bytes)
     };
-    let norm = LayerNormArgs::new([1; 4], [3, 5], 1e-6).unwrap();
-    let gate = SwiGluArgs::new([1; 3], [3, 5]).unwrap();
-    let gated_norm = SwiGluNormArgs::new([1; 4], [3, 5], 1e-6).unwrap();
-    let biased = BiasActivationArgs::new([1; 4], [3, 5], None).unwrap();
+    let norm = LayerNormArgs::new([SOME; 4], [3, 5], 1e-6).unwrap();
+    let gate = SwiGluArgs::new([SOME; 3], [3, 5]).unwrap();
+    let gated_norm = SwiGluNormArgs::new([SOME; 4], [3, 5], 1e-6).unwrap();
+    let biased = BiasActivationArgs::new([SOME; 4], [3, 5], None).unwrap();
     let plain = attention(1, 2, 3, 40);
     let calls: [[KernelCall; 2]; 5] = [
         [norm.into(), norm.to_float8(0.5).into()],
@@ -260,7 +274,7 @@ fn float8_results_are_bytes() {
         assert!(gate.to_float8(scale).plan(&t).is_err(), "{scale}");
         assert!(gated_norm.to_float8(scale).plan(&t).is_err(), "{scale}");
         assert!(biased.to_float8(scale).plan(&t).is_err(), "{scale}");
-        let mut quantize = QuantizeArgs::float8([1; 2], [3, 5], scale).unwrap();
+        let mut quantize = QuantizeArgs::float8([SOME; 2], [3, 5], scale).unwrap();
         assert!(
             quantize.plan(&t).unwrap_err().to_string().contains("scale"),
             "{scale}"
@@ -285,10 +299,10 @@ fn norms_that_round_rows_are_launched_as_norms() {
             (2049, "_wide", 1),
         ] {
             let extents = [rows, channels];
-            let layer = LayerNormArgs::new([1, 1, 1, 0], extents, 1e-6).unwrap();
-            let rms = LayerNormArgs::rms([1, 1, 0], extents, 1e-6).unwrap();
-            let float8 = QuantizeArgs::float8_rows([0, 1, 1], extents).unwrap();
-            let int8 = QuantizeArgs::int8([0, 1, 1], extents, Levels::Range).unwrap();
+            let layer = LayerNormArgs::new([SOME, SOME, SOME, NULL], extents, 1e-6).unwrap();
+            let rms = LayerNormArgs::rms([SOME, SOME, NULL], extents, 1e-6).unwrap();
+            let float8 = QuantizeArgs::float8_rows([NULL, SOME, SOME], extents).unwrap();
+            let int8 = QuantizeArgs::int8([NULL, SOME, SOME], extents, Levels::Range).unwrap();
             let entries = [
                 (layer, float8, "layer_norm_float8_rows"),
                 (layer, int8, "layer_norm_int8"),
@@ -315,10 +329,10 @@ fn norms_that_round_rows_are_launched_as_norms() {
             ];
             assert_eq!(accesses(NormQuantizeArgs::new(layer, int8), 2), expected);
             // The kernel has no other forms.
-            let one = QuantizeArgs::float8([0, 1], extents, 0.5).unwrap();
-            let shorter = QuantizeArgs::float8_rows([0, 1, 1], [rows - 1, channels]).unwrap();
+            let one = QuantizeArgs::float8([NULL, SOME], extents, 0.5).unwrap();
+            let shorter = QuantizeArgs::float8_rows([NULL, SOME, SOME], [rows - 1, channels]).unwrap();
             for (norm, quantize) in [
-                (layer.of_sum(1, 0), int8),
+                (layer.of_sum(SOME, NULL), int8),
                 (layer.to_float8(0.5), int8),
                 (layer, one),
                 (layer, shorter),
@@ -332,12 +346,12 @@ fn norms_that_round_rows_are_launched_as_norms() {
 #[test]
 fn matrices_are_quantised_by_vectors_or_rows() {
     let t = target(64, DType::BF16);
-    let mut float8 = QuantizeArgs::float8([1; 2], [197, 65], 0.1).unwrap();
+    let mut float8 = QuantizeArgs::float8([SOME; 2], [197, 65], 0.1).unwrap();
     assert_eq!(float8.entry().unwrap(), "quantize_float8");
     covers(float8.plan(&t).unwrap(), 197 * 9, 256);
     assert_eq!(accesses(float8, 2), [("x", 197 * 65 * 2), ("out", 197 * 65)]);
     for (channels, whole_block) in [(2048, 0), (2049, 1)] {
-        let mut rows = QuantizeArgs::float8_rows([1; 3], [197, channels]).unwrap();
+        let mut rows = QuantizeArgs::float8_rows([SOME; 3], [197, channels]).unwrap();
         assert_eq!(rows.entry().unwrap(), "quantize_float8_rows");
         covers(rows.plan(&t).unwrap(), 197, if whole_block == 1 { 1 } else { 4 });
         assert_eq!(rows.whole_block, whole_block);
@@ -346,7 +360,7 @@ fn matrices_are_quantised_by_vectors_or_rows() {
             accesses(rows, 2),
             [("x", 2 * all), ("out", all), ("ranges", 197 * 4)]
         );
-        let mut int8 = QuantizeArgs::int8([1; 3], [197, channels], Levels::Range).unwrap();
+        let mut int8 = QuantizeArgs::int8([SOME; 3], [197, channels], Levels::Range).unwrap();
         assert_eq!(int8.entry().unwrap(), "quantize_int8");
         covers(int8.plan(&t).unwrap(), 197, if whole_block == 1 { 1 } else { 4 });
         assert_eq!(int8.whole_block, whole_block);
@@ -356,7 +370,7 @@ fn matrices_are_quantised_by_vectors_or_rows() {
             [("x", 2 * all), ("out", all), ("ranges", 197 * 8)]
         );
     }
-    let mut dequantize = DequantizeArgs::new([1; 4], [0, 0, 1], [197, 65], None).unwrap();
+    let mut dequantize = DequantizeArgs::new([SOME; 4], [NULL, NULL, SOME], [197, 65], None).unwrap();
     assert_eq!(dequantize.entry().unwrap(), "dequantize");
     covers(dequantize.plan(&t).unwrap(), 197 * 9, 256);
     let all = 197 * 65;
@@ -370,7 +384,7 @@ fn matrices_are_quantised_by_vectors_or_rows() {
         ("out", 2 * all),
     ];
     assert_eq!(accesses(dequantize, 2), expected);
-    let mut float8 = DequantizeArgs::float8([1; 3], [0, 0, 1], [197, 65], None).unwrap();
+    let mut float8 = DequantizeArgs::float8([SOME; 3], [NULL, NULL, SOME], [197, 65], None).unwrap();
     assert_eq!(float8.entry().unwrap(), "dequantize_float8");
     covers(float8.plan(&t).unwrap(), 197 * 9, 256);
     let expected = expected.map(|(name, bytes)| match name {
@@ -394,11 +408,11 @@ fn what_a_device_cannot_do_is_an_error() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("has no"), "{error}");
     // 2³² threads are too many, even if 2³¹ blocks are not.
-    let rows = |rows| AddArgs::new([0, 0], [rows, 8], 1.0, 0, None).unwrap();
+    let rows = |rows| AddArgs::new([NULL; 2], [rows, 8], 1.0, NULL, None).unwrap();
     assert!(rows(u32::MAX as usize).plan(&target(32, DType::F32)).is_err());
     assert!(rows(1 << 30).plan(&target(32, DType::F32)).is_ok());
     assert!(
-        AddArgs::new([0, 0], [1 << 32, 8], 1.0, 0, None)
+        AddArgs::new([NULL; 2], [1 << 32, 8], 1.0, NULL, None)
             .unwrap_err()
             .to_string()
             .contains("32 bits")

@@ -5,17 +5,17 @@ use hipvit_graph::op::Tokens;
 use super::Unit;
 use super::bindings::TokensArgs;
 use super::lower::{Call, Lower, Lowering, one, rows};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 
 impl TokensArgs {
     /// Creates the arguments for `x` `[images, tokens, channels]` and `out` `[images, prefixes + tokens, channels]`. `prefix`
-    /// `[prefixes, channels]` and `position` `[tokens, channels]` may be 0.
+    /// `[prefixes, channels]` and `position` `[tokens, channels]` may be null.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [x, prefix, position, out]: [u64; 4],
+        [x, prefix, position, out]: [DeviceAddress; 4],
         [images, tokens, channels]: [usize; 3],
         prefixes: usize,
     ) -> Result<Self, KernelError> {
@@ -72,12 +72,12 @@ impl Lower for Tokens {
         let (prefix, prefixes) = if self.prefix {
             (step.address(1)?, rows(step.shape_of(1)?)?)
         } else {
-            (0, 0)
+            (DeviceAddress::NULL, 0)
         };
         let position = if self.position {
             step.address(step.step.inputs.len().saturating_sub(1))?
         } else {
-            0
+            DeviceAddress::NULL
         };
         let addresses = [step.address(0)?, prefix, position, step.out];
         one(TokensArgs::new(addresses, [images, tokens, channels], prefixes)?)

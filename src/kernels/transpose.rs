@@ -4,18 +4,18 @@
 use super::Unit;
 use super::bindings::{TRANSPOSE_LINE, TRANSPOSE_ROWS, TRANSPOSE_THREADS, TransposeArgs};
 use super::lower::{Call, Lower, Lowering, one};
-use super::{Access, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 use crate::ops::{Combine, Transpose};
 
 impl TransposeArgs {
     /// Creates the arguments for `x` `[images, rows, columns]`, `out` and `y` `[images, columns − crop, rows + pad]`, and `gamma` `[rows]`.
-    /// `gamma` and `y` may be 0.
+    /// `gamma` and `y` may be null.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn new(
-        [x, gamma, y, out]: [u64; 4],
+        [x, gamma, y, out]: [DeviceAddress; 4],
         [images, rows, columns]: [usize; 3],
         spec: Transpose,
     ) -> Result<Self, KernelError> {
@@ -74,10 +74,14 @@ impl Lower for Transpose {
         let &[images, rows, columns] = step.shape_of(0)? else {
             return Err("takes tokens".into());
         };
-        let gamma = if self.scale { step.address(1)? } else { 0 };
+        let gamma = if self.scale {
+            step.address(1)?
+        } else {
+            DeviceAddress::NULL
+        };
         let y = match self.combine {
             Some(_) => step.address(1 + usize::from(self.scale))?,
-            None => 0,
+            None => DeviceAddress::NULL,
         };
         let addresses = [step.address(0)?, gamma, y, step.out];
         one(TransposeArgs::new(addresses, [images, rows, columns], *self)?)

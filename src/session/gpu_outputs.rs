@@ -8,7 +8,7 @@ use crate::dtype::to_hip;
 use crate::error::{Error, Result};
 use crate::exec::FinishOptions;
 use crate::graph::OutputKind;
-use crate::hip::{Device, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream};
+use crate::hip::{Device, DeviceAddress, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream};
 use crate::tensor::DType;
 use crate::timing::Timing;
 
@@ -72,8 +72,8 @@ impl GpuTensor {
 
     /// Returns the address of the first element on the GPU.
     #[must_use]
-    pub fn address(&self) -> u64 {
-        self.memory.address() + self.offset as u64
+    pub fn address(&self) -> DeviceAddress {
+        self.memory.address().offset(self.offset)
     }
 
     /// Exports the tensor to another library by DLPack. The consumer need not synchronise, since the tensor is already written.

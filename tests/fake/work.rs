@@ -2,7 +2,8 @@
 
 use hipvit::hip::DType;
 use hipvit::hip::{
-    Blas, Code, DeviceBuffer, Gemm, Graph, Kernel, Launch, Matrix, Module, Operand, Stream, Work,
+    Blas, Code, DeviceAddress, DeviceBuffer, Gemm, Graph, Kernel, Launch, Matrix, Module, Operand, Stream,
+    Work,
 };
 
 use crate::support::fake::{Fake, LAUNCH, Scale, Slot, bundle, scale};
@@ -167,7 +168,14 @@ fn a_launch_is_checked_against_its_operands_and_the_device() {
             error.contains("404 bytes at") && error.contains("(from)"),
             "{error}"
         );
-        let error = refused(LAUNCH, Scale { to: 0, ..good }, true);
+        let error = refused(
+            LAUNCH,
+            Scale {
+                to: DeviceAddress::NULL,
+                ..good
+            },
+            true,
+        );
         assert!(
             error.contains("0x0 (to) are outside every operand that may be written"),
             "{error}"

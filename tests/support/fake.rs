@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use hipvit::hip::{Access, Arguments, Code, Device, Kernel, Launch, Module, Runtime, Stream};
+use hipvit::hip::{Access, Arguments, Code, Device, DeviceAddress, Kernel, Launch, Module, Runtime, Stream};
 use libloading::{Library, Symbol};
 
 use crate::support::at;
@@ -181,8 +181,8 @@ pub(crate) fn bundle_of(objects: &[(&str, &[u8])]) -> Vec<u8> {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    pub(crate) from: u64,
-    pub(crate) to: u64,
+    pub(crate) from: DeviceAddress,
+    pub(crate) to: DeviceAddress,
     pub(crate) n: u32,
     pub(crate) factor: f32,
 }

@@ -15,6 +15,7 @@ use self::handle::MULTIPLE;
 pub use self::handle::{SparseGemm, SparseLt};
 use self::plan::{Described, Plan};
 use super::Epilogue;
+use crate::address::DeviceAddress;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::libraries;
@@ -109,13 +110,13 @@ impl SparseLt {
         Described::new(self, [k, n], dtype, true)
     }
 
-    /// Prepares a GEMM with the library's default algorithm. `bias` is the address of the bias, or 0 if it is not known yet. The
-    /// library plans for this address, so [`run`](Self::run) with a different bias plans again, which is slow.
+    /// Prepares a GEMM with the library's default algorithm. `bias` is the address of the bias, or null if it is not known yet.
+    /// The library plans for this address, so [`run`](Self::run) with a different bias plans again, which is slow.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] if the library does not support the weight; [`Error::Device`] if it has no algorithm for it.
-    pub fn matmul(&self, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<SparseMatmul> {
+    pub fn matmul(&self, gemm: SparseGemm, epilogue: Epilogue, bias: DeviceAddress) -> Result<SparseMatmul> {
         gemm.check()?;
         self.stream.device().enter()?;
         let SparseGemm { m, n, k, dtype, .. } = gemm;
@@ -210,7 +211,7 @@ impl SparseLt {
             return Err(Error::argument("matmul", "was prepared for a different device"));
         }
         b.expect("B", plan.compressed, false)?;
-        plan.set_bias(self, bias.map_or(0, |bias| bias.address()))?;
+        plan.set_bias(self, bias.map_or(DeviceAddress::NULL, |bias| bias.address()))?;
         let table = libraries::hipsparselt(device)?;
         let workspace = self.workspace.writing();
         let used: Vec<Operand<'_>> = [a, b, c, d, workspace].into_iter().chain(bias).collect();

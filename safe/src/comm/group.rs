@@ -243,7 +243,7 @@ impl<'a> Group<'a> {
             return Err(Error::argument("target", reason));
         }
         for (what, operand) in [("source", &source), ("target", &target)] {
-            if !operand.address().is_multiple_of(dtype.size() as u64) {
+            if !operand.address().is_aligned_to(dtype.size()) {
                 return Err(Error::argument(
                     what,
                     format!("is not aligned to elements of {dtype}"),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
 
+use crate::address::DeviceAddress;
 use crate::error::{Error, Result};
 use crate::kernel::function::{Function, Passed};
 use crate::kernel::launch::Launch;
@@ -11,7 +12,7 @@ use crate::kernel::module::Module;
 use crate::memory::operand::Operand;
 use crate::stream::Stream;
 
-/// The only parameter of a kernel: a `#[repr(C)]` structure of numbers, with device addresses as `u64`.
+/// The only parameter of a kernel: a `#[repr(C)]` structure of numbers, with device addresses as [`DeviceAddress`].
 ///
 /// The type states which memory the kernel accesses with these values. [`Module::kernel`] is the promise that this is true.
 /// [`Kernel::launch`] checks the accesses against the operands, so that a launch is safe.
@@ -26,7 +27,7 @@ pub struct Access {
     /// Name of the field with the address, for errors.
     pub field: &'static str,
     /// Address of the first byte.
-    pub address: u64,
+    pub address: DeviceAddress,
     /// Length in bytes. 0 if the kernel does not use the address.
     pub bytes: usize,
     /// True if the kernel writes to the range.
@@ -36,7 +37,7 @@ pub struct Access {
 impl Access {
     /// Creates a range that is read.
     #[must_use]
-    pub fn read(field: &'static str, address: u64, bytes: usize) -> Self {
+    pub fn read(field: &'static str, address: DeviceAddress, bytes: usize) -> Self {
         Self {
             field,
             address,
@@ -47,7 +48,7 @@ impl Access {
 
     /// Creates a range that is written, and may be read.
     #[must_use]
-    pub fn write(field: &'static str, address: u64, bytes: usize) -> Self {
+    pub fn write(field: &'static str, address: DeviceAddress, bytes: usize) -> Self {
         Self {
             written: true,
             ..Self::read(field, address, bytes)

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 
 use bytemuck::Pod;
 
+use crate::address::DeviceAddress;
 use crate::error::Result;
 use crate::kernel::function::{Function, Passed};
 use crate::kernel::launch::Launch;
@@ -42,13 +43,13 @@ impl<'a> Packed<'a> {
         self.operands.push(operand);
     }
 
-    pub(crate) fn address(&mut self, address: u64) {
+    pub(crate) fn address(&mut self, address: DeviceAddress) {
         let passed = Passed {
-            bytes: size_of::<u64>(),
+            bytes: size_of::<DeviceAddress>(),
             buffer: true,
         };
         self.arguments.push((self.words.len(), passed));
-        self.words.push(address);
+        self.words.push(address.as_u64());
     }
 
     pub(crate) fn passed(&self) -> impl ExactSizeIterator<Item = Passed> {
@@ -115,7 +116,7 @@ impl<'a> LaunchBuilder<'a> {
 
     /// Adds an argument: a null pointer, for a kernel that supports it.
     pub fn null(mut self) -> Self {
-        self.packed.address(0);
+        self.packed.address(DeviceAddress::NULL);
         self
     }
 

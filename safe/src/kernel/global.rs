@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use bytemuck::Pod;
 use hipvit_sys::hip::hipMemcpyKind;
 
+use crate::address::DeviceAddress;
 use crate::error::{Error, Result};
 use crate::kernel::module::Module;
 use crate::memory::operand::Operand;
@@ -20,7 +21,7 @@ use crate::stream::Stream;
 pub struct Global<T> {
     module: Module,
     name: Box<str>,
-    address: u64,
+    address: DeviceAddress,
     len: usize,
     element: PhantomData<fn() -> T>,
 }
@@ -34,8 +35,8 @@ impl Module {
     /// The variable does not exist. [`Error::Argument`] if its size is not a multiple of `T`'s, or its address is not aligned.
     pub fn global<T: Pod + Send + Sync>(&self, name: &str) -> Result<Global<T>> {
         let (address, bytes) = self.find_global(name)?;
-        let (address, size) = (address as u64, size_of::<T>());
-        if size == 0 || !bytes.is_multiple_of(size) || !address.is_multiple_of(align_of::<T>() as u64) {
+        let (address, size) = (DeviceAddress::from_ptr(address), size_of::<T>());
+        if size == 0 || !bytes.is_multiple_of(size) || !address.is_aligned_to(align_of::<T>()) {
             let reason = format!(
                 "`{name}` has {bytes} bytes at {address:#x}, which are not aligned elements of {size}"
             );
@@ -72,7 +73,7 @@ impl<T: Pod + Send + Sync> Global<T> {
 
     /// Returns the address of the first byte on the device.
     #[must_use]
-    pub fn address(&self) -> u64 {
+    pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
@@ -133,7 +134,13 @@ impl<T: Pod + Send + Sync> Global<T> {
         }
     }
 
-    fn copy(&self, stream: &Stream, operand: Operand<'_>, to: u64, from: u64) -> Result<()> {
+    fn copy(
+        &self,
+        stream: &Stream,
+        operand: Operand<'_>,
+        to: DeviceAddress,
+        from: DeviceAddress,
+    ) -> Result<()> {
         let device = stream.device();
         if device != self.module.device() {
             return Err(Error::argument(
@@ -150,8 +157,8 @@ impl<T: Pod + Send + Sync> Global<T> {
                 call!(
                     device,
                     hip.hipMemcpyAsync(
-                        to as *mut _,
-                        from as *const _,
+                        to.as_mut_ptr(),
+                        from.as_mut_ptr(),
                         self.bytes(),
                         hipMemcpyKind::hipMemcpyDeviceToDevice,
                         stream.raw(),
@@ -166,7 +173,7 @@ impl<T> fmt::Debug for Global<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Global")
             .field("name", &self.name)
-            .field("address", &format_args!("{:#x}", self.address))
+            .field("address", &self.address)
             .field("len", &self.len)
             .finish()
     }

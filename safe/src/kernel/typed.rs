@@ -122,7 +122,7 @@ impl<'a, T: Pod> Argument<'a, Out<T>> for Operand<'a> {
 }
 
 fn aligned<T>(operand: &Operand<'_>) -> Result<()> {
-    if operand.address().is_multiple_of(align_of::<T>() as u64) {
+    if operand.address().is_aligned_to(align_of::<T>()) {
         return Ok(());
     }
     let reason = format!(

@@ -11,6 +11,7 @@ use hipvit_sys::hip::{
 };
 use parking_lot::Mutex;
 
+use crate::address::DeviceAddress;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -38,7 +39,7 @@ impl Device {
         let mut result = Ok(bytes);
         for address in addresses {
             // SAFETY: the address is from hipMalloc, the cache has forgotten it, and the device has finished its work.
-            let freed = unsafe { call!(self, hip.hipFree(address as *mut _)) };
+            let freed = unsafe { call!(self, hip.hipFree(address.as_mut_ptr())) };
             result = result.and_then(|bytes| freed.map(|()| bytes));
         }
         result
@@ -58,12 +59,12 @@ fn out_of_memory(device: &Device, bytes: usize, error: Error) -> Error {
     }
 }
 
-fn malloc(device: &Device, bytes: usize) -> Result<u64> {
+fn malloc(device: &Device, bytes: usize) -> Result<DeviceAddress> {
     let hip = device.enter()?;
     let mut pointer = ptr::null_mut();
     // SAFETY: the call writes one pointer.
     match unsafe { call!(device, hip.hipMalloc(&mut pointer, bytes)) } {
-        Ok(()) => Ok(pointer as u64),
+        Ok(()) => Ok(DeviceAddress::from_ptr(pointer)),
         Err(error) => {
             // HIP keeps the error for the next call that queries it, as libraries do. SAFETY: no arguments.
             let _ = unsafe { hip.hipGetLastError() };
@@ -75,7 +76,7 @@ fn malloc(device: &Device, bytes: usize) -> Result<u64> {
 /// A block of device memory. It returns to the pool when its last owner, a buffer or a graph, is dropped.
 #[derive(Debug)]
 pub(crate) struct Block {
-    address: u64,
+    address: DeviceAddress,
     /// The stream that orders its use, and that it is returned to.
     stream: Stream,
     last_use: AtomicU64,
@@ -143,7 +144,7 @@ impl Block {
             )
         };
         let address = match allocated {
-            Ok(()) => pointer as u64,
+            Ok(()) => DeviceAddress::from_ptr(pointer),
             Err(error) if is_not_offered(&error) => {
                 // HIP keeps the error for the next call that queries it, as libraries do. SAFETY: no arguments.
                 let _ = unsafe { hip.hipGetLastError() };
@@ -166,11 +167,11 @@ impl Block {
             call!(device, hip.hipHostMalloc(&mut pointer, bytes, flags))?;
             pointer.cast::<u8>().write_bytes(0, bytes);
         }
-        let address = pointer as u64;
+        let address = DeviceAddress::from_ptr(pointer);
         Ok(Self::shared(stream, address, Origin::Mapped(sharers.to_vec())))
     }
 
-    fn shared(stream: &Stream, address: u64, origin: Origin) -> Arc<Self> {
+    fn shared(stream: &Stream, address: DeviceAddress, origin: Origin) -> Arc<Self> {
         Arc::new(Self {
             address,
             stream: stream.clone(),
@@ -191,7 +192,7 @@ impl Block {
         }
     }
 
-    pub(crate) fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> DeviceAddress {
         self.address
     }
 
@@ -267,7 +268,7 @@ impl Drop for Block {
             };
             sharers.iter().for_each(|sharer| device.park(finish(sharer)));
             let free = |hip: &hipvit_sys::Hip| {
-                let pointer = self.address as *mut std::ffi::c_void;
+                let pointer = self.address.as_mut_ptr();
                 // SAFETY: the address is of an allocation of this kind, and the work that used it has finished.
                 unsafe {
                     match self.origin {

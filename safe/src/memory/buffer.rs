@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use hipvit_sys::hip::hipMemcpyKind;
 
+use crate::address::DeviceAddress;
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::memory::block::Block;
@@ -121,7 +122,7 @@ impl<T: Pod> DeviceBuffer<T> {
 
     /// Returns the address of the first byte on the device.
     #[must_use]
-    pub fn address(&self) -> u64 {
+    pub fn address(&self) -> DeviceAddress {
         self.block.address()
     }
 
@@ -414,7 +415,7 @@ fn chunk<T>(len: usize) -> usize {
 impl<T: Pod> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceBuffer")
-            .field("address", &format_args!("{:#x}", self.address()))
+            .field("address", &self.address())
             .field("len", &self.len)
             .field("stream", self.stream())
             .finish()
@@ -458,7 +459,7 @@ impl<T: Pod> Frozen<T> {
 
     /// Returns the address of the first byte on the device.
     #[must_use]
-    pub fn address(&self) -> u64 {
+    pub fn address(&self) -> DeviceAddress {
         self.buffer.address()
     }
 

@@ -6,6 +6,7 @@ use bytemuck::Pod;
 use hipvit_sys::hip::hipMemcpyKind;
 
 use super::uploads::Uploads;
+use crate::address::DeviceAddress;
 use crate::error::{Error, Result};
 use crate::status::call;
 use crate::stream::Stream;
@@ -14,7 +15,7 @@ use crate::stream::Stream;
 #[derive(Clone, Debug)]
 pub struct ForeignMemory {
     stream: Stream,
-    address: u64,
+    address: DeviceAddress,
     bytes: usize,
 }
 
@@ -26,7 +27,7 @@ impl ForeignMemory {
     /// The memory must stay allocated until `stream` has done all work that is submitted while the result, a clone or a part of it is
     /// alive. Until then, only work that `stream` already waits for may write to it.
     #[must_use]
-    pub unsafe fn new(stream: &Stream, address: u64, bytes: usize) -> Self {
+    pub unsafe fn new(stream: &Stream, address: DeviceAddress, bytes: usize) -> Self {
         Self {
             stream: stream.clone(),
             address,
@@ -58,7 +59,7 @@ impl ForeignMemory {
         }
         Ok(Self {
             stream: self.stream.clone(),
-            address: self.address + range.start as u64,
+            address: self.address.offset(range.start),
             bytes: range.len(),
         })
     }
@@ -86,7 +87,7 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
                     copier.device(),
                     hip.hipMemcpyAsync(
                         target.pointer(),
-                        source.address as *const std::ffi::c_void,
+                        source.address.as_mut_ptr(),
                         target.bytes(),
                         hipMemcpyKind::hipMemcpyDeviceToDevice,
                         copier.raw(),

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::address::DeviceAddress;
 use crate::error::{Error, Result};
 use crate::memory::block::Block;
 use crate::stream::Stream;
@@ -13,7 +14,7 @@ use crate::stream::Stream;
 #[derive(Clone, Copy, Debug)]
 pub struct Operand<'a> {
     block: &'a Arc<Block>,
-    address: u64,
+    address: DeviceAddress,
     bytes: usize,
     writable: bool,
 }
@@ -23,7 +24,7 @@ impl<'a> Operand<'a> {
     pub(crate) fn new(block: &'a Arc<Block>, range: Range<usize>, writable: bool) -> Self {
         Self {
             block,
-            address: block.address() + range.start as u64,
+            address: block.address().offset(range.start),
             bytes: range.len(),
             writable,
         }
@@ -31,7 +32,7 @@ impl<'a> Operand<'a> {
 
     /// Returns the address of the first byte on the device.
     #[must_use]
-    pub fn address(&self) -> u64 {
+    pub fn address(&self) -> DeviceAddress {
         self.address
     }
 
@@ -60,16 +61,16 @@ impl<'a> Operand<'a> {
             ));
         }
         Ok(Self {
-            address: self.address + range.start as u64,
+            address: self.address.offset(range.start),
             bytes: range.len(),
             ..*self
         })
     }
 
     /// Returns true if `bytes` bytes at `address` are within the operand.
-    pub(crate) fn contains(&self, address: u64, bytes: usize) -> bool {
+    pub(crate) fn contains(&self, address: DeviceAddress, bytes: usize) -> bool {
         address
-            .checked_sub(self.address)
+            .offset_from(self.address)
             .and_then(|start| usize::try_from(start).ok()?.checked_add(bytes))
             .is_some_and(|end| end <= self.bytes)
     }
@@ -79,7 +80,7 @@ impl<'a> Operand<'a> {
     }
 
     pub(crate) fn pointer(&self) -> *mut std::ffi::c_void {
-        self.address as *mut _
+        self.address.as_mut_ptr()
     }
 
     /// Checks the size, and write access if `written`.

@@ -52,7 +52,7 @@ impl SymmetricMemory {
                 unsafe {
                     call!(
                         stream.device(),
-                        hip.hipMemsetAsync(memory.address() as *mut _, 0, bytes, stream.raw())
+                        hip.hipMemsetAsync(memory.address().as_mut_ptr(), 0, bytes, stream.raw())
                     )
                 }
             });
@@ -118,7 +118,7 @@ impl SymmetricMemory {
             let reason = format!("{word} of {}", self.words);
             return Err(Error::argument("word", reason));
         }
-        let at = part.words.address() as *mut u32;
+        let at: *mut u32 = part.words.address().as_mut_ptr();
         // SAFETY: the block is host memory of as many words, page-aligned, and lives as long as `self`. The host accesses it only through
         // atomics, and devices are not threads of the program.
         Ok(unsafe { AtomicU32::from_ptr(at.add(word)) })

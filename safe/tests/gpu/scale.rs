@@ -1,6 +1,6 @@
 //! The kernel that several checks use.
 
-use hip_safe::{Access, Arguments, Device, Kernel, Launch, Module, Operand, Rtc, Stream};
+use hip_safe::{Access, Arguments, Device, DeviceAddress, Kernel, Launch, Module, Operand, Rtc, Stream};
 
 const SCALE: &str = r#"
 struct Scale { const float* from; float* to; unsigned n; float factor; };
@@ -13,8 +13,8 @@ extern "C" __global__ void scale(Scale a) {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Scale {
-    from: u64,
-    to: u64,
+    from: DeviceAddress,
+    to: DeviceAddress,
     n: u32,
     factor: f32,
 }

@@ -1,6 +1,6 @@
 //! Kernels that take one structure.
 
-use hip_safe::{Access, Arguments, Device, Error, Kernel, Launch, Module, Rtc};
+use hip_safe::{Access, Arguments, Device, DeviceAddress, Error, Kernel, Launch, Module, Rtc};
 
 use super::scale::{scale, scale_kernel};
 use super::{Check, ensure, numbers};
@@ -54,7 +54,7 @@ extern "C" __global__ void ends(Ends a) {
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Ends {
-    to: u64,
+    to: DeviceAddress,
     last: u32,
     reserved: u32,
 }

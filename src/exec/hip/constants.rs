@@ -11,7 +11,7 @@ use crate::dtype::to_hip;
 use crate::error::Result;
 use crate::float8::{Float8, Overflow};
 use crate::graph::{Graph, ValueId};
-use crate::hip::{Frozen, Operand, SparseLt, Stream};
+use crate::hip::{DeviceAddress, Frozen, Operand, SparseLt, Stream};
 use crate::ops::{Float8Scale, Linear, Op, Rounding};
 use crate::tensor::DType;
 
@@ -195,8 +195,8 @@ fn fnuz(bits: u8) -> u8 {
 #[derive(Debug)]
 pub(super) struct Constants {
     memory: Frozen<u8>,
-    addresses: HashMap<ValueId, u64>,
-    steps: HashMap<u32, u64>,
+    addresses: HashMap<ValueId, DeviceAddress>,
+    steps: HashMap<u32, DeviceAddress>,
     sparse: HashMap<ValueId, SparseForm>,
 }
 
@@ -213,7 +213,7 @@ impl Constants {
             }
         }
         let memory = memory.freeze()?;
-        let at = |offset: usize| memory.address() + offset as u64;
+        let at = |offset: usize| memory.address().offset(offset);
         Ok(Self {
             addresses: host
                 .offsets
@@ -230,12 +230,12 @@ impl Constants {
         })
     }
 
-    pub(super) fn addresses(&self) -> &HashMap<ValueId, u64> {
+    pub(super) fn addresses(&self) -> &HashMap<ValueId, DeviceAddress> {
         &self.addresses
     }
 
     /// Addresses of the FP8 steps, by the bits of the step.
-    pub(super) fn steps(&self) -> &HashMap<u32, u64> {
+    pub(super) fn steps(&self) -> &HashMap<u32, DeviceAddress> {
         &self.steps
     }
 

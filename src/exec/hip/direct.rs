@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::lower::AllReduceCall;
 use crate::error::{Error, Result};
 use crate::exec::select::AllReduceKind;
-use crate::hip::{Device, Operand, Stream, SymmetricMemory};
+use crate::hip::{Device, DeviceAddress, Operand, Stream, SymmetricMemory};
 use crate::kernels::{AllReduceGroup, KernelError, Kernels, LayerNormArgs, Unit};
 use crate::tensor::DType;
 
@@ -175,9 +175,9 @@ impl DirectRank {
     ///
     /// The norm's result may overwrite the sum's operands in the same row, but not in other rows, which are read later.
     pub(super) fn normalizes(&self, call: &AllReduceCall, norm: &LayerNormArgs) -> bool {
-        let bytes = call.bytes() as u64;
-        let apart = |at: u64| norm.out + bytes <= at || at + bytes <= norm.out;
-        let safe = |at: u64| at == 0 || at == norm.out || apart(at);
+        let bytes = call.bytes();
+        let apart = |at: DeviceAddress| norm.out.offset(bytes) <= at || at.offset(bytes) <= norm.out;
+        let safe = |at: DeviceAddress| at.is_null() || at == norm.out || apart(at);
         let of_sum = LayerNormArgs {
             x: call.to,
             weight: norm.weight,
@@ -216,7 +216,7 @@ impl DirectRank {
         for rank in 0..memory.ranks() {
             operands.push(memory.operand(rank)?);
         }
-        let shared: Vec<u64> = operands[first..].iter().map(Operand::address).collect();
+        let shared: Vec<DeviceAddress> = operands[first..].iter().map(Operand::address).collect();
         operands.push(control);
         let row = call.channels * call.dtype.size();
         let most = group.rows(call.channels, call.dtype.size());
@@ -228,9 +228,12 @@ impl DirectRank {
             return Err(Error::kernel("all-reduce", KernelError::Unsupported(reason)));
         }
         for begin in (0..call.rows).step_by(most) {
-            let at = |address: u64| match address {
-                0 => 0,
-                address => address + (begin * row) as u64,
+            let at = |address: DeviceAddress| {
+                if address.is_null() {
+                    address
+                } else {
+                    address.offset(begin * row)
+                }
             };
             let addresses = [at(call.from), call.bias, at(call.residual), at(call.to)];
             let matrix = [most.min(call.rows - begin), call.channels];
@@ -327,7 +330,8 @@ impl PeerAllReduce {
     /// [`Error::Argument`] if the rank does not exist or an operand is too small.
     pub fn submit(&self, rank: usize, sum: PeerSum<'_>) -> Result<()> {
         let member = self.rank(rank)?;
-        let address = |operand: Option<Operand<'_>>| operand.map_or(0, |operand| operand.address());
+        let address =
+            |operand: Option<Operand<'_>>| operand.map_or(DeviceAddress::NULL, |operand| operand.address());
         let call = AllReduceCall {
             from: sum.x.address(),
             to: sum.out.address(),

@@ -12,7 +12,7 @@ use crate::dtype::to_hip;
 use crate::error::{Error, Result};
 use crate::exec::select::{Choice, HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Origin, SelectOptions, Selection};
 use crate::graph::plan::Plan;
-use crate::hip::{Comm, Reduction, Stream};
+use crate::hip::{Comm, DeviceAddress, Reduction, Stream};
 use crate::kernels::{KernelError, Kernels, LayerNormArgs};
 
 /// All candidates on a stream, and the all-reduce of a tensor-parallel model.
@@ -183,7 +183,7 @@ impl Libraries {
             let reason = "sums over the ranks of a tensor-parallel model, and runs alone";
             return Err(Error::kernel("all-reduce", reason.into()));
         };
-        let part = |address: u64| Ok::<_, Error>(to.regions.from(address)?.part(0..call.bytes())?);
+        let part = |address: DeviceAddress| Ok::<_, Error>(to.regions.from(address)?.part(0..call.bytes())?);
         comm.all_reduce(
             to_hip(call.dtype),
             Reduction::Sum,

@@ -35,9 +35,9 @@ impl LinearCall {
             float8,
             int8: self.int8.map(|_| self.gemm.wide),
             sparse: self.sparse.is_some(),
-            bias: self.bias != 0,
+            bias: !self.bias.is_null(),
             activation: self.activation,
-            residual: self.residual != 0,
+            residual: !self.residual.is_null(),
         }
     }
 }
@@ -64,7 +64,7 @@ impl PatchEmbeddingCall {
             patch: [extract.patch_height as usize, extract.patch_width as usize],
             n: linear.gemm.n,
             dtype: linear.gemm.inputs,
-            bias: linear.bias != 0,
+            bias: !linear.bias.is_null(),
         }
     }
 }

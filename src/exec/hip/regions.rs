@@ -1,16 +1,16 @@
 //! Device memory of a run, by address.
 
 use crate::error::{Error, Result};
-use crate::hip::Operand;
+use crate::hip::{DeviceAddress, Operand};
 
 /// The memory that steps may access: arena, constants, input, scratch.
 pub(super) struct Regions<'a>(pub(super) [Operand<'a>; 4]);
 
 impl<'a> Regions<'a> {
     /// Returns the region's memory from `address` to the end of the region.
-    pub(super) fn from(&self, address: u64) -> Result<Operand<'a>> {
+    pub(super) fn from(&self, address: DeviceAddress) -> Result<Operand<'a>> {
         for region in &self.0 {
-            let offset = address.checked_sub(region.address()).map(|o| o as usize);
+            let offset = address.offset_from(region.address()).map(|o| o as usize);
             if let Some(offset) = offset.filter(|&o| o < region.bytes()) {
                 return Ok(region.part(offset..region.bytes())?);
             }
@@ -21,11 +21,11 @@ impl<'a> Regions<'a> {
         ))
     }
 
-    /// Returns the region's memory from `address` to its end. `None` for address 0, which means that the operand is absent.
-    pub(super) fn optional(&self, address: u64) -> Result<Option<Operand<'a>>> {
-        match address {
-            0 => Ok(None),
-            address => self.from(address).map(Some),
+    /// Returns the region's memory from `address` to its end. `None` for a null address, which means that the operand is absent.
+    pub(super) fn optional(&self, address: DeviceAddress) -> Result<Option<Operand<'a>>> {
+        if address.is_null() {
+            return Ok(None);
         }
+        self.from(address).map(Some)
     }
 }

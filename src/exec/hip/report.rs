@@ -7,7 +7,7 @@ use super::lower::{Addresses, Call, lower};
 use crate::error::{Error, Result};
 use crate::graph::inspection::{KernelLaunch, SelectedKernels};
 use crate::graph::plan::{Plan, Step};
-use crate::hip::Launch;
+use crate::hip::{DeviceAddress, Launch};
 
 impl HipExecutor {
     /// Returns the kernels and library calls of each step of `plan`. Identical steps of different layers are counted together.
@@ -55,15 +55,16 @@ impl HipExecutor {
 
     /// Returns the calls of each step, with placeholder addresses.
     pub(super) fn lowered<'a>(&self, plan: &'a Plan) -> Result<Vec<(&'a Step, Vec<Call>)>> {
-        // Address 0 would mean an absent operand.
+        // A null address would mean an absent operand.
+        let placeholder = DeviceAddress::from_raw(256);
         let addresses = Addresses {
-            input: 256,
+            input: placeholder,
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
-            arena: 256,
-            scratch: 256,
+            arena: placeholder,
+            scratch: placeholder,
         };
         let of_step = |step: &'a Step| {
             let calls = lower(plan, step, addresses);

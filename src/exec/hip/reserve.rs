@@ -16,7 +16,7 @@ use crate::exec::staging::Staging;
 use crate::graph::ValueId;
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{self, Operand};
+use crate::hip::{self, DeviceAddress, Operand};
 use crate::kernels::sparse_bytes;
 use crate::tensor::Input;
 use crate::timeline::{self, Activity};
@@ -127,7 +127,7 @@ impl HipExecutor {
             scratch,
             ..
         } = &context.memory;
-        let parameter = |(&id, &address): (&ValueId, &u64)| {
+        let parameter = |(&id, &address): (&ValueId, &DeviceAddress)| {
             let shape = &plan.graph().value(id).shape;
             let bytes = match (self.constants.sparse().get(&id), shape.as_slice()) {
                 (Some(SparseForm::Packed), &[n, k]) => sparse_bytes(n, k),

@@ -16,6 +16,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, interpret, optimize};
 use crate::graph_tests::rotary;
 use crate::graph_tests::vit::{Head, Projection, Vit};
+use crate::hip::DeviceAddress;
 use crate::kernels as bindings;
 use crate::model::{self, LoadOptions};
 use crate::ops::{Activation, ConcatChannels, Linear, MulScalar, Normalize, Op, PatchConv, Pool};
@@ -239,13 +240,13 @@ fn what_is_not_optimised_is_refused() {
     let graph = Arc::new(VIT.random(1));
     let plan = Plan::new(graph, 1, DType::F32).unwrap();
     let addresses = Addresses {
-        input: 1,
+        input: DeviceAddress::from_raw(1),
         constants: &HashMap::new(),
         steps: &HashMap::new(),
         float8: None,
         sparse: &HashMap::new(),
-        arena: 1,
-        scratch: 1,
+        arena: DeviceAddress::from_raw(1),
+        scratch: DeviceAddress::from_raw(1),
     };
     let error = lower(&plan, &plan.steps()[0], addresses).unwrap_err();
     assert!(error.to_string().contains("passes"), "{error}");

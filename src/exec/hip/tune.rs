@@ -14,7 +14,9 @@ use crate::dtype::from_hip;
 use crate::error::{Error, Result};
 use crate::exec::select::{Choice, HIPSPARSELT, MIOPEN, PackedLayer, Problem, Selection, Store};
 use crate::graph::plan::{ALIGNMENT, Plan};
-use crate::hip::{DType, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work};
+use crate::hip::{
+    DType, DeviceAddress, DeviceBuffer, Dnn, Gemm, Operand, PinnedBuffer, Replay, SparseLt, Stream, Work,
+};
 use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
 /// Total size of the weight copies that successive launches cycle through. Exceeds any cache, because each
@@ -286,14 +288,14 @@ impl<'a> Bench<'a> {
         };
         let weight = (weight * dtype.size()).next_multiple_of(ALIGNMENT);
         let number = (WEIGHT_BYTES / weight.max(1)).clamp(1, MAX_LAUNCHES);
-        let (_, end) = placed(call, 0, 0);
-        let mut memory = stream.allocate(end as usize)?;
+        let (_, bytes) = placed(call, DeviceAddress::NULL, DeviceAddress::NULL);
+        let mut memory = stream.allocate(bytes)?;
         let mut weights = stream.allocate(weight * number)?;
         // Use random values of realistic scale: they affect the power draw, and so the clock rate.
         let scale = 1.0 / (sum as f32).sqrt();
         fill(&stream, &mut memory, dtype, scale)?;
         fill(&stream, &mut weights, dtype, scale)?;
-        let copies = (0..number).map(|i| weights.address() + (i * weight) as u64);
+        let copies = (0..number).map(|i| weights.address().offset(i * weight));
         let launches = copies.map(|weight| placed(call, memory.address(), weight).0);
         let mut sparse = Vec::new();
         if let Call::Linear(linear) = call
@@ -302,7 +304,7 @@ impl<'a> Bench<'a> {
             let packed = packed_weights(&stream, linear, number, scale)?;
             let compressed = compressed_weights(&stream, linear, number, scale)?;
             for (form, weights) in [(SparseForm::Packed, packed)].into_iter().chain(compressed) {
-                let copies = (0..number).map(|i| weights.address() + (i * (weights.bytes() / number)) as u64);
+                let copies = (0..number).map(|i| weights.address().offset(i * (weights.bytes() / number)));
                 let launch = |weight| {
                     let mut calls = placed(call, memory.address(), weight).0;
                     for call in &mut calls {
@@ -334,18 +336,18 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Returns copies of `call` with their operands at `base` and their weight at `weight`, and the end address of the operands.
-fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
-    let mut end = base;
+/// Returns copies of `call` with their operands at `base` and their weight at `weight`, and the size of the operands in bytes.
+fn placed(call: &Call, base: DeviceAddress, weight: DeviceAddress) -> (Vec<Call>, usize) {
+    let mut end = 0;
     let mut place = |bytes: usize| {
-        let at = end;
-        end += bytes.next_multiple_of(ALIGNMENT) as u64;
+        let at = base.offset(end);
+        end += bytes.next_multiple_of(ALIGNMENT);
         at
     };
     let mut linear = |call: &LinearCall| {
         let Gemm { m, n, k, .. } = call.gemm;
         let element = call.gemm.wide.size();
-        let optional = |address: u64, at: u64| if address == 0 { 0 } else { at };
+        let optional = |address: DeviceAddress, at| if address.is_null() { address } else { at };
         let float8 = call.float8.map(|float8| {
             let [rows, columns] = if float8.rows { [m, n] } else { [1, 1] };
             Float8Call {
@@ -402,13 +404,19 @@ fn placed(call: &Call, base: u64, weight: u64) -> (Vec<Call>, u64) {
         Call::Attention(call) => {
             // Keep the plan's layout, in which queries, keys and values share rows.
             let bytes = |of: &Strided| call.images * of.tokens * of.token * call.dtype.size();
-            let first = call.operands.iter().map(|of| of.address).min().unwrap_or(0);
-            let last = call.operands.iter().map(|of| of.address + bytes(of) as u64).max();
-            let operands = place((last.unwrap_or(first) - first) as usize);
+            let first = call
+                .operands
+                .iter()
+                .map(|of| of.address)
+                .min()
+                .unwrap_or_default();
+            let offset = |of: &Strided| of.address.offset_from(first).unwrap_or(0) as usize;
+            let end = call.operands.iter().map(|of| offset(of) + bytes(of)).max();
+            let operands = place(end.unwrap_or(0));
             let scores = call.images * call.spec.heads * call.operands[0].tokens.pow(2) * call.dtype.size();
             let call = AttentionCall {
                 operands: call.operands.map(|of| Strided {
-                    address: operands + (of.address - first),
+                    address: operands.offset(offset(&of)),
                     ..of
                 }),
                 rope: None,

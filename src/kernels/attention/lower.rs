@@ -6,7 +6,7 @@ use hipvit_graph::op::Attention;
 use super::{ScoreBias, Strided, Variant, is_fused, unit, visibility};
 use crate::dtype::to_hip;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
-use crate::hip::{Gemm, Matrix};
+use crate::hip::{DeviceAddress, Gemm, Matrix};
 use crate::kernels::bindings::{AddArgs, AttentionArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, Visibility};
 use crate::kernels::lower::{Call, Lower, Lowering, one, shape_of};
 use crate::kernels::{KernelCall, KernelError, Unit};
@@ -43,10 +43,10 @@ pub(crate) struct AttentionCall {
     pub(crate) bias: Option<ScoreBias>,
     /// Rotation of queries and keys, in place, if the fused kernel does not rotate.
     pub(crate) rope: Option<RopeArgs>,
-    /// Address of the key mask, u8 `[images, keys]`. 0 without a mask. With it, only builtin kernels compute the call.
-    pub(crate) key_mask: u64,
+    /// Address of the key mask, u8 `[images, keys]`. Null without a mask. With it, only builtin kernels compute the call.
+    pub(crate) key_mask: DeviceAddress,
     /// Memory for the scores of unfused attention.
-    pub(crate) scratch: u64,
+    pub(crate) scratch: DeviceAddress,
     /// Scale of an FP8 result. With it, only builtin kernels compute the call.
     pub(crate) float8: Option<f32>,
 }
@@ -96,7 +96,7 @@ impl Lowering<'_> {
         // Libraries do not support one query for all images, fewer queries than tokens, a mask or a bias.
         let queries = call.operands[0].tokens;
         let own_tokens = |of: &Strided| of.tokens == queries && (of.image != 0 || call.images == 1);
-        let plain = !spec.causal && call.bias.is_none() && call.key_mask == 0 && call.float8.is_none();
+        let plain = !spec.causal && call.bias.is_none() && call.key_mask.is_null() && call.float8.is_none();
         let selects = self.plan.graph().optimizations().fused_attention && plain;
         if selects && call.operands.iter().all(own_tokens) {
             one(Call::Attention(call))
@@ -113,7 +113,7 @@ impl Lowering<'_> {
             return unfused_attention(&call);
         };
         let scores = score_bytes(self.plan, self.step, &call.spec).next_multiple_of(ALIGNMENT);
-        let wide = call.scratch + scores as u64;
+        let wide = call.scratch.offset(scores);
         let out = std::mem::replace(&mut call.operands[3].address, wide);
         let mut calls = unfused_attention(&call)?;
         calls.push(QuantizeArgs::float8([wide, out], self.matrix()?, step)?.into());
@@ -137,11 +137,11 @@ impl Lowering<'_> {
             )?);
         }
         let mut calls = self.attention_alone(spec)?;
-        calls.push(with_statistics(&self.attention_call(spec, 0)?, statistics)?.into());
+        calls.push(with_statistics(&self.attention_call(spec, DeviceAddress::NULL)?, statistics)?.into());
         Ok(calls)
     }
 
-    fn attention_call(&self, spec: &Attention, out: u64) -> Result<AttentionCall, KernelError> {
+    fn attention_call(&self, spec: &Attention, out: DeviceAddress) -> Result<AttentionCall, KernelError> {
         let [q, k, v] = spec.places().map(|(index, channel)| self.heads(index, channel));
         let q = q?;
         let [k, v] = [k, v].map(|all| from_first_key(spec, all?, self.element()));
@@ -168,15 +168,15 @@ impl Lowering<'_> {
             return Err("its bias is not of heads, queries and keys".into());
         };
         Ok(Some(ScoreBias {
-            address: self.address(index)? + (spec.first_key * self.element()) as u64,
+            address: self.address(index)?.offset(spec.first_key * self.element()),
             head: queries * keys,
             query: keys,
         }))
     }
 
-    fn key_mask(&self, spec: &Attention) -> Result<u64, KernelError> {
+    fn key_mask(&self, spec: &Attention) -> Result<DeviceAddress, KernelError> {
         if !spec.key_mask {
-            return Ok(0);
+            return Ok(DeviceAddress::NULL);
         }
         let index = self.step.inputs.len().saturating_sub(1);
         // A constant would have the plan's dtype.
@@ -194,7 +194,7 @@ impl Lowering<'_> {
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),
         };
         Ok(Strided {
-            address: self.address(index)? + (channel * self.element()) as u64,
+            address: self.address(index)?.offset(channel * self.element()),
             tokens,
             image: if images == 1 { 0 } else { tokens * channels },
             token: channels,
@@ -202,7 +202,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the layout of the result at `address`, with as many tokens as queries.
-    fn result_of(&self, spec: &Attention, q: &Strided, address: u64) -> Strided {
+    fn result_of(&self, spec: &Attention, q: &Strided, address: DeviceAddress) -> Strided {
         let channels = spec.heads * spec.head_dim;
         Strided {
             address,
@@ -218,7 +218,7 @@ fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Stri
     let left_out = spec.first_key * all.token * element;
     let tokens = all.tokens.checked_sub(spec.first_key);
     Ok(Strided {
-        address: all.address + left_out as u64,
+        address: all.address.offset(left_out),
         tokens: tokens.ok_or_else(|| format!("has no key {}", spec.first_key))?,
         ..all
     })
@@ -244,7 +244,7 @@ fn fused_attention(call: &AttentionCall) -> Result<KernelCall, KernelError> {
 }
 
 /// Returns fused attention with the statistics of its softmax at `address`.
-fn with_statistics(call: &AttentionCall, address: u64) -> Result<KernelCall, KernelError> {
+fn with_statistics(call: &AttentionCall, address: DeviceAddress) -> Result<KernelCall, KernelError> {
     Ok(arguments(call)?.with_statistics(call.bias, address)?.into())
 }
 
@@ -260,7 +260,7 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, KernelError> {
         scratch,
         ..
     } = call;
-    let element = dtype.size() as u64;
+    let element = dtype.size();
     let (heads, head_dim) = (spec.heads, spec.head_dim);
     let (queries, keys) = (q.tokens, k.tokens);
     let matrix = |of: Strided| Matrix::rows(of.token).every(of.image);
@@ -283,15 +283,15 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, KernelError> {
         c: matrix(out),
         ..Gemm::new(queries, head_dim, keys, to_hip(dtype))
     };
-    let of_head = |head: u64| {
+    let of_head = |head: usize| {
         (
-            head * head_dim as u64 * element,
-            scratch + head * (queries * keys) as u64 * element,
+            head * head_dim * element,
+            scratch.offset(head * queries * keys * element),
         )
     };
     let mut calls = Vec::with_capacity(2 * heads + 2);
-    for (channel, c) in (0..heads as u64).map(of_head) {
-        let (a, b) = (q.address + channel, k.address + channel);
+    for (channel, c) in (0..heads).map(of_head) {
+        let (a, b) = (q.address.offset(channel), k.address.offset(channel));
         calls.push(Call::Gemm { gemm: qk, a, b, c });
     }
     if let Some(bias) = bias {
@@ -301,12 +301,13 @@ fn unfused_attention(call: &AttentionCall) -> Result<Vec<Call>, KernelError> {
         }
         let rows = heads * queries;
         let y = Some((bias.address, rows));
-        calls.push(AddArgs::new([scratch, scratch], [images * rows, keys], 1.0, 0, y)?.into());
+        let gamma = DeviceAddress::NULL;
+        calls.push(AddArgs::new([scratch, scratch], [images * rows, keys], 1.0, gamma, y)?.into());
     }
     let extents = [images, heads, queries, keys];
     calls.push(SoftmaxArgs::new([scratch, scratch], extents, visible(call), 1.0)?.into());
-    for (channel, a) in (0..heads as u64).map(of_head) {
-        let (b, c) = (v.address + channel, out.address + channel);
+    for (channel, a) in (0..heads).map(of_head) {
+        let (b, c) = (v.address.offset(channel), out.address.offset(channel));
         calls.push(Call::Gemm { gemm: pv, a, b, c });
     }
     Ok(calls)

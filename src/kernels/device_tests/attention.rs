@@ -1,6 +1,7 @@
 //! Attention that writes its result as E4M3, in every entry.
 
 use super::{DTYPES, Gpu, Part, numbers, random, rounded};
+use crate::hip::DeviceAddress;
 use crate::kernels::attention::visibility;
 use crate::kernels::{AttentionArgs, KernelCall, KernelError, RopeArgs, ScoreBias, Strided};
 use crate::ops::{Attention, AttentionOperands, Op, Rope, RopePairs};
@@ -47,7 +48,12 @@ impl Case {
     }
 
     /// Addresses in `at`: packed queries, keys and values; score bias; table of rotations; statistics; result.
-    fn call(self, dtype: DType, scale: Option<f32>, at: [u64; 5]) -> Result<KernelCall, KernelError> {
+    fn call(
+        self,
+        dtype: DType,
+        scale: Option<f32>,
+        at: [DeviceAddress; 5],
+    ) -> Result<KernelCall, KernelError> {
         let [qkv, bias, table, statistics, out] = at;
         let (tokens, channels) = (self.tokens, self.channels());
         let strided = |address, token| Strided {
@@ -56,9 +62,9 @@ impl Case {
             image: tokens * token,
             token,
         };
-        let part = |index| strided(qkv + (index * channels * dtype.size()) as u64, 3 * channels);
+        let part = |index| strided(qkv.offset(index * channels * dtype.size()), 3 * channels);
         let operands = [part(0), part(1), part(2), strided(out, channels)];
-        let every_key = visibility(0, 0, None, None);
+        let every_key = visibility(DeviceAddress::NULL, 0, None, None);
         let mut args = AttentionArgs::new(&self.spec(), IMAGES, operands, every_key)?;
         if let Some(scale) = scale {
             args = args.to_float8(scale);

@@ -2,6 +2,7 @@
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
 use crate::float8::{Float8, Overflow, row_scale};
+use crate::hip::DeviceAddress;
 use crate::kernels::{
     BiasActivationArgs, DequantizeArgs, LayerNormArgs, QuantizeArgs, SwiGluArgs, SwiGluNormArgs,
 };
@@ -177,7 +178,11 @@ fn sums_are_multiplied_by_the_scales_of_rows_and_columns() {
                     &parts,
                     shift,
                     |[sums, of_rows, of_columns, bias, residual, out]| {
-                        let rest = if with { [bias, residual, out] } else { [0, 0, out] };
+                        let rest = if with {
+                            [bias, residual, out]
+                        } else {
+                            [DeviceAddress::NULL, DeviceAddress::NULL, out]
+                        };
                         let operands = [sums, of_rows, of_columns];
                         Ok(DequantizeArgs::float8(operands, rest, [rows, channels], None)?.into())
                     },
@@ -329,7 +334,7 @@ fn gates_and_activations_write_float8() {
             );
 
             let results = gpu.run(dtype, &parts, shift, |[x, weight_and_bias, _, out]| {
-                let bias = weight_and_bias + (channels * dtype.size()) as u64;
+                let bias = weight_and_bias.offset(channels * dtype.size());
                 let addresses = [x, weight_and_bias, bias, out];
                 Ok(SwiGluNormArgs::new(addresses, extents, 1e-6)?
                     .to_float8(SCALE)

@@ -5,6 +5,7 @@ use crate::cpu::activation;
 use crate::cpu::int8::{self, Int8Weight, quantize_row};
 use crate::cpu::linear::Tail;
 use crate::cpu::rows::Source;
+use crate::hip::DeviceAddress;
 use crate::kernels::{DequantizeArgs, Int8GemmArgs, QuantizeArgs, has_int8_gemm};
 use crate::ops::{Activation, Levels};
 use crate::tensor::DType;
@@ -168,7 +169,7 @@ fn linear_layers_are_those_of_the_host() {
                     Part::result(m * n, dtype.size()),
                 ];
                 for (with, activation) in [(true, None), (false, None), (true, Some(Activation::GeluErf))] {
-                    let optional = |address: u64| if with { address } else { 0 };
+                    let optional = |address| if with { address } else { DeviceAddress::NULL };
                     let results = gpu.run(
                         dtype,
                         &parts,
@@ -268,8 +269,9 @@ fn a_fused_gemm_has_the_bits_of_its_parts() {
             ] {
                 let run = |fused: bool| {
                     let call =
-                        |[x, weight, sums, ranges, scales, column_sums, bias, residual, out]: [u64; 9]| {
-                            let optional = |with: bool, address: u64| if with { address } else { 0 };
+                        |[x, weight, sums, ranges, scales, column_sums, bias, residual, out]: [DeviceAddress;
+                             9]| {
+                            let optional = |with, address| if with { address } else { DeviceAddress::NULL };
                             let rest = [optional(with[0], bias), optional(with[1], residual), out];
                             let factors = [ranges, scales, column_sums];
                             Ok(if fused {
@@ -318,7 +320,13 @@ fn every_activation_follows_dequantisation() {
             0,
             |[sums, ranges, scales, column_sums, out]| {
                 let operands = [sums, ranges, scales, column_sums];
-                Ok(DequantizeArgs::new(operands, [0, 0, out], [1, N], Some(activation))?.into())
+                Ok(DequantizeArgs::new(
+                    operands,
+                    [DeviceAddress::NULL, DeviceAddress::NULL, out],
+                    [1, N],
+                    Some(activation),
+                )?
+                .into())
             },
         );
         for (got, expected) in numbers(&results[0], DType::F32).iter().zip(&expected) {

@@ -11,7 +11,7 @@ use std::process::Command;
 use half::{bf16, f16};
 
 use super::{KernelCall, KernelError, Kernels};
-use crate::hip::{Device, Runtime, Stream};
+use crate::hip::{Device, DeviceAddress, Runtime, Stream};
 use crate::tensor::DType;
 
 mod attention;
@@ -186,7 +186,7 @@ impl Gpu {
         dtype: DType,
         parts: &[Part; N],
         shift: usize,
-        call: impl FnOnce([u64; N]) -> Result<KernelCall, KernelError>,
+        call: impl FnOnce([DeviceAddress; N]) -> Result<KernelCall, KernelError>,
     ) -> Vec<Vec<u8>> {
         let mut memory = Vec::new();
         let at = parts.each_ref().map(|part| {
@@ -199,7 +199,7 @@ impl Gpu {
         });
         memory.resize(memory.len() + Self::GUARD, Self::FILL);
         let mut buffer = self.stream.upload(&memory).unwrap();
-        let call = call(at.map(|at| buffer.address() + at as u64)).unwrap();
+        let call = call(at.map(|at| buffer.address().offset(at))).unwrap();
         let kernels = Kernels::load(&self.device, dtype, [call.unit().unwrap()]).unwrap();
         call.launch(&kernels, &self.stream, &[buffer.writing()]).unwrap();
         let mut left = buffer.read().unwrap();

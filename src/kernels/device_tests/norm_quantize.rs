@@ -1,6 +1,7 @@
 //! Norms that round their results to 8 bits: bitwise equal to the norm's kernel followed by the one that rounds rows.
 
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
+use crate::hip::DeviceAddress;
 use crate::kernels::{KernelError, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
 use crate::ops::Levels;
 use crate::tensor::DType;
@@ -9,7 +10,7 @@ const EPSILON: f32 = 1e-5;
 
 /// Creates the arguments of `quantize_float8_rows` or `quantize_int8`, with the per-row parameters.
 fn quantize(
-    addresses: [u64; 3],
+    addresses: [DeviceAddress; 3],
     extents: [usize; 2],
     levels: Option<Levels>,
 ) -> Result<QuantizeArgs, KernelError> {
@@ -55,7 +56,7 @@ fn norms_write_rows_of_8_bits() {
             let parts = [x, weight, bias].map(|values| Part::numbers(&values, dtype));
             let shift = seed % 2;
             for (index, rms) in [false, true].into_iter().enumerate() {
-                let norm = |[x, weight, bias, out]: [u64; 4]| {
+                let norm = |[x, weight, bias, out]: [DeviceAddress; 4]| {
                     if rms {
                         LayerNormArgs::rms([x, weight, out], extents, EPSILON)
                     } else {
@@ -79,8 +80,11 @@ fn norms_write_rows_of_8_bits() {
                     let ([x, weight, bias], [out, ranges]) = (parts.clone(), results);
                     let operands = [x, weight, bias, out, ranges];
                     let got = gpu.run(dtype, &operands, shift, |[x, weight, bias, out, ranges]| {
-                        let quantize = quantize([0, out, ranges], extents, levels)?;
-                        Ok(NormQuantizeArgs::new(norm([x, weight, bias, 0])?, quantize).into())
+                        let quantize = quantize([DeviceAddress::NULL, out, ranges], extents, levels)?;
+                        Ok(
+                            NormQuantizeArgs::new(norm([x, weight, bias, DeviceAddress::NULL])?, quantize)
+                                .into(),
+                        )
                     });
                     let what = format!("{dtype} {extents:?}, RMS: {rms}, {levels:?}, shifted by {shift}");
                     assert!(got == expected, "{what}: {}", difference(&got, &expected));

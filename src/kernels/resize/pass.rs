@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::{ResizeImage, ResizeNearestImage};
 use crate::error::{Error, Result};
+use crate::hip::DeviceAddress;
 use crate::image::{Axis, Pass};
 use crate::kernels::KernelError;
 
@@ -91,14 +92,14 @@ impl Geometry {
     }
 
     /// Returns the part of an image with a result and tables at these addresses.
-    pub(super) fn image(&self, input: u64, output: u64, tables: u64) -> PassImage {
+    pub(super) fn image(&self, [input, output, tables]: [DeviceAddress; 3]) -> PassImage {
         let ([input_width, input_height], [width, height]) = (self.input, self.output);
         let input_row = u64::from(input_width) * 3;
-        let table = |elements: u64| tables + elements * 4;
+        let table = |elements: u64| tables.offset(4 * elements as usize);
         let weighted = |taps: u32, outputs: u32, first_byte: u64| {
             let weights = u64::from(outputs) * u64::from(taps);
             ResizeImage {
-                input: input + first_byte,
+                input: input.offset(first_byte as usize),
                 output,
                 weights: table(0),
                 starts: table(weights),

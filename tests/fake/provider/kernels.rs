@@ -1,6 +1,7 @@
 //! The kernels of `hip/` as plain loops. Two crates compile this file: the provider, which runs them on its
 //! memory, and the executor's unit tests, which execute a model's calls on the host.
 
+use super::DeviceAddress;
 use super::bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
     BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs,
@@ -15,21 +16,22 @@ pub(super) trait OnHost {
 /// Memory of a device, with elements of one type.
 pub(super) trait Memory {
     /// Returns the element `index` after an address.
-    fn get(&self, address: u64, index: usize) -> f32;
-    fn set(&mut self, address: u64, index: usize, value: f32);
+    fn get(&self, address: DeviceAddress, index: usize) -> f32;
+    fn set(&mut self, address: DeviceAddress, index: usize, value: f32);
     /// Returns the byte `index` after an address.
-    fn pixel(&self, address: u64, index: usize) -> u8;
+    fn pixel(&self, address: DeviceAddress, index: usize) -> u8;
     /// Sets the f32 `index` after an address, whatever type the elements have.
-    fn set_value(&mut self, address: u64, index: usize, value: f32);
+    fn set_value(&mut self, address: DeviceAddress, index: usize, value: f32);
     /// Returns the f32 `index` after an address, whatever type the elements have.
-    fn value(&self, address: u64, index: usize) -> f32;
+    fn value(&self, address: DeviceAddress, index: usize) -> f32;
     fn erf(&self, x: f32) -> f32;
 
     /// Returns an element of an optional operand, or `without` if there is none.
-    fn optional(&self, address: u64, index: usize, without: f32) -> f32 {
-        match address {
-            0 => without,
-            _ => self.get(address, index),
+    fn optional(&self, address: DeviceAddress, index: usize, without: f32) -> f32 {
+        if address.is_null() {
+            without
+        } else {
+            self.get(address, index)
         }
     }
 }
@@ -89,9 +91,10 @@ impl OnHost for AddArgs {
         for index in 0..a.rows as usize * d {
             let (row, c) = (index / d, index % d);
             let gamma = memory.optional(a.gamma, c, 1.0);
-            let y = match a.y {
-                0 => 0.0,
-                y => memory.get(y, row % a.y_rows as usize * d + c),
+            let y = if a.y.is_null() {
+                0.0
+            } else {
+                memory.get(a.y, row % a.y_rows as usize * d + c)
             };
             memory.set(a.out, index, a.factor * gamma * memory.get(a.x, index) + y);
         }
@@ -101,7 +104,7 @@ impl OnHost for AddArgs {
 impl OnHost for LayerNormArgs {
     fn run(&self, memory: &mut impl Memory) {
         let a = self;
-        assert_eq!((a.residual, a.sum), (0, 0));
+        assert!(a.residual.is_null() && a.sum.is_null());
         let d = a.channels as usize;
         for row in 0..a.rows as usize {
             let x: Vec<f32> = (0..d).map(|c| memory.get(a.x, row * d + c)).collect();
@@ -111,9 +114,15 @@ impl OnHost for LayerNormArgs {
 }
 
 /// Computes the norm of one row. Without a bias it is an RMS norm.
-fn normalize(memory: &mut impl Memory, x: &[f32], [weight, bias, out]: [u64; 3], row: usize, epsilon: f32) {
+fn normalize(
+    memory: &mut impl Memory,
+    x: &[f32],
+    [weight, bias, out]: [DeviceAddress; 3],
+    row: usize,
+    epsilon: f32,
+) {
     let d = x.len();
-    let mean = if bias == 0 {
+    let mean = if bias.is_null() {
         0.0
     } else {
         x.iter().sum::<f32>() / d as f32
@@ -160,7 +169,7 @@ impl OnHost for SwiGluArgs {
     }
 }
 
-fn gated(memory: &impl Memory, x: u64, [row, c]: [usize; 2], d: usize) -> f32 {
+fn gated(memory: &impl Memory, x: DeviceAddress, [row, c]: [usize; 2], d: usize) -> f32 {
     let (gate, value) = (memory.get(x, row * 2 * d + c), memory.get(x, row * 2 * d + d + c));
     gate / (1.0 + (-gate).exp()) * value
 }
@@ -178,7 +187,7 @@ impl OnHost for SwiGluNormArgs {
 
 impl OnHost for AttentionArgs {
     fn run(&self, memory: &mut impl Memory) {
-        attention(self, memory, |_, _, _, _| 0.0, 0);
+        attention(self, memory, |_, _, _, _| 0.0, DeviceAddress::NULL);
     }
 }
 
@@ -188,7 +197,7 @@ impl OnHost for AttentionBiasArgs {
             &self.attention,
             memory,
             |memory, head, query, key| score_bias(self, memory, [head, query, key]),
-            0,
+            DeviceAddress::NULL,
         );
     }
 }
@@ -228,16 +237,16 @@ fn score_bias(a: &AttentionBiasArgs, memory: &impl Memory, [head, query, key]: [
 }
 
 /// Adds `bias(memory, head, query, key)` to the scores. Writes the softmax statistics to `statistics`, unless
-/// it is 0.
+/// it is null.
 fn attention<M: Memory>(
     a: &AttentionArgs,
     memory: &mut M,
     bias: impl Fn(&M, usize, usize, usize) -> f32,
-    statistics: u64,
+    statistics: DeviceAddress,
 ) {
     assert_eq!(
         (a.visible.key_mask, a.visible.left, a.visible.right),
-        (0, i32::MAX, i32::MAX)
+        (DeviceAddress::NULL, i32::MAX, i32::MAX)
     );
     let (keys, d) = (a.keys as usize, a.head_dim as usize);
     for image in 0..a.images as usize {
@@ -257,7 +266,7 @@ fn attention<M: Memory>(
                 let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
                 let weights: Vec<f32> = scores.iter().map(|s| (s - row_max).exp()).collect();
                 let row_sum: f32 = weights.iter().sum();
-                if statistics != 0 {
+                if !statistics.is_null() {
                     let row = (image * a.heads as usize + head) * a.queries as usize + query;
                     let entropy = weights
                         .iter()
@@ -268,7 +277,7 @@ fn attention<M: Memory>(
                         memory.set_value(statistics, 3 * row + i, statistic);
                     }
                 }
-                for c in 0..if a.out == 0 { 0 } else { d } {
+                for c in 0..if a.out.is_null() { 0 } else { d } {
                     let values = weights
                         .iter()
                         .enumerate()
@@ -286,7 +295,7 @@ impl OnHost for SoftmaxArgs {
         let a = self;
         assert_eq!(
             (a.visible.key_mask, a.visible.left, a.visible.right),
-            (0, i32::MAX, i32::MAX)
+            (DeviceAddress::NULL, i32::MAX, i32::MAX)
         );
         let keys = a.keys as usize;
         for row in 0..(a.images * a.heads * a.queries) as usize {

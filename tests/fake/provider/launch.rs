@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use super::{CURRENT, INVALID, LAUNCH_FAILURE, NOT_FOUND, SUCCESS, Slot, Status, access, add, due, get, queue, rocprofiler};
 
+#[path = "../../../safe/src/address.rs"]
+#[allow(dead_code)]
+mod address;
 #[path = "../../../src/kernels/bindings.rs"]
 mod bindings;
 #[path = "kernels.rs"]
 mod kernels;
 
+use address::DeviceAddress;
 use bindings::*;
 use kernels::OnHost;
 
@@ -19,8 +23,8 @@ use kernels::OnHost;
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Scale {
-    from: u64,
-    to: u64,
+    from: DeviceAddress,
+    to: DeviceAddress,
     n: u32,
     factor: f32,
 }
@@ -54,19 +58,19 @@ impl OnHost for PatchExtractChw {
 struct Host;
 
 impl kernels::Memory for Host {
-    fn get(&self, address: u64, index: usize) -> f32 {
-        unsafe { (address as *const f32).add(index).read() }
+    fn get(&self, address: DeviceAddress, index: usize) -> f32 {
+        unsafe { address.as_mut_ptr::<f32>().add(index).read() }
     }
-    fn set(&mut self, address: u64, index: usize, value: f32) {
-        unsafe { (address as *mut f32).add(index).write(value) };
+    fn set(&mut self, address: DeviceAddress, index: usize, value: f32) {
+        unsafe { address.as_mut_ptr::<f32>().add(index).write(value) };
     }
-    fn pixel(&self, address: u64, index: usize) -> u8 {
-        unsafe { (address as *const u8).add(index).read() }
+    fn pixel(&self, address: DeviceAddress, index: usize) -> u8 {
+        unsafe { address.as_mut_ptr::<u8>().add(index).read() }
     }
-    fn set_value(&mut self, address: u64, index: usize, value: f32) {
+    fn set_value(&mut self, address: DeviceAddress, index: usize, value: f32) {
         self.set(address, index, value);
     }
-    fn value(&self, address: u64, index: usize) -> f32 {
+    fn value(&self, address: DeviceAddress, index: usize) -> f32 {
         self.get(address, index)
     }
     fn erf(&self, x: f32) -> f32 {
@@ -78,7 +82,7 @@ impl kernels::Memory for Host {
 }
 
 /// A kernel with its copied arguments, and the addresses among them.
-type Bound = (Box<dyn Fn() + Send + Sync>, Vec<u64>);
+type Bound = (Box<dyn Fn() + Send + Sync>, Vec<DeviceAddress>);
 type Bind = unsafe fn(*const c_void) -> Bound;
 
 macro_rules! kernels {
@@ -225,7 +229,7 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
     queue::submit(stream, move || {
         // The safe layer has checked that the ranges are within their buffers. Check here that the buffers
         // are live.
-        if !addresses.iter().all(|&a| a == 0 || access(a as usize, 4)) {
+        if !addresses.iter().all(|&a| a.is_null() || access(a.as_u64() as usize, 4)) {
             return INVALID;
         }
         for _ in 0..10_000 {

@@ -232,7 +232,7 @@ fn calls(memory: &Memory, lines: Vec<Line>) -> Result<Vec<Call>> {
         for &[address, length] in stored {
             let row = |address: u64| {
                 address
-                    .checked_sub(step.begin)
+                    .checked_sub(step.begin.as_u64())
                     .map(|offset| offset as usize / step.row)
             };
             if let (Some(first), Some(last)) = (row(address), row(address + length.max(1) - 1)) {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use hipvit::Session;
 use hipvit::graph::inspection::{DeviceMemory, KernelLaunch, Region, SelectedKernels};
 use hipvit::graph::plan::{Plan, Step};
+use hipvit::hip::DeviceAddress;
 use hipvit::ops::Op;
 use hipvit_explain::Trace;
 use serde::Serialize;
@@ -96,7 +97,7 @@ pub(crate) struct Written {
     /// Number of kernel launches and library calls.
     pub(crate) calls: usize,
     /// Address of the first byte.
-    pub(crate) begin: u64,
+    pub(crate) begin: DeviceAddress,
     /// Bytes of a row, which spans the last dimension.
     pub(crate) row: usize,
     pub(crate) rows: usize,
@@ -119,7 +120,7 @@ impl Memory {
             Written {
                 name: node.name.clone(),
                 calls: kernels.map_or(0, |kernels| kernels.kernels.len()),
-                begin: device.arena.address + buffer.offset as u64,
+                begin: device.arena.address.offset(buffer.offset),
                 row: columns * self.plan.dtype().size(),
                 rows: buffer.shape.iter().product::<usize>() / columns.max(1),
             }
@@ -189,7 +190,7 @@ impl Places {
     /// Returns where a step's result starts: its address on a GPU, or its offset in the arena.
     pub(crate) fn begin(&self, place: &Place) -> String {
         match self.arena {
-            Some(arena) => format!("{:#x}", arena.address + place.offset as u64),
+            Some(arena) => format!("{:#x}", arena.address.offset(place.offset)),
             None => format!("arena + {:#x}", place.offset),
         }
     }

@@ -344,6 +344,7 @@ mod tests {
 
     use hipvit::graph::plan::Plan;
     use hipvit::graph::{Passes, optimize};
+    use hipvit::hip::DeviceAddress;
     use hipvit::inspection::Region;
     use hipvit::model::{LoadOptions, tinyvit32};
     use hipvit::tensor::DType;
@@ -401,7 +402,10 @@ mod tests {
                 Some((parameter.name.clone(), id))
             })
             .unwrap();
-        let region = |address| Region { address, bytes: 864 };
+        let region = |address| Region {
+            address: DeviceAddress::from_raw(address),
+            bytes: 864,
+        };
         let inspection = inspection.on_device(DeviceMemory {
             device: "GPU 0 (Test, gfx942)".into(),
             dtype: DType::F16,

@@ -17,7 +17,7 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::select::{Choice, SelectOptions, Sparse, Store};
 use hipvit::exec::{ExecutorOptions, HipExecutor};
 use hipvit::graph::plan::Plan;
-use hipvit::hip::{Device, DeviceBuffer, Operand, SparseLt, Stream};
+use hipvit::hip::{Device, DeviceAddress, DeviceBuffer, Operand, SparseLt, Stream};
 use hipvit::image::{Resampling, Window};
 use hipvit::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder, has_int8_gemm};
 use hipvit::ops::{Attention, GridMask, Linear, Op, Prepend, Rounding};
@@ -326,11 +326,11 @@ impl Layout {
     }
 
     /// Returns the addresses for a layout that begins at `base`. The result is the last region.
-    fn addresses(&self, base: u64, dtype: DType) -> Addresses {
+    fn addresses(&self, base: DeviceAddress, dtype: DType) -> Addresses {
         let result = self.regions.last().map_or(0, |(range, _)| range.start);
         Addresses {
-            operands: self.operands.iter().map(|&at| base + at as u64).collect(),
-            result: base + result as u64,
+            operands: self.operands.iter().map(|&at| base.offset(at)).collect(),
+            result: base.offset(result),
             element: dtype.size(),
         }
     }

@@ -6,7 +6,7 @@ use super::check::{FILL, MARGIN};
 use super::config::Config;
 use super::operands::{Operands, stored};
 use hipvit::error::{Error, Result};
-use hipvit::hip::Device;
+use hipvit::hip::{Device, DeviceAddress};
 use hipvit::kernels::{KernelCall, KernelError, Kernels, LayerNormArgs, NormQuantizeArgs, QuantizeArgs};
 use hipvit::ops::linear::LEVELS;
 use hipvit::ops::{LayerNorm, Op, RmsNorm};
@@ -34,9 +34,9 @@ pub(super) fn check(
         let at = memory.len();
         memory.extend_from_slice(contents);
         memory.resize(memory.len().next_multiple_of(256) + MARGIN, FILL);
-        at as u64
+        at
     };
-    let tensors: Vec<u64> = operands
+    let tensors: Vec<usize> = operands
         .tensors
         .iter()
         .map(|tensor| place(&stored(tensor, dtype)))
@@ -54,15 +54,16 @@ pub(super) fn check(
     for levels in [None, Some(LEVELS[channels % LEVELS.len()])] {
         let mut buffer = stream.upload(&memory)?;
         let base = buffer.address();
-        let norm = |out: u64| match tensors[..] {
+        let norm = |out: DeviceAddress| match tensors[..] {
             [x, weight, bias, ..] => {
-                LayerNormArgs::new([base + x, base + weight, base + bias, out], extents, epsilon)
+                let [x, weight, bias] = [x, weight, bias].map(|at| base.offset(at));
+                LayerNormArgs::new([x, weight, bias, out], extents, epsilon)
             }
-            [x, weight] => LayerNormArgs::rms([base + x, base + weight, out], extents, epsilon),
+            [x, weight] => LayerNormArgs::rms([base.offset(x), base.offset(weight), out], extents, epsilon),
             _ => Err("takes two or three operands".into()),
         };
-        let quantize = |x: u64, at: u64| {
-            let addresses = [x, base + at, base + at + ranges as u64];
+        let quantize = |x: DeviceAddress, at: usize| {
+            let addresses = [x, base.offset(at), base.offset(at + ranges)];
             match levels {
                 None => QuantizeArgs::float8_rows(addresses, extents),
                 Some(levels) => QuantizeArgs::int8(addresses, extents, levels),
@@ -70,16 +71,20 @@ pub(super) fn check(
         };
         let calls = || -> std::result::Result<[KernelCall; 3], KernelError> {
             Ok([
-                norm(base + normed)?.into(),
-                quantize(base + normed, apart)?.into(),
-                NormQuantizeArgs::new(norm(0)?, quantize(0, at_once)?).into(),
+                norm(base.offset(normed))?.into(),
+                quantize(base.offset(normed), apart)?.into(),
+                NormQuantizeArgs::new(
+                    norm(DeviceAddress::NULL)?,
+                    quantize(DeviceAddress::NULL, at_once)?,
+                )
+                .into(),
             ])
         };
         for call in calls().map_err(|error| refused(error.to_string()))? {
             call.launch(&kernels, &stream, &[buffer.writing()])?;
         }
         let mut left = buffer.read()?;
-        let [apart, at_once] = [apart, at_once].map(|at| at as usize..at as usize + len);
+        let [apart, at_once] = [apart, at_once].map(|at| at..at + len);
         let differing = left[apart.clone()]
             .iter()
             .zip(&left[at_once.clone()])
@@ -90,7 +95,7 @@ pub(super) fn check(
             );
             return Err(refused(reason));
         }
-        let normed = normed as usize..normed as usize + elements * dtype.size();
+        let normed = normed..normed + elements * dtype.size();
         for written in [normed, apart, at_once] {
             left[written.clone()].copy_from_slice(&memory[written]);
         }

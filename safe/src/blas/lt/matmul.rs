@@ -11,6 +11,7 @@ use hipvit_sys::hipblaslt::{
     hipblasLtMatrixLayoutAttribute_t, hipblasOperation_t,
 };
 
+use crate::address::DeviceAddress;
 use crate::blas::{Epilogue, Gemm, Matrix, Scaling, int};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -19,7 +20,7 @@ use crate::libraries;
 use crate::status::call;
 
 /// Placeholder address for factors until the GEMM runs, with the alignment that cuBLASLt requires.
-const PLACEHOLDER_ADDRESS: u64 = 256;
+const PLACEHOLDER_ADDRESS: DeviceAddress = DeviceAddress::from_raw(256);
 
 pub(super) const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
 

@@ -11,6 +11,7 @@ use hipvit_sys::hipsparselt::{
 };
 
 use super::handle::{Object, SparseGemm, SparseLt};
+use crate::address::DeviceAddress;
 use crate::blas::{Epilogue, int};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -32,7 +33,7 @@ pub(super) struct Plan {
     /// Bytes of the compressed weight.
     pub(super) compressed: usize,
     /// Address of the bias.
-    bias: u64,
+    bias: DeviceAddress,
     objects: Box<Objects>,
     is_made: bool,
 }
@@ -51,9 +52,18 @@ struct Objects {
 
 impl Plan {
     /// Creates a plan with the default algorithm.
-    pub(super) fn new(lt: &SparseLt, gemm: SparseGemm, epilogue: Epilogue, bias: u64) -> Result<Self> {
+    pub(super) fn new(
+        lt: &SparseLt,
+        gemm: SparseGemm,
+        epilogue: Epilogue,
+        bias: DeviceAddress,
+    ) -> Result<Self> {
         // Any address shows whether the library supports the GEMM.
-        let bias = if bias == 0 { lt.workspace.address() } else { bias };
+        let bias = if bias.is_null() {
+            lt.workspace.address()
+        } else {
+            bias
+        };
         Self::with(lt, gemm, epilogue, bias, None)
     }
 
@@ -61,7 +71,7 @@ impl Plan {
         lt: &SparseLt,
         gemm: SparseGemm,
         epilogue: Epilogue,
-        bias: u64,
+        bias: DeviceAddress,
         algorithm: Option<usize>,
     ) -> Result<Self> {
         let device = lt.stream.device();
@@ -199,7 +209,7 @@ impl Plan {
     }
 
     /// Recreates all objects with this bias, if there is one. cuSPARSELt 0.8 crashes if a selection is reused after its plan was destroyed.
-    pub(super) fn set_bias(&mut self, lt: &SparseLt, bias: u64) -> Result<()> {
+    pub(super) fn set_bias(&mut self, lt: &SparseLt, bias: DeviceAddress) -> Result<()> {
         if self.epilogue.has_bias() && bias != self.bias {
             *self = Self::with(lt, self.gemm, self.epilogue, bias, self.algorithm)?;
         }

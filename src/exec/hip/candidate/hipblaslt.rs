@@ -132,7 +132,8 @@ impl Hipblaslt {
                     a: regions.optional(scales.x)?,
                     b: regions.optional(scales.weight)?,
                     d: if prepared.epilogue {
-                        regions.optional(scales.out.map_or(0, |out| out.reciprocal))?
+                        let out = scales.out.map(|out| regions.from(out.reciprocal));
+                        out.transpose()?
                     } else {
                         None
                     },

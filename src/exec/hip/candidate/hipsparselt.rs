@@ -6,7 +6,7 @@ use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, u
 use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::select::LinearShape;
-use crate::hip::{Epilogue, SparseGemm, SparseLt, SparseMatmul, SparseOperands, Stream};
+use crate::hip::{DeviceAddress, Epilogue, SparseGemm, SparseLt, SparseMatmul, SparseOperands, Stream};
 use crate::kernels::{KernelError, Kernels};
 use crate::timeline::{self, Activity};
 
@@ -17,7 +17,7 @@ const MAX_WITHOUT_EPILOGUE: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Prepared {
     shape: LinearShape,
-    bias: u64,
+    bias: DeviceAddress,
     algorithm: Option<usize>,
     epilogue: bool,
 }
@@ -30,7 +30,7 @@ impl Prepared {
         let call = linear(call)?;
         Ok(Self {
             shape: call.shape(),
-            bias: if epilogue { call.bias } else { 0 },
+            bias: if epilogue { call.bias } else { DeviceAddress::NULL },
             algorithm,
             epilogue,
         })

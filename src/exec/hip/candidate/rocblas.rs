@@ -4,7 +4,7 @@ use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, u
 use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::hip::regions::Regions;
-use crate::hip::{Blas, Gemm, Stream};
+use crate::hip::{Blas, DeviceAddress, Gemm, Stream};
 use crate::kernels::{KernelError, Kernels};
 
 /// rocBLAS on a stream. The handle, which has a workspace, is created on first use.
@@ -34,7 +34,7 @@ impl Rocblas {
     pub(in crate::exec::hip) fn gemms(
         &mut self,
         gemm: &Gemm,
-        [a, b, c]: [u64; 3],
+        [a, b, c]: [DeviceAddress; 3],
         to: &mut Submitter<'_>,
     ) -> Result<()> {
         if !to.reproducible {
@@ -42,7 +42,8 @@ impl Rocblas {
         }
         let one = Gemm { batch: 1, ..*gemm };
         for index in 0..gemm.batch {
-            let at = |address: u64, stride: usize, size: usize| address + (index * stride * size) as u64;
+            let at =
+                |address: DeviceAddress, stride: usize, size: usize| address.offset(index * stride * size);
             let [inputs, output] = [gemm.inputs.size(), gemm.output.size()];
             let operands = [
                 at(a, gemm.a.batch_stride, inputs),
@@ -54,7 +55,7 @@ impl Rocblas {
         Ok(())
     }
 
-    fn gemm(&mut self, gemm: &Gemm, [a, b, c]: [u64; 3], to: &mut Submitter<'_>) -> Result<()> {
+    fn gemm(&mut self, gemm: &Gemm, [a, b, c]: [DeviceAddress; 3], to: &mut Submitter<'_>) -> Result<()> {
         let regions: &Regions<'_> = to.regions;
         self.open()?
             .gemm(gemm, regions.from(a)?, regions.from(b)?, regions.from(c)?)?;
@@ -74,8 +75,8 @@ impl Rocblas {
         };
         let element = gemm.inputs.size();
         for index in 0..parts {
-            let row = (index * part.m) as u64;
-            let at = |address: u64, stride: usize| address + row * (stride * element) as u64;
+            let row = index * part.m;
+            let at = |address: DeviceAddress, stride: usize| address.offset(row * stride * element);
             let operands = [at(call.x, gemm.a.stride), call.weight, at(c, gemm.c.stride)];
             self.gemm(&part, operands, to)?;
         }

@@ -9,7 +9,7 @@ use crate::exec::hip::constants::{HostConstants, unpack};
 use crate::exec::hip::lower::{Addresses, Call, Unfused, lower, rotation, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{OutputKind, ValueId};
-use crate::hip::{Access, Matrix};
+use crate::hip::{Access, DeviceAddress, Matrix};
 use crate::kernels::{KernelCall, PatchExtractArgs, PatchExtractChwArgs};
 use crate::tensor::{DType, Input};
 
@@ -56,15 +56,15 @@ pub(super) struct Memory {
 }
 
 impl kernels::Memory for Memory {
-    fn get(&self, address: u64, index: usize) -> f32 {
+    fn get(&self, address: DeviceAddress, index: usize) -> f32 {
         let size = self.dtype.size();
-        let at = address as usize + index * size;
+        let at = address.as_u64() as usize + index * size;
         unpack(&self.bytes[at..at + size], self.dtype)[0]
     }
 
-    fn set(&mut self, address: u64, index: usize, value: f32) {
+    fn set(&mut self, address: DeviceAddress, index: usize, value: f32) {
         let size = self.dtype.size();
-        let at = address as usize + index * size;
+        let at = address.as_u64() as usize + index * size;
         let to = &mut self.bytes[at..at + size];
         match self.dtype {
             DType::F16 => to.copy_from_slice(&f16::from_f32(value).to_ne_bytes()),
@@ -73,17 +73,17 @@ impl kernels::Memory for Memory {
         }
     }
 
-    fn pixel(&self, address: u64, index: usize) -> u8 {
-        self.bytes[address as usize + index]
+    fn pixel(&self, address: DeviceAddress, index: usize) -> u8 {
+        self.bytes[address.as_u64() as usize + index]
     }
 
-    fn set_value(&mut self, address: u64, index: usize, value: f32) {
-        let at = address as usize + 4 * index;
+    fn set_value(&mut self, address: DeviceAddress, index: usize, value: f32) {
+        let at = address.as_u64() as usize + 4 * index;
         self.bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     }
 
-    fn value(&self, address: u64, index: usize) -> f32 {
-        let at = address as usize + 4 * index;
+    fn value(&self, address: DeviceAddress, index: usize) -> f32 {
+        let at = address.as_u64() as usize + 4 * index;
         f32::from_ne_bytes(self.bytes[at..at + 4].try_into().unwrap())
     }
 
@@ -129,8 +129,8 @@ impl Memory {
             }
             Call::CopyRows(copy) => {
                 for row in 0..copy.rows {
-                    let from = copy.from as usize + row * copy.from_stride;
-                    let to = copy.to as usize + row * copy.to_stride;
+                    let from = copy.from.as_u64() as usize + row * copy.from_stride;
+                    let to = copy.to.as_u64() as usize + row * copy.to_stride;
                     self.bytes.copy_within(from..from + copy.bytes, to);
                 }
             }
@@ -165,10 +165,10 @@ fn accesses(call: &Call, element: usize) -> Vec<Access> {
 /// A model's graph in host memory.
 pub(super) struct Host {
     pub(super) memory: Memory,
-    constants: HashMap<ValueId, u64>,
-    input: u64,
-    arena: u64,
-    scratch: u64,
+    constants: HashMap<ValueId, DeviceAddress>,
+    input: DeviceAddress,
+    arena: DeviceAddress,
+    scratch: DeviceAddress,
 }
 
 impl Host {
@@ -182,7 +182,7 @@ impl Host {
         let mut region = |contents: &[u8]| {
             bytes.resize(bytes.len().next_multiple_of(256), 0);
             bytes.extend_from_slice(contents);
-            (bytes.len() - contents.len()) as u64
+            DeviceAddress::from_raw((bytes.len() - contents.len()) as u64)
         };
         let weights = region(&weights);
         let input = match input {
@@ -199,7 +199,7 @@ impl Host {
             },
             constants: offsets
                 .into_iter()
-                .map(|(id, o)| (id, weights + o as u64))
+                .map(|(id, o)| (id, weights.offset(o)))
                 .collect(),
             input,
             arena,
@@ -209,15 +209,15 @@ impl Host {
 
     /// Returns true if the range is within the step's operands, or within its result if it is written.
     fn belongs(&self, plan: &Plan, step: &Step, access: &Access) -> bool {
-        let within = |start: u64, bytes: usize| {
-            access.address >= start && access.address + access.bytes as u64 <= start + bytes as u64
+        let within = |start: DeviceAddress, bytes: usize| {
+            access.address >= start && access.address.offset(access.bytes) <= start.offset(bytes)
         };
         let buffer = |id| {
             let buffer = plan.buffer(id);
-            within(self.arena + buffer.offset as u64, buffer.bytes)
+            within(self.arena.offset(buffer.offset), buffer.bytes)
         };
         let operand = |operand: &Operand| match *operand {
-            Operand::Input => within(self.input, (self.arena - self.input) as usize),
+            Operand::Input => within(self.input, self.arena.offset_from(self.input).unwrap() as usize),
             Operand::Constant(id) => {
                 let len = plan.graph().value(id).constant.as_ref().unwrap().len();
                 within(self.constants[&id], len * plan.dtype().size())
@@ -266,7 +266,7 @@ impl Host {
     pub(super) fn outputs(&self, plan: &Plan) -> Vec<(OutputKind, Vec<f32>)> {
         let values = |&(kind, _, id): &(OutputKind, _, _)| {
             let buffer = plan.buffer(id);
-            let at = self.arena as usize + buffer.offset;
+            let at = self.arena.offset(buffer.offset).as_u64() as usize;
             (
                 kind,
                 unpack(&self.memory.bytes[at..at + buffer.bytes], buffer.dtype),

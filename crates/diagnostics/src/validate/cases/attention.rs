@@ -8,6 +8,7 @@ use super::case::{Addresses, KernelForm, flops};
 use super::list::List;
 use crate::validate::part::{Part, by_image, image_of};
 use hipvit::graph::cases::{AWKWARD, Operand, Role, Scale, activation};
+use hipvit::hip::DeviceAddress;
 use hipvit::kernels::Visibility;
 use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, ScoreBias, Strided, is_fused, visibility};
 use hipvit::ops::attention::cases::{bias, spec};
@@ -192,7 +193,7 @@ impl Mask {
     /// Returns the mask as a kernel argument.
     pub(super) fn visibility(
         &self,
-        key_mask: u64,
+        key_mask: DeviceAddress,
         queries: usize,
         keys: usize,
     ) -> Result<Visibility, String> {
@@ -282,7 +283,7 @@ pub(super) fn masked_arguments(
     mask: Mask,
     operands: &[&[usize]],
     memory: &Addresses,
-    out: u64,
+    out: DeviceAddress,
 ) -> Result<(AttentionArgs, Option<ScoreBias>), KernelError> {
     let (images, queries, keys) = (operands[0][0], operands[0][1], operands[1][1]);
     let channels = spec.heads * spec.head_dim;

@@ -10,6 +10,7 @@ use super::case::{Addresses, KernelForm, flops};
 use super::list::List;
 use crate::validate::part::Part;
 use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation, parameter};
+use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, RopeArgs, Strided, visibility};
 use hipvit::ops::{Attention, AttentionOperands, Op, Rope, RopePairs};
 use hipvit::reference::{self, Array, op_tolerance};
@@ -176,7 +177,9 @@ impl KernelForm for RotatedAttention {
         let (table, queries) = (operands[index + 1], operands[0][1]);
         let width = self.attention.heads * self.attention.head_dim;
         let part = |operand: usize, part: usize, tokens: usize, token: usize| Strided {
-            address: memory.operand(Some(operand)) + (part * width * memory.element) as u64,
+            address: memory
+                .operand(Some(operand))
+                .offset(part * width * memory.element),
             tokens,
             image: tokens * token,
             token,
@@ -191,7 +194,7 @@ impl KernelForm for RotatedAttention {
                 ..part(0, 0, queries, width)
             },
         ];
-        let visible = visibility(0, 0, None, self.attention.causal.then_some(0));
+        let visible = visibility(DeviceAddress::NULL, 0, None, self.attention.causal.then_some(0));
         let rope = RopeArgs::new(
             [memory.operand(Some(index)), memory.operand(Some(index + 1))],
             [images, keys, channels],

@@ -8,6 +8,7 @@ use super::case::{Addresses, KernelForm, STATISTICS};
 use super::list::List;
 use crate::validate::part::{Part, by_image, gather_array, image_of};
 use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation};
+use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{KernelCall, KernelError, is_fused};
 use hipvit::ops::attention::cases::{bias, spec};
 use hipvit::ops::{Attention, AttentionOperands, Definition, Op};
@@ -145,7 +146,8 @@ impl KernelForm for MaskedStatistics {
     }
 
     fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError> {
-        let (arguments, bias) = masked_arguments(&self.spec, self.mask, operands, memory, 0)?;
+        let (arguments, bias) =
+            masked_arguments(&self.spec, self.mask, operands, memory, DeviceAddress::NULL)?;
         Ok(arguments.with_statistics(bias, memory.result)?.into())
     }
 }

@@ -8,6 +8,7 @@ use crate::validate::config::Config;
 use crate::validate::part::Part;
 use hipvit::error::Result;
 use hipvit::graph::cases::{Operand, Role};
+use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{KernelCall, KernelError};
 use hipvit::ops::Op;
 use hipvit::tensor::{DType, Tensor};
@@ -72,18 +73,18 @@ pub(in crate::validate) trait KernelForm:
 /// Addresses of a kernel's operands and result on the device.
 #[derive(Debug)]
 pub(in crate::validate) struct Addresses {
-    pub(in crate::validate) operands: Vec<u64>,
-    pub(in crate::validate) result: u64,
+    pub(in crate::validate) operands: Vec<DeviceAddress>,
+    pub(in crate::validate) result: DeviceAddress,
     /// Size of an element in bytes.
     pub(in crate::validate) element: usize,
 }
 
 impl Addresses {
-    /// Returns the address of the operand `index`; 0 if there is none.
-    pub(super) fn operand(&self, index: Option<usize>) -> u64 {
+    /// Returns the address of the operand `index`, or null if there is none.
+    pub(super) fn operand(&self, index: Option<usize>) -> DeviceAddress {
         index
             .and_then(|index| self.operands.get(index).copied())
-            .unwrap_or(0)
+            .unwrap_or(DeviceAddress::NULL)
     }
 }
 

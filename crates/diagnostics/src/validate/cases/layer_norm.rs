@@ -165,7 +165,7 @@ impl KernelForm for Norm {
         ];
         let arguments = LayerNormArgs::new(addresses, [x[0], x[1]], self.epsilon)?;
         Ok(if self.residual {
-            let sum = memory.result + (x[0] * x[1] * memory.element) as u64;
+            let sum = memory.result.offset(x[0] * x[1] * memory.element);
             arguments.of_sum(memory.operand(Some(1)), sum).into()
         } else {
             arguments.into()
