@@ -85,7 +85,7 @@ option_values! { AllReduceKind, "all-reduce",
 option_values! { Sparse, "sparse",
     Auto = "auto": "Where `hipvit tune` measured a speed-up",
     On = "on": "Always; by hipSPARSELt or cuSPARSELt if installed, or the built-in kernel",
-    Builtin = "builtin": "Always, by the built-in kernel",
+    Builtin = "builtin" | "own": "Always, by the built-in kernel",
     Off = "off": "Never",
 }
 
