@@ -19,13 +19,13 @@ RUN apt-get update \
 ENV PATH=/root/.cargo/bin:$PATH
 WORKDIR /src
 COPY . .
-RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --release --locked -p hipvit-cli -p hip-on-cuda --features hipvit-cli/serve
+RUN HIPVIT_CUDA_ARCHS="$CUDA_ARCHS" cargo build --profile dist --locked -p hipvit-cli -p hip-on-cuda --features hipvit-cli/serve
 
 # This image has cuDNN, for convolutions.
 FROM docker.io/nvidia/cuda:${CUDA}-cudnn-runtime-ubuntu24.04
 RUN useradd --uid 10001 --create-home hipvit
 COPY LICENSE-* /usr/share/doc/hipvit/
-COPY --from=build /src/target/release/hipvit /src/target/release/libhip_on_cuda.so /usr/local/bin/
+COPY --from=build /src/target/dist/hipvit /src/target/dist/libhip_on_cuda.so /usr/local/bin/
 ENV HIPVIT_PROVIDER=cuda
 USER 10001
 WORKDIR /home/hipvit

@@ -18,13 +18,13 @@ ENV ROCM_PATH=/usr
 FROM toolchain AS build
 ARG OFFLOAD_ARCHS
 # CI's, whose builds need not be as fast as the profile's; unset otherwise.
-ARG CARGO_PROFILE_RELEASE_LTO
-ARG CARGO_PROFILE_RELEASE_CODEGEN_UNITS
-ARG CARGO_PROFILE_RELEASE_OPT_LEVEL
+ARG CARGO_PROFILE_DIST_LTO
+ARG CARGO_PROFILE_DIST_CODEGEN_UNITS
+ARG CARGO_PROFILE_DIST_OPT_LEVEL
 WORKDIR /src
 COPY . .
-RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked --features serve \
-    && cp target/release/hipvit /usr/local/bin/
+RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --profile dist --locked --features serve \
+    && cp target/dist/hipvit /usr/local/bin/
 
 # The runtime image without hipvit.
 FROM ${BASE} AS libraries

@@ -26,7 +26,7 @@ WORKDIR /src
 COPY . .
 # Ubuntu's glibc is newer than manylinux allows; the wheel is only for this image.
 RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" \
-    /maturin/bin/maturin build --release --locked --manifest-path python/Cargo.toml --compatibility linux --out /wheels
+    /maturin/bin/maturin build --profile dist --locked --manifest-path python/Cargo.toml --compatibility linux --out /wheels
 
 # The libraries that hipvit opens and their dependencies, without compilers, headers, debuggers and profilers.
 FROM rocm AS libraries

@@ -21,7 +21,7 @@ RUN apt-get update \
 ENV PATH=/root/.cargo/bin:$PATH ROCM_PATH=/opt/rocm
 WORKDIR /src
 COPY . .
-RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --release --locked --features serve
+RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --profile dist --locked --features serve
 
 # The libraries that hipvit opens and their dependencies, without compilers, headers, debuggers and profilers.
 FROM rocm AS libraries
@@ -41,7 +41,7 @@ RUN echo /opt/rocm/lib >/etc/ld.so.conf.d/rocm.conf && ldconfig \
     && find /opt/rocm/lib -maxdepth 1 -type f -name '*.so*' -exec ldd {} + >/tmp/linked \
     && if grep 'not found' /tmp/linked; then exit 1; fi && rm /tmp/linked
 COPY LICENSE-* /usr/share/doc/hipvit/
-COPY --from=build /src/target/release/hipvit /usr/local/bin/
+COPY --from=build /src/target/dist/hipvit /usr/local/bin/
 ENV ROCM_PATH=/opt/rocm
 USER 10001
 WORKDIR /home/hipvit
