@@ -54,7 +54,7 @@ use hipvit::session::Place;
 /// # Errors
 ///
 /// - The error of loading or planning the model.
-/// - [`Error::Argument`] for a GPU without a datasheet, with similar names, or for a dtype that the device
+/// - [`hipvit::Error::Argument`] for a GPU without a datasheet, with similar names, or for a dtype that the device
 ///   does not compute in.
 pub fn advise(options: &Options) -> Result<Advice> {
     let batch = options.batch.max(1);
