@@ -68,7 +68,12 @@ use self::outcome::Outcome;
 
 /// Vision Transformers from pixel to logit.
 #[derive(Debug, Parser)]
-#[command(name = "hipvit", version, arg_required_else_help = true, disable_help_flag = true)]
+#[command(
+    name = "hipvit",
+    version,
+    arg_required_else_help = true,
+    disable_help_flag = true
+)]
 #[command(after_help = AFTER_HELP, after_long_help = EXAMPLES)]
 struct Cli {
     #[command(subcommand)]
