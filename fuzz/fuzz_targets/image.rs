@@ -39,6 +39,6 @@ fuzz_target!(|data: &[u8]| {
             assert!((image.width as u64) * (image.height as u64) <= limits.max_pixels);
             assert_eq!(image.data.len(), image.width * image.height * 3);
         }
-        Err(error) => check_error(&error),
+        Err(error) => check_error(&error.into()),
     }
 });
