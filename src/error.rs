@@ -1,5 +1,7 @@
 //! The library's error type. Every variant names what is at fault: the file, the tensor, the graph node.
 
+mod kernel;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +9,8 @@ use hipvit_image::ImageErrorKind;
 
 use crate::graph::Node;
 use crate::hip;
-use crate::kernels::KernelError;
+
+pub use self::kernel::KernelError;
 
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;

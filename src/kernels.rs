@@ -19,7 +19,6 @@ pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
-mod error;
 mod float8;
 mod launch;
 mod library;
@@ -31,12 +30,12 @@ mod tests;
 
 use std::borrow::Cow;
 
+pub use crate::error::KernelError;
 pub use all_reduce::AllReduceGroup;
 pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility};
 pub use bindings::*;
 pub use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
-pub use error::KernelError;
 pub use int8_gemm::has_int8_gemm;
 use launch::Target;
 pub use library::{Kernels, Unit};
