@@ -54,13 +54,6 @@ use hipvit_graph::op::{Custom, Op};
 pub use crate::cpu::custom::{CpuKernel, CpuOperand};
 pub use crate::kernels::custom::{HipKernel, HipLaunch, HipStep};
 
-/// The kernels of a custom op, as nodes hold them.
-#[derive(Clone, Default)]
-pub(crate) struct CustomKernels {
-    pub(crate) cpu: Option<Arc<dyn CpuKernel>>,
-    pub(crate) hip: Option<Arc<dyn HipKernel>>,
-}
-
 /// Builds an [`Op`] from a definition and its kernels.
 ///
 /// Without a kernel for a device, executors on that device refuse graphs that have the op.
@@ -68,17 +61,16 @@ pub(crate) struct CustomKernels {
 #[must_use = "an op is built by `build`"]
 pub struct OpBuilder<T> {
     definition: Arc<T>,
-    kernels: CustomKernels,
-    derivative: Option<Arc<dyn Differentiable>>,
+    op: Custom,
 }
 
 impl<T: CustomOp> OpBuilder<T> {
     /// Starts with a definition, which only the [reference interpreter](crate::graph::interpret) computes.
     pub fn new(definition: T) -> Self {
+        let definition = Arc::new(definition);
         Self {
-            definition: Arc::new(definition),
-            kernels: CustomKernels::default(),
-            derivative: None,
+            op: Custom::new(definition.clone()),
+            definition,
         }
     }
 
@@ -87,7 +79,7 @@ impl<T: CustomOp> OpBuilder<T> {
     where
         T: CpuKernel,
     {
-        self.kernels.cpu = Some(self.definition.clone());
+        self.op = self.op.with::<Arc<dyn CpuKernel>>(self.definition.clone());
         self
     }
 
@@ -96,7 +88,7 @@ impl<T: CustomOp> OpBuilder<T> {
     where
         T: HipKernel,
     {
-        self.kernels.hip = Some(self.definition.clone());
+        self.op = self.op.with::<Arc<dyn HipKernel>>(self.definition.clone());
         self
     }
 
@@ -105,17 +97,13 @@ impl<T: CustomOp> OpBuilder<T> {
     where
         T: Differentiable,
     {
-        self.derivative = Some(self.definition.clone());
+        self.op = self.op.with::<Arc<dyn Differentiable>>(self.definition.clone());
         self
     }
 
     /// Returns the op.
     pub fn build(self) -> Op {
-        let op = Custom::with_kernels(self.definition, self.kernels);
-        match self.derivative {
-            Some(derivative) => op.with_derivative(derivative).into(),
-            None => op.into(),
-        }
+        self.op.into()
     }
 }
 
@@ -129,9 +117,12 @@ impl<T: CustomOp> fmt::Debug for OpBuilder<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpBuilder")
             .field("definition", &self.definition)
-            .field("cpu", &self.kernels.cpu.is_some())
-            .field("hip", &self.kernels.hip.is_some())
-            .field("differentiable", &self.derivative.is_some())
+            .field("cpu", &self.op.get::<Arc<dyn CpuKernel>>().is_some())
+            .field("hip", &self.op.get::<Arc<dyn HipKernel>>().is_some())
+            .field(
+                "differentiable",
+                &self.op.get::<Arc<dyn Differentiable>>().is_some(),
+            )
             .finish()
     }
 }

@@ -7,7 +7,6 @@ use hipvit_graph::op::{Custom, CustomOp, Definition as _, OpError};
 
 use super::rows::Source;
 use super::{CpuOp, Operands};
-use crate::custom::CustomKernels;
 
 /// A custom op that the CPU computes.
 pub trait CpuKernel: CustomOp {
@@ -41,10 +40,7 @@ impl CpuOperand<'_> {
 }
 
 fn kernel(op: &Custom) -> Result<&Arc<dyn CpuKernel>, OpError> {
-    let kernel = op
-        .kernels()
-        .and_then(|kernels: &CustomKernels| kernels.cpu.as_ref());
-    kernel.ok_or_else(|| {
+    op.get().ok_or_else(|| {
         let name = op.op_name();
         format!("{name} has no kernel for the CPU. Add one with `OpBuilder::cpu`, or use a GPU").into()
     })

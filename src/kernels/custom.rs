@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 
 use super::lower::{Call, Lower, Lowering};
 use super::{KernelError, Kernels, device_code, kernel_cache};
-use crate::custom::CustomKernels;
 use crate::error::{Error, Result};
 use crate::graph::plan::Operand;
 use crate::hip::{self, Device, DeviceAddress, Function, Launch, Module, Rtc, Stream};
@@ -148,10 +147,7 @@ impl CustomCall {
 }
 
 fn kernel(op: &Custom) -> Result<&Arc<dyn HipKernel>, OpError> {
-    let kernel = op
-        .kernels()
-        .and_then(|kernels: &CustomKernels| kernels.hip.as_ref());
-    kernel.ok_or_else(|| {
+    op.get().ok_or_else(|| {
         let name = op.op_name();
         format!("{name} has no kernel for GPUs. Add one with `OpBuilder::hip`, or use the CPU").into()
     })
@@ -223,7 +219,7 @@ pub(super) struct CustomModules {
     /// By the address of the definition, which the entry keeps alive.
     modules: HashMap<usize, (Custom, Module)>,
     sources: HashMap<String, Module>,
-    functions: Mutex<HashMap<(usize, String), Function>>,
+    functions: Mutex<HashMap<(usize, Cow<'static, str>), Function>>,
 }
 
 fn key(op: &Custom) -> usize {
@@ -252,7 +248,7 @@ impl CustomModules {
     fn function(&self, call: &CustomCall) -> Result<Function> {
         let refused = |reason: String| Error::kernel(call.op.op_name(), reason.into());
         let mut functions = self.functions.lock();
-        let key = (key(&call.op), call.kernel().to_owned());
+        let key = (key(&call.op), call.kernel.clone());
         if let Some(function) = functions.get(&key) {
             return Ok(function.clone());
         }
@@ -289,22 +285,22 @@ impl Kernels {
         self.custom.load(node, op, &self.device, self.dtype)
     }
 
-    /// Submits a launch of a custom op's kernel, which accesses no memory but `regions`.
+    /// Submits a launch of a custom op's kernel. `memory` returns the memory from an address to the end of its region.
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`] if the source has no such kernel, or if the kernel does not take the arguments. Errors of the driver.
-    pub(crate) fn launch_custom(
+    pub(crate) fn launch_custom<'a>(
         &self,
         stream: &Stream,
         call: &CustomCall,
-        regions: &[hip::Operand<'_>],
+        memory: impl Fn(DeviceAddress) -> Result<hip::Operand<'a>>,
     ) -> Result<()> {
         let function = self.custom.function(call)?;
         let mut launch = function.launch(stream, call.geometry());
         for &argument in &call.arguments {
             launch = match argument {
-                Passed::Memory { address, bytes } => launch.buffer(part(regions, address, bytes)?),
+                Passed::Memory { address, bytes } => launch.buffer(memory(address)?.part(0..bytes)?),
                 Passed::Value(Value::U32(value)) => launch.value(value),
                 Passed::Value(Value::I32(value)) => launch.value(value),
                 Passed::Value(Value::F32(value)) => launch.value(value),
@@ -320,18 +316,4 @@ impl Kernels {
             error => error.into(),
         })
     }
-}
-
-/// Returns the part of the regions at `address`.
-fn part<'a>(regions: &[hip::Operand<'a>], address: DeviceAddress, bytes: usize) -> Result<hip::Operand<'a>> {
-    for region in regions {
-        if let Some(offset) = address.offset_from(region.address())
-            && let Ok(offset) = usize::try_from(offset)
-            && offset.checked_add(bytes).is_some_and(|end| end <= region.bytes())
-        {
-            return Ok(region.part(offset..offset + bytes)?);
-        }
-    }
-    let reason = format!("{bytes} bytes at {address:#x} are not in the memory of the run");
-    Err(Error::internal("custom op", reason))
 }

@@ -69,7 +69,8 @@ impl Submitter<'_> {
 
     /// Launches a kernel of a custom op.
     pub(super) fn launch_custom(&mut self, call: &CustomCall) -> Result<()> {
-        self.kernels.launch_custom(self.stream, call, &self.regions.0)?;
+        let memory = |address| self.regions.from(address);
+        self.kernels.launch_custom(self.stream, call, memory)?;
         match self.clock {
             Some(clock) => {
                 let launch = Some(call.geometry());

@@ -8,17 +8,8 @@ use crate::graph::{Graph, Node};
 use crate::op::{Custom, Definition};
 use crate::value::ValueId;
 
-/// The derivative, as [`Custom`] holds it.
-struct Derivative(Arc<dyn Differentiable>);
-
-impl Custom {
-    /// Adds the derivative of the op.
-    #[must_use]
-    pub fn with_derivative(mut self, derivative: Arc<dyn Differentiable>) -> Self {
-        self.set_derivative(Derivative(derivative));
-        self
-    }
-}
+/// The derivative, as a [`Custom`] has it.
+type Derivative = Arc<dyn Differentiable>;
 
 impl Differentiable for Custom {
     fn vjp(
@@ -27,8 +18,8 @@ impl Differentiable for Custom {
         node: &Node,
         gradients: &[Option<ValueId>],
     ) -> Result<Vec<Option<ValueId>>> {
-        match self.derivative() {
-            Some(Derivative(op)) => op.vjp(graph, node, gradients),
+        match self.get::<Derivative>() {
+            Some(op) => op.vjp(graph, node, gradients),
             None => Err(Error::graph(
                 &node.name,
                 format!("{} has no derivative", self.op_name()),
@@ -85,7 +76,7 @@ mod tests {
     fn the_derivative_that_was_added_is_used() {
         let mut graph = Graph::of_tokens("test", [1, 2]);
         let input = graph.input();
-        let triple = Custom::new(Arc::new(Triple)).with_derivative(Arc::new(Triple));
+        let triple = Custom::new(Arc::new(Triple)).with::<Derivative>(Arc::new(Triple));
         let y = graph.push(Role::Other, "triple", triple, [input]).unwrap();
         graph.set_output(OutputKind::Tokens, y);
         let graph = grad(&graph, y, &[input]).unwrap();

@@ -60,14 +60,12 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     }
 }
 
-/// A [`CustomOp`], shared, with what executors compute it with.
-///
-/// Graphs with such an op cannot be stored: serialisation is an error.
+/// A [`CustomOp`], shared, with what other layers add to it: the kernels of executors, and the derivative.
 #[derive(Clone)]
 pub struct Custom {
     definition: Arc<dyn CustomOp>,
-    kernels: Option<Arc<dyn Any + Send + Sync>>,
-    derivative: Option<Arc<dyn Any + Send + Sync>>,
+    /// At most one value of each type, which the layer that added it knows.
+    extensions: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Custom {
@@ -75,38 +73,27 @@ impl Custom {
     pub fn new(definition: Arc<dyn CustomOp>) -> Self {
         Self {
             definition,
-            kernels: None,
-            derivative: None,
+            extensions: Vec::new(),
         }
     }
 
-    /// An op with the kernels of an executor's crate, which knows their type `K`.
-    pub fn with_kernels<K: Any + Send + Sync>(definition: Arc<dyn CustomOp>, kernels: K) -> Self {
-        Self {
-            definition,
-            kernels: Some(Arc::new(kernels)),
-            derivative: None,
-        }
+    /// Adds a value, such as the kernel of an executor.
+    #[must_use]
+    pub fn with<T: Any + Send + Sync>(mut self, extension: T) -> Self {
+        self.extensions.push(Arc::new(extension));
+        self
+    }
+
+    /// Returns the value of type `T` that was added. `None` if there is none.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.extensions
+            .iter()
+            .find_map(|extension| extension.downcast_ref())
     }
 
     /// Returns the definition.
     pub fn definition(&self) -> &Arc<dyn CustomOp> {
         &self.definition
-    }
-
-    /// Returns the kernels. `None` if there are none of type `K`.
-    pub fn kernels<K: Any>(&self) -> Option<&K> {
-        self.kernels.as_ref()?.downcast_ref()
-    }
-
-    /// Adds the derivative, whose type only [`grad`](crate::grad()) knows.
-    pub(crate) fn set_derivative<D: Any + Send + Sync>(&mut self, derivative: D) {
-        self.derivative = Some(Arc::new(derivative));
-    }
-
-    /// Returns the derivative. `None` if there is none of type `D`.
-    pub(crate) fn derivative<D: Any>(&self) -> Option<&D> {
-        self.derivative.as_ref()?.downcast_ref()
     }
 
     /// Adds the op's name to an error.
@@ -328,7 +315,7 @@ mod tests {
 
     #[test]
     fn it_has_kernels_of_the_type_that_it_was_given() {
-        let op = Custom::with_kernels(Arc::new(Nothing), 7u32);
-        assert_eq!((op.kernels::<u32>(), op.kernels::<u64>()), (Some(&7), None));
+        let op = Custom::new(Arc::new(Nothing)).with(7u32);
+        assert_eq!((op.get::<u32>(), op.get::<u64>()), (Some(&7), None));
     }
 }
