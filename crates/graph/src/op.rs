@@ -16,8 +16,6 @@ mod shape;
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use crate::array::{Array, Real};
 use crate::cases::{self, Case, Cases};
 use crate::dtype::DType;
@@ -85,7 +83,7 @@ macro_rules! declare {
         $(pub use $module::$Op;)*
 
         /// An op with its attributes.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Debug, PartialEq)]
         pub enum Op {
             $(#[doc = concat!("See [`", stringify!($Op), "`].")] $Op($Op),)*
         }

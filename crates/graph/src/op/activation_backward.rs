@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect, one};
 use super::{Activation, Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -11,7 +9,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x, dy) → f'(x) · dy` for an [`Activation`] f.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivationBackward {
     /// The function.
     pub activation: Activation,

@@ -1,7 +1,5 @@
 //! Addition that is not fused into another op.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -10,7 +8,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x, y) → x + y`. y has the shape of x, or a batch of 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Add;
 
 impl Definition for Add {

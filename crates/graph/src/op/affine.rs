@@ -1,7 +1,5 @@
 //! Affine maps of the channels.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -10,7 +8,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,D], weight [D], bias [D]) → x · weight + bias` (ResMLP's norm). <https://arxiv.org/abs/2105.03404>
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Affine;
 
 impl Definition for Affine {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{Rest, count, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -12,7 +10,7 @@ use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,D], bias [D]?, residual [..,D]?) → Σ x + bias + residual`, summed over the ranks of a tensor-parallel model. Each rank has its
 /// own graph. Bias and residual are equal on all ranks and added once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllReduce {
     /// Number of ranks.
     pub ranks: usize,

@@ -4,7 +4,6 @@ use std::fmt;
 
 use ndarray::Array2;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::attention_heads::{Heads, Place, softmax_rows};
 use super::operands::{count, expect};
@@ -19,7 +18,7 @@ use crate::tolerance::tolerance;
 /// With [`Attention::statistics`], both results of the forward pass are operands, so that the softmax is not computed again:
 /// `P = e^(s − ln Σ e^s)` and `dS = P · (dP − Σ o · dy)` with `dP = dy · Vᵀ`. Otherwise they are computed from the scores.
 /// <https://arxiv.org/abs/2205.14135>
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionBackward(pub Attention);
 
 impl AttentionBackward {

@@ -1,7 +1,5 @@
 //! Concatenation of channels.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -9,7 +7,7 @@ use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 
 /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConcatChannels;
 
 impl Definition for ConcatChannels {

@@ -4,8 +4,6 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
-
 use super::operands::count;
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -184,23 +182,6 @@ impl fmt::Debug for Custom {
 impl PartialEq for Custom {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.definition, &other.definition) || format!("{self:?}") == format!("{other:?}")
-    }
-}
-
-impl Serialize for Custom {
-    fn serialize<S: Serializer>(&self, _serializer: S) -> Result<S::Ok, S::Error> {
-        let name = self.definition.name();
-        Err(ser::Error::custom(format_args!(
-            "the op `{name}` is defined outside hipvit. Store the graph from before it was added"
-        )))
-    }
-}
-
-impl<'de> Deserialize<'de> for Custom {
-    fn deserialize<D: Deserializer<'de>>(_deserializer: D) -> Result<Self, D::Error> {
-        Err(de::Error::custom(
-            "an op that is defined outside hipvit is not stored. Add it to the graph again",
-        ))
     }
 }
 

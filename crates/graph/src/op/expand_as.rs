@@ -1,14 +1,12 @@
 //! Repetition over images, rows or groups of channels: the gradient of a sum over them.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 
 /// `(x, like) → x, repeated to the shape of like`. The elements of `like` are not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpandAs;
 
 impl Definition for ExpandAs {

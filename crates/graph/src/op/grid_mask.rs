@@ -1,7 +1,5 @@
 //! Mask of the tokens that are patches of an image, not padding.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -11,7 +9,7 @@ use hipvit_image::patch_grid;
 
 /// Key mask of [`Attention`](super::Attention) for images of any aspect ratio: `(pixels u8 [B,H,W,3]) → [B,P]`, 1 for the image's patches
 /// and 0 for padding. On a GPU the elements are bytes for any dtype of the plan. See [`patch_grid`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridMask;
 
 /// Returns the number of images, and the maximum number of patches per image.

@@ -1,7 +1,5 @@
 //! Position embeddings, resampled to each image's grid of patches.
 
-use serde::{Deserialize, Serialize};
-
 use super::grid_mask::{self, grid};
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, Shape};
@@ -15,7 +13,7 @@ use crate::tolerance::{narrow, tolerance};
 /// The table is resampled to each image's grid of patches, bilinear and antialiased as in PyTorch. The pixels are the graph's input in the
 /// form of [`patch_grid`](crate::patch_grid). Tokens beyond an image's patches get the position of its first patch.
 /// <https://arxiv.org/abs/2502.14786>
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridPositions;
 
 /// Returns the normalised weights of all `from` cells for output `index` of `to`. A cell's weight falls linearly with its distance, to 0 at

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::norms::{self, EPSILON, normed, norms};
 use super::operands::{count, exactly, expect};
 use super::{Definition, Locality, OpError, Shape};
@@ -14,7 +12,7 @@ use crate::tolerance::{cancellation, narrow, tolerance};
 
 /// Normalises each group of `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`. The
 /// variance is the biased one. `G` is 1, or the number of heads if each is normalised. <https://arxiv.org/abs/1607.06450>
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
     /// Constant added to the variance.
     pub epsilon: f32,

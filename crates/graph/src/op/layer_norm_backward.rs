@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect};
 use super::{Definition, Locality, OpError, Shape, norms};
 use crate::array::{Array, Real};
@@ -13,7 +11,7 @@ use crate::tolerance::{cancellation, narrow, tolerance};
 /// `(x [..,G·D], weight [D], dy) → dx` of [`LayerNorm`](super::LayerNorm). With `n = (x − mean) / √(variance + epsilon)` and
 /// `g = dy · weight`, the result is `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The gradients of weight and bias are sums of
 /// `dy · n` and `dy`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNormBackward {
     /// Constant added to the variance.
     pub epsilon: f32,

@@ -5,7 +5,6 @@ use std::fmt;
 
 use half::bf16;
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
 
 use super::activation::ACTIVATIONS;
 use super::operands::{Rest, count, expect, one};
@@ -20,7 +19,7 @@ use crate::matmul::{gemm, rows, rows_mut};
 use crate::tolerance::tolerance;
 
 /// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, optionally with rounded operands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Linear {
     /// True if the operand `bias` exists.
     pub bias: bool,
@@ -34,7 +33,7 @@ pub struct Linear {
 }
 
 /// Rounding of x in a [`Linear`].
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rounding {
     /// To int8.
     Int8(Levels),
@@ -82,7 +81,7 @@ impl Rounding {
 }
 
 /// The 256 levels of int8 rounding: `x ≈ scale · (q − zero)` with q from 0 to 255.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Levels {
     /// Levels over the range of each row.
     #[default]

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::linear::matmul_flops;
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
@@ -14,7 +12,7 @@ use crate::tolerance::tolerance;
 
 /// `(a [..,K], b [K,N]) → a · b [..,N]`. Transposed: `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both.
 /// [`Linear`](super::Linear) computes the product with `bᵀ`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatMul {
     /// True if `a` is transposed.
     pub transpose_a: bool,

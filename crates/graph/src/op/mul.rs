@@ -1,7 +1,5 @@
 //! Elementwise multiplication.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -9,7 +7,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x, y) → x · y`. y has the shape of x, or its last extents, and is then repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mul;
 
 impl Definition for Mul {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, one};
 use super::{Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -12,7 +10,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x) → factor · x`, with the factor.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MulScalar(pub f32);
 
 impl Definition for MulScalar {

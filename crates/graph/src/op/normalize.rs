@@ -1,7 +1,5 @@
 //! Normalisation of pixels.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -10,7 +8,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, as `pixel · scale[c] + shift[c]` for channel c. Combines rescaling, mean and standard deviation.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Normalize {
     /// `rescale / std` per channel.
     pub scale: [f32; 3],

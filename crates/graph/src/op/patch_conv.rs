@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::linear::matmul_flops;
 use super::operands::{Rest, expect, one};
 use super::patch_extract::patches;
@@ -16,7 +14,7 @@ use crate::tolerance::tolerance;
 
 /// Convolution whose stride equals its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with `N = ⌊H/h⌋·⌊W/w⌋` patches in
 /// row-major order. Pixels beyond the last whole patch are ignored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchConv {
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::normalize::NORMALIZE;
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, Normalize, OpError, PixelLayout, Shape};
@@ -13,7 +11,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// Extracts patches as rows of a matrix for [`Linear`](super::Linear). [`PixelLayout`] has the shapes.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PatchExtract {
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],

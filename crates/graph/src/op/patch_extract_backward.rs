@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, PatchExtract, PixelLayout, Shape};
 use crate::array::{Array, Real};
@@ -11,7 +9,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(dy [B,N,3·h·w]) → dx` of a [`PatchExtract`], in the layout of its pixels. Pixels beyond the last whole patch get 0.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PatchExtractBackward {
     /// The extraction.
     pub extract: PatchExtract,

@@ -1,9 +1,7 @@
 //! Layout of the pixels of an image.
 
-use serde::{Deserialize, Serialize};
-
 /// Layout of an image's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PixelLayout {
     /// `u8 [B,H,W,3]`; a patch becomes `h·w·3` elements in the order row, column, channel.
     Hwc,

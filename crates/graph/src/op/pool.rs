@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -12,7 +10,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// Selects or combines the tokens that represent the image: `[B,N,D] → [B,D]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pool {
     /// The token with this index.
     Token(usize),

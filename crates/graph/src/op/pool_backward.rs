@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{exactly, expect, one};
 use super::{Definition, Locality, OpError, Pool, Shape};
 use crate::array::{Array, Real};
@@ -11,7 +9,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x [B,N,D], dy [B,D]) → dx [B,N,D]` of a [`Pool`]. x is only read for a maximum, whose first token gets the gradient.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolBackward(pub Pool);
 
 impl Definition for PoolBackward {

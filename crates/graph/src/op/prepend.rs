@@ -1,7 +1,5 @@
 //! Prefix tokens.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::one;
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -9,7 +7,7 @@ use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 
 /// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: puts the prefix tokens, which all images share, before those of x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prepend;
 
 /// Concatenates the prefixes and each image of `x`.

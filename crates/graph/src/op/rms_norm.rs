@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::norms::{EPSILON, normed, norms, shape};
 use super::operands::{count, exactly};
 use super::{Definition, Locality, OpError, Shape};
@@ -14,7 +12,7 @@ use crate::tolerance::{narrow, tolerance};
 
 /// Normalises each group of `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`.
 /// <https://arxiv.org/abs/1910.07467>
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsNorm {
     /// Constant added to the mean square.
     pub epsilon: f32,

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect};
 use super::{Definition, Locality, OpError, Shape, norms};
 use crate::array::{Array, Real};
@@ -12,7 +10,7 @@ use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,G·D], weight [D], dy) → dx` of [`RmsNorm`](super::RmsNorm). With `n = x / √(mean(x²) + epsilon)` and `g = dy · weight`, the
 /// result is `(g − n · mean(g · n)) / √(mean(x²) + epsilon)`. The gradient of the weight is the sum of `dy · n`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsNormBackward {
     /// Constant added to the mean square.
     pub epsilon: f32,

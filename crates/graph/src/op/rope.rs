@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
 use crate::array::{Array, Real};
@@ -16,7 +14,7 @@ use crate::tolerance::{narrow, tolerance};
 /// x has n groups of `C = heads · d` channels. Rotates pairs of channels in the last P tokens, in the first [`rotated`](Self::rotated)
 /// groups. All other elements are copied. For each of the P tokens, and for each head or for all heads, the table has the cosines of the
 /// head's d/2 pairs, then the sines. <https://arxiv.org/abs/2104.09864>
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rope {
     /// Heads per group.
     pub heads: usize,
@@ -29,7 +27,7 @@ pub struct Rope {
 }
 
 /// Pairing of a head's `d` channels in [`Rope`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopePairs {
     /// 0 and 1, 2 and 3, …
     Interleaved,

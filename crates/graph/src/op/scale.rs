@@ -1,7 +1,5 @@
 //! Scaling of the channels.
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -10,7 +8,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,D], gamma [D]) → x · gamma` (LayerScale).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale;
 
 impl Definition for Scale {

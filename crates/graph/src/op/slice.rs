@@ -2,15 +2,13 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 
 /// `(x) → x[.., start..start + len, ..]` along an axis after the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slice {
     /// Index of the axis, at least 1.
     pub axis: usize,

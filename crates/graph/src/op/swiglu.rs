@@ -1,7 +1,5 @@
 //! The SwiGLU gate.
 
-use serde::{Deserialize, Serialize};
-
 use super::activation::wide;
 use super::operands::{count, exactly, one};
 use super::{Activation, Definition, Division, Locality, OpError, Shape};
@@ -11,7 +9,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,2·D]) → silu(x[..,:D]) · x[..,D:]`, the gate of SwiGLU. <https://arxiv.org/abs/2002.05202>
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwiGlu;
 
 impl SwiGlu {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{count, exactly, expect, one};
 use super::{Activation, ActivationBackward, Definition, Locality, OpError, Shape, SwiGlu, swiglu};
 use crate::array::{Array, Real};
@@ -11,7 +9,7 @@ use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
 /// `(x [..,2·D], dy [..,D]) → dx [..,2·D]` of [`SwiGlu`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwiGluBackward {
     /// True if SiLU's slope is that of the secant, as in [`ActivationBackward::secant`].
     pub secant: bool,

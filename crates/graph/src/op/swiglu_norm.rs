@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::activation::wide;
 use super::operands::{count, exactly};
 use super::{Definition, LayerNorm, Locality, OpError, Shape, SwiGlu, layer_norm, swiglu};
@@ -13,7 +11,7 @@ use crate::dtype::DType;
 use crate::tolerance::{cancellation, narrow, tolerance};
 
 /// [`SwiGlu`], then [`LayerNorm`] (EVA-02): `(x [..,2·D], weight [D], bias [D]) → layer_norm(silu(x[..,:D]) · x[..,D:])`. <https://arxiv.org/abs/2303.11331>
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SwiGluNorm {
     /// Constant added to the variance.
     pub epsilon: f32,

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{Rest, count, expect, one};
 use super::{Add, Definition, Locality, OpError, Shape, prepend};
 use crate::array::{Array, Real};
@@ -13,7 +11,7 @@ use crate::tolerance::{narrow, tolerance};
 
 /// Assembles tokens in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`. Adds the position table to x, and copies
 /// the prefix before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
     /// True if the operand `prefix` exists.
     pub prefix: bool,

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 use super::operands::{Rest, count, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -13,7 +11,7 @@ use crate::tolerance::{narrow, tolerance};
 
 /// `(x [B,M,N], gamma [M]?, y [B,N − crop,M + pad]?) → gamma · xᵀ` for each image, then `+ y` or `· y`. Omits the last `crop` rows and
 /// appends `pad` columns of zeros. A Linear between two transpositions mixes tokens. <https://arxiv.org/abs/2105.01601>
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transpose {
     /// True if the operand `gamma`, a factor per channel of the result, exists.
     pub scale: bool,
@@ -26,7 +24,7 @@ pub struct Transpose {
 }
 
 /// Use of the operand `y` in [`Transpose`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Combine {
     /// A residual.
     Add,

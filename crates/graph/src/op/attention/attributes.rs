@@ -1,13 +1,11 @@
 //! Attributes of attention, and where its operands are.
 
-use serde::{Deserialize, Serialize};
-
 /// Multi-head scaled dot-product attention, `softmax(scale · Q·Kᵀ + bias) · V`. <https://arxiv.org/abs/1706.03762>
 ///
 /// The operands are those of [`AttentionOperands`], then the bias, then the key mask. With [`statistics`](Self::statistics), the second
 /// result is `f32 [B,heads,Nq,3]` for any dtype of the activations. Its channels are `ln Σ e^s` over a query's scores `s`, the largest
 /// probability, and the entropy `−Σ p·ln p` in nats. A query whose keys are all masked gets −∞, 0 and 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Attention {
     /// Number of heads.
     pub heads: usize,
@@ -32,7 +30,7 @@ pub struct Attention {
 
 /// Operands for Q, K and V of [`Attention`]. With `C = heads · head_dim`, the result is `[B,Nq,C]`. It is `[B,C]` if q is `[B,C]`, one
 /// query per image.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AttentionOperands {
     /// `(q [B or 1,Nq,C], k [B,N,C], v [B,N,C])`.
     Separate,
