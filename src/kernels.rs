@@ -30,7 +30,6 @@ mod tests;
 
 use std::borrow::Cow;
 
-pub use crate::error::KernelError;
 pub use all_reduce::AllReduceGroup;
 pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility};
 pub use bindings::*;
@@ -43,6 +42,7 @@ pub use patch_extract::PatchExtractChwArgs;
 pub use resize::{DevicePass, ImagePass, ResizeKernels};
 pub use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
 
+pub use crate::error::KernelError;
 use crate::error::Result;
 use crate::hip::{Access, DeviceAddress, Launch, Operand, Stream};
 use crate::tensor::DType;

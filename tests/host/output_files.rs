@@ -137,7 +137,7 @@ fn what_cannot_be_written_is_refused_before_the_model_is_loaded() {
         );
     }
     assert_eq!(fs::read_to_string(path("read_only.csv")).unwrap(), "old");
-    // The same applies to other files that commands write.
+    // Other files that commands write behave alike.
     let [page, plot] = ["missing/page.html", "missing/plot.svg"].map(path);
     let sample = at("assets/samples/3.png");
     for args in [

@@ -4,32 +4,8 @@
 //! [`optimize`](crate::optimize()), which then fuses the forward and the backward pass. Not every fused op has a derivative.
 //! [`differentiate`] takes another [`Rule`] for some ops.
 
-mod activation;
-mod add;
-mod affine;
-mod attention;
 mod backward;
-mod concat_channels;
-mod custom;
 mod differentiable;
-mod expand_as;
-mod layer_norm;
-mod linear;
-mod mat_mul;
-mod mul;
-mod mul_scalar;
-mod normalize;
-mod patch_conv;
-mod patch_extract;
-mod pool;
-mod prepend;
-mod rms_norm;
-mod rope;
-mod scale;
-mod sum_to_size;
-mod swiglu;
-mod tokens;
-mod transpose;
 
 pub use self::differentiable::Differentiable;
 use crate::error::{Error, Result};
@@ -110,52 +86,63 @@ pub fn grad(graph: &Graph, output: ValueId, wrt: &[ValueId]) -> Result<Graph> {
     Ok(graph.without_dead_code())
 }
 
-impl Op {
-    /// Vector-Jacobian product: appends the nodes that compute the gradients of `node`'s operands from those of its results. Returns one
-    /// gradient per operand, `None` for an operand without a derivative. `gradients` has one entry per result, `None` for a result without
-    /// a gradient. At least one entry is set.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Graph`] if the op has no derivative.
-    pub fn vjp(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        gradients: &[Option<ValueId>],
-    ) -> Result<Vec<Option<ValueId>>> {
-        match self {
-            Self::Activation(op) => op.vjp(graph, node, gradients),
-            Self::Add(op) => op.vjp(graph, node, gradients),
-            Self::Affine(op) => op.vjp(graph, node, gradients),
-            Self::Attention(op) => op.vjp(graph, node, gradients),
-            Self::ConcatChannels(op) => op.vjp(graph, node, gradients),
-            Self::Custom(op) => op.vjp(graph, node, gradients),
-            Self::ExpandAs(op) => op.vjp(graph, node, gradients),
-            Self::LayerNorm(op) => op.vjp(graph, node, gradients),
-            Self::Linear(op) => op.vjp(graph, node, gradients),
-            Self::MatMul(op) => op.vjp(graph, node, gradients),
-            Self::Mul(op) => op.vjp(graph, node, gradients),
-            Self::MulScalar(op) => op.vjp(graph, node, gradients),
-            Self::Normalize(op) => op.vjp(graph, node, gradients),
-            Self::PatchConv(op) => op.vjp(graph, node, gradients),
-            Self::PatchExtract(op) => op.vjp(graph, node, gradients),
-            Self::Pool(op) => op.vjp(graph, node, gradients),
-            Self::Prepend(op) => op.vjp(graph, node, gradients),
-            Self::RmsNorm(op) => op.vjp(graph, node, gradients),
-            Self::Rope(op) => op.vjp(graph, node, gradients),
-            Self::Scale(op) => op.vjp(graph, node, gradients),
-            Self::SumToSize(op) => op.vjp(graph, node, gradients),
-            Self::SwiGlu(op) => op.vjp(graph, node, gradients),
-            Self::Tokens(op) => op.vjp(graph, node, gradients),
-            Self::Transpose(op) => op.vjp(graph, node, gradients),
-            _ => {
-                let reason = format!(
-                    "{} has no derivative. Differentiate the graph before it is optimised",
-                    self.name()
-                );
-                Err(Error::graph(&node.name, reason))
+macro_rules! differentiable {
+    ($($module:ident: $Op:ident,)*) => {
+        $(mod $module;)*
+
+        impl Op {
+            /// Vector-Jacobian product: appends the nodes that compute the gradients of `node`'s operands from those of its results. Returns one
+            /// gradient per operand, `None` for an operand without a derivative. `gradients` has one entry per result, `None` for a result without
+            /// a gradient. At least one entry is set.
+            ///
+            /// # Errors
+            ///
+            /// [`Error::Graph`] if the op has no derivative.
+            pub fn vjp(
+                &self,
+                graph: &mut Graph,
+                node: &Node,
+                gradients: &[Option<ValueId>],
+            ) -> Result<Vec<Option<ValueId>>> {
+                match self {
+                    $(Self::$Op(op) => op.vjp(graph, node, gradients),)*
+                    _ => {
+                        let reason = format!(
+                            "{} has no derivative. Differentiate the graph before it is optimised",
+                            self.name()
+                        );
+                        Err(Error::graph(&node.name, reason))
+                    }
+                }
             }
         }
-    }
+    };
+}
+
+// Ops with a derivative. The list declares their modules.
+differentiable! {
+    activation: Activation,
+    add: Add,
+    affine: Affine,
+    attention: Attention,
+    concat_channels: ConcatChannels,
+    custom: Custom,
+    expand_as: ExpandAs,
+    layer_norm: LayerNorm,
+    linear: Linear,
+    mat_mul: MatMul,
+    mul: Mul,
+    mul_scalar: MulScalar,
+    normalize: Normalize,
+    patch_conv: PatchConv,
+    patch_extract: PatchExtract,
+    pool: Pool,
+    prepend: Prepend,
+    rms_norm: RmsNorm,
+    rope: Rope,
+    scale: Scale,
+    sum_to_size: SumToSize,
+    swiglu: SwiGlu,
+    tokens: Tokens,
+    transpose: Transpose,
 }

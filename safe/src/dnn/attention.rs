@@ -215,7 +215,7 @@ impl Dnn {
             .chain(extra)
             .map(|(id, buffer)| miopenTensorArgument_t {
                 id,
-                // The same as in the problem.
+                // Equal to the lengths in the problem.
                 descriptor: ptr::null_mut(),
                 buffer,
             })
