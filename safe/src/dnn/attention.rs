@@ -215,7 +215,7 @@ impl Dnn {
             .chain(extra)
             .map(|(id, buffer)| miopenTensorArgument_t {
                 id,
-                // Equal to the lengths in the problem.
+                // Null: MIOpen takes that of the problem.
                 descriptor: ptr::null_mut(),
                 buffer,
             })
