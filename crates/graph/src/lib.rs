@@ -29,6 +29,7 @@ mod precision;
 mod provenance;
 pub mod reference;
 mod rewrite;
+mod rounding;
 mod shard;
 mod softmax;
 mod stages;

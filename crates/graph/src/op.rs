@@ -24,13 +24,13 @@ pub use attention::AttentionOperands;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use error::OpError;
-pub use linear::{Levels, Rounding};
 pub use pixel_layout::PixelLayout;
 pub use rope::RopePairs;
 pub use shape::Shape;
 pub use transpose::Combine;
 
 pub use crate::float8::Float8Scale;
+pub use crate::rounding::{Levels, Rounding};
 
 /// Calls the macro `$then` with `module: Op` for every op, in alphabetical order. An op is registered by a line here.
 #[macro_export]

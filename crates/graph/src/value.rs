@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
-use crate::op::Rounding;
 use crate::provenance::Provenance;
+use crate::rounding::Rounding;
 use crate::tensor::Tensor;
 
 /// Identifies a [`Value`] of a graph.

@@ -18,11 +18,6 @@ pub struct LayerNorm {
     pub epsilon: f32,
 }
 
-impl LayerNorm {
-    /// Mean (1), centred square (3), normalise (2), weight and bias (2).
-    pub const FLOPS_PER_ELEMENT: u64 = 8;
-}
-
 /// Returns the shape of the result for operands `(x, weight, bias)`.
 pub(super) fn shape([x, weight, bias]: [&[usize]; 3]) -> Result<Vec<Shape>, OpError> {
     let shape = norms::shape([x, weight])?;
@@ -59,7 +54,7 @@ impl Definition for LayerNorm {
     }
 
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        Self::FLOPS_PER_ELEMENT * count(&results[0])
+        norms::LAYER_NORM_FLOPS * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {

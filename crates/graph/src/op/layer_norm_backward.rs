@@ -35,7 +35,7 @@ impl Definition for LayerNormBackward {
 
     /// The operations of the norm, the two means (4) and their subtraction (5).
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        (super::LayerNorm::FLOPS_PER_ELEMENT + 9) * count(&results[0])
+        (norms::LAYER_NORM_FLOPS + 9) * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {

@@ -1,13 +1,16 @@
 //! Linear layers: a GEMM with an epilogue of bias, activation and residual.
 
+mod attributes;
+
 use std::borrow::Cow;
 use std::fmt;
 
 use half::bf16;
 use rayon::prelude::*;
 
+pub use self::attributes::Linear;
 use super::activation::ACTIVATIONS;
-use super::operands::{Rest, count, expect, one};
+use super::operands::{Rest, count, expect, matmul_flops, one};
 use super::{Activation, Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{
@@ -16,91 +19,8 @@ use crate::cases::{
 use crate::dtype::DType;
 use crate::float8::{self, Float8Scale};
 use crate::matmul::{gemm, rows, rows_mut};
+use crate::rounding::{Levels, Rounding};
 use crate::tolerance::tolerance;
-
-/// `(x [..,K], weight [N,K], bias [N]?, residual [..,N]?) → activation(x · weightᵀ + bias) + residual`, optionally with rounded operands.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Linear {
-    /// True if the operand `bias` exists.
-    pub bias: bool,
-    /// Activation applied after the bias.
-    pub activation: Option<Activation>,
-    /// True if the operand `residual`, added last, exists.
-    pub residual: bool,
-    /// Rounding of x before the multiplication. The weight then has the matching dtype: E4M3 with a scale per row for [`Rounding::Float8`],
-    /// int8 with a scale per row for [`Rounding::Int8`], bf16 for [`Rounding::Bf16`].
-    pub rounding: Option<Rounding>,
-}
-
-/// Rounding of x in a [`Linear`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Rounding {
-    /// To int8.
-    Int8(Levels),
-    /// To FP8: E4M3 in OCP's encoding times a scale. The result is the number nearest to `x · (1/scale)`, ties to even, at most ±448. See
-    /// [`float8`].
-    Float8(Float8Scale),
-    /// To bf16, to nearest, ties to even. Products are exact and summed in f32. GPUs compute the layer in the dtype of the activations
-    /// instead, which is more accurate in f32 and f16.
-    Bf16,
-}
-
-impl Rounding {
-    /// Returns the fixed FP8 scale of x. `None` if there is no fixed scale.
-    pub fn fixed_float8(self) -> Option<f32> {
-        match self {
-            Self::Float8(Float8Scale::Fixed(scale)) => Some(scale),
-            _ => None,
-        }
-    }
-
-    /// Returns true if each row is rounded with parameters stored beside it: computed from its elements, or fixed.
-    pub fn is_of_rows(self) -> bool {
-        match self {
-            Self::Int8(_) | Self::Float8(Float8Scale::Row) => true,
-            Self::Float8(Float8Scale::Fixed(_)) | Self::Bf16 => false,
-        }
-    }
-
-    /// Returns true if the rounding is to 8 bits.
-    pub fn is_to_8_bits(self) -> bool {
-        match self {
-            Self::Int8(_) | Self::Float8(_) => true,
-            Self::Bf16 => false,
-        }
-    }
-
-    /// Returns the bytes beside each row that is rounded by itself: the f32 scale for FP8, scale and zero point in f32 for int8.
-    pub fn row_bytes(self) -> usize {
-        match self {
-            Self::Float8(Float8Scale::Fixed(_)) | Self::Bf16 => 0,
-            Self::Float8(Float8Scale::Row) => size_of::<f32>(),
-            Self::Int8(_) => 2 * size_of::<f32>(),
-        }
-    }
-}
-
-/// The 256 levels of int8 rounding: `x ≈ scale · (q − zero)` with q from 0 to 255.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Levels {
-    /// Levels over the range of each row.
-    #[default]
-    Range,
-    /// Levels over ± the largest magnitude of each row, with the zero point in the middle.
-    Magnitude,
-    /// Fixed levels. Values beyond them are clamped.
-    Fixed {
-        /// The step: a normal positive number.
-        scale: f32,
-        /// The zero point.
-        zero: u8,
-    },
-}
-
-/// Returns `2·k` operations per element, and one more with a bias.
-pub(super) fn matmul_flops(result: &[usize], k: usize, bias: bool) -> u64 {
-    count(result) * (2 * k as u64 + u64::from(bias))
-}
 
 /// Rounds the values to bf16 from f32, as executors do.
 fn rounded_bf16<T: Real>(values: &[T]) -> Vec<T> {

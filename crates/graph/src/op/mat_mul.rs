@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::linear::matmul_flops;
-use super::operands::{count, exactly, one};
+use super::operands::{count, exactly, matmul_flops, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;

@@ -1,27 +1,14 @@
 //! Normalisation of pixels.
 
+mod attributes;
+
+pub use self::attributes::Normalize;
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, image, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
-
-/// `(pixels u8 [B,H,W,3]) → [B,3,H,W]`, as `pixel · scale[c] + shift[c]` for channel c. Combines rescaling, mean and standard deviation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Normalize {
-    /// `rescale / std` per channel.
-    pub scale: [f32; 3],
-    /// `−mean / std` per channel.
-    pub shift: [f32; 3],
-}
-
-impl Normalize {
-    /// Normalises a channel of a pixel.
-    pub(super) fn apply<T: Real>(&self, channel: usize, pixel: T) -> T {
-        pixel * T::from_f32(self.scale[channel]) + T::from_f32(self.shift[channel])
-    }
-}
 
 impl Definition for Normalize {
     const NAME: &'static str = "normalize";

@@ -1,8 +1,14 @@
-//! Shape rule and cases that the norms share.
+//! Cost, shape rule and cases that the norms share.
 
 use super::operands::one;
 use super::{OpError, Shape};
 use crate::cases::{AWKWARD, Cases, Operand, Scale, activation, with};
+
+/// Operations per element of layer normalisation: mean (1), centred square (3), normalise (2), weight and bias (2).
+pub(super) const LAYER_NORM_FLOPS: u64 = 8;
+
+/// Operations per element of RMS normalisation: square (2), normalise (1), weight (1).
+pub(super) const RMS_NORM_FLOPS: u64 = 4;
 
 /// Returns the shape of the result for operands `(x, weight)`: one or several groups of channels, each normalised.
 pub(super) fn shape([x, weight]: [&[usize]; 2]) -> Result<Vec<Shape>, OpError> {

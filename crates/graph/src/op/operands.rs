@@ -1,4 +1,4 @@
-//! Checks of operand shapes, and element counts.
+//! Checks of operand shapes, and counts of elements and operations.
 
 use super::{OpError, Shape};
 
@@ -69,6 +69,11 @@ pub fn expect(name: &'static str, shape: &[usize], expected: &[usize]) -> Result
 /// Number of elements of a tensor.
 pub(super) fn count(shape: &[usize]) -> u64 {
     shape.iter().map(|&extent| extent as u64).product()
+}
+
+/// Returns `2·k` operations per element, and one more with a bias.
+pub(super) fn matmul_flops(result: &[usize], k: usize, bias: bool) -> u64 {
+    count(result) * (2 * k as u64 + u64::from(bias))
 }
 
 /// Returns the shapes of a single result.

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-use super::linear::matmul_flops;
-use super::operands::{Rest, expect, one};
+use super::operands::{Rest, expect, matmul_flops, one};
 use super::patch_extract::patches;
 use super::{Definition, Locality, OpError, PatchExtract, PixelLayout, Shape};
 use crate::array::{Array, Real};

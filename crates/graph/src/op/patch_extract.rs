@@ -1,44 +1,17 @@
 //! Patch extraction: patches become rows of the patch GEMM's left-hand matrix.
 
+mod attributes;
+
 use std::fmt;
 
+pub use self::attributes::PatchExtract;
 use super::normalize::NORMALIZE;
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, Normalize, OpError, PixelLayout, Shape};
+use super::{Definition, Locality, OpError, PixelLayout, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, image, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
-
-/// Extracts patches as rows of a matrix for [`Linear`](super::Linear). [`PixelLayout`] has the shapes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PatchExtract {
-    /// Height and width of a patch, in pixels.
-    pub patch: [usize; 2],
-    /// Layout of the pixels, which also determines the order within a row of the result.
-    pub layout: PixelLayout,
-    /// Normalisation during extraction. `None` if it is folded into the weights.
-    pub normalize: Option<Normalize>,
-}
-
-impl PatchExtract {
-    /// Returns the channel and the index among all pixel elements, for element `e` of patch `p` of image `b`. Images have `[height, width]`
-    /// pixels.
-    pub(super) fn pixel(&self, [height, width]: [usize; 2], [b, p, e]: [usize; 3]) -> (usize, usize) {
-        let [h, w] = self.patch;
-        let (top, left) = (p / (width / w) * h, p % (width / w) * w);
-        let (c, i, j) = match self.layout {
-            PixelLayout::Hwc => (e % 3, e / 3 / w, e / 3 % w),
-            PixelLayout::Chw => (e / (h * w), e / w % h, e % w),
-        };
-        let (row, column) = (top + i, left + j);
-        let index = match self.layout {
-            PixelLayout::Hwc => ((b * height + row) * width + column) * 3 + c,
-            PixelLayout::Chw => ((b * 3 + c) * height + row) * width + column,
-        };
-        (c, index)
-    }
-}
 
 /// Returns the number of patches of an image with `h` rows and `w` columns.
 pub(super) fn patches(h: usize, w: usize, [ph, pw]: [usize; 2]) -> Result<usize, OpError> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::norms::{EPSILON, normed, norms, shape};
+use super::norms::{EPSILON, RMS_NORM_FLOPS, normed, norms, shape};
 use super::operands::{count, exactly};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -18,11 +18,6 @@ pub struct RmsNorm {
     pub epsilon: f32,
 }
 
-impl RmsNorm {
-    /// Square (2), normalise (1), weight (1).
-    pub const FLOPS_PER_ELEMENT: u64 = 4;
-}
-
 impl Definition for RmsNorm {
     const NAME: &'static str = "rms_norm";
 
@@ -35,7 +30,7 @@ impl Definition for RmsNorm {
     }
 
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        Self::FLOPS_PER_ELEMENT * count(&results[0])
+        RMS_NORM_FLOPS * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {

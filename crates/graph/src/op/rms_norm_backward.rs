@@ -34,7 +34,7 @@ impl Definition for RmsNormBackward {
 
     /// The operations of the norm, the mean (3) and its subtraction (4).
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        (super::RmsNorm::FLOPS_PER_ELEMENT + 7) * count(&results[0])
+        (norms::RMS_NORM_FLOPS + 7) * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {

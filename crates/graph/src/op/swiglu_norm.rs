@@ -3,14 +3,15 @@
 use std::fmt;
 
 use super::activation::wide;
+use super::norms::LAYER_NORM_FLOPS;
 use super::operands::{count, exactly};
-use super::{Definition, LayerNorm, Locality, OpError, Shape, SwiGlu, layer_norm, swiglu};
+use super::{Definition, Locality, OpError, Shape, SwiGlu, layer_norm, swiglu};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, parameter, with};
 use crate::dtype::DType;
 use crate::tolerance::{cancellation, narrow, tolerance};
 
-/// [`SwiGlu`], then [`LayerNorm`] (EVA-02): `(x [..,2·D], weight [D], bias [D]) → layer_norm(silu(x[..,:D]) · x[..,D:])`. <https://arxiv.org/abs/2303.11331>
+/// [`SwiGlu`], then [`LayerNorm`](super::LayerNorm) (EVA-02): `(x [..,2·D], weight [D], bias [D]) → layer_norm(silu(x[..,:D]) · x[..,D:])`. <https://arxiv.org/abs/2303.11331>
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SwiGluNorm {
     /// Constant added to the variance.
@@ -50,7 +51,7 @@ impl Definition for SwiGluNorm {
     }
 
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        (SwiGlu::FLOPS_PER_ELEMENT + LayerNorm::FLOPS_PER_ELEMENT) * count(&results[0])
+        (SwiGlu::FLOPS_PER_ELEMENT + LAYER_NORM_FLOPS) * count(&results[0])
     }
 
     fn locality(&self, _index: usize) -> Locality {
