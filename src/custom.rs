@@ -1,7 +1,7 @@
 //! Ops that are defined outside this crate: [`OpBuilder`] joins a [definition](CustomOp) with the kernels that compute it.
 //!
-//! A struct of attributes implements [`CustomOp`], and [`CpuKernel`], [`HipKernel`] or both. With [`Differentiable`] it has a derivative. The
-//! op then is a value, which nodes of a graph hold. Nothing is registered globally. `examples/custom_op.rs` is a whole one, with a graph
+//! A struct of attributes implements [`CustomOp`], and [`CpuKernel`], [`HipKernel`] or both. [`CustomOp::vjp`] is its derivative.
+//! The op then is a value, which nodes of a graph hold. Nothing is registered globally. `examples/custom_op.rs` is a whole one, with a graph
 //! rewrite that uses it.
 //!
 //! ```
@@ -47,7 +47,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-pub use hipvit_graph::grad::Differentiable;
 pub use hipvit_graph::op::CustomOp;
 use hipvit_graph::op::{Custom, Op};
 
@@ -92,15 +91,6 @@ impl<T: CustomOp> OpBuilder<T> {
         self
     }
 
-    /// Adds the derivative.
-    pub fn differentiable(mut self) -> Self
-    where
-        T: Differentiable,
-    {
-        self.op = self.op.with::<Arc<dyn Differentiable>>(self.definition.clone());
-        self
-    }
-
     /// Returns the op.
     pub fn build(self) -> Op {
         self.op.into()
@@ -119,10 +109,6 @@ impl<T: CustomOp> fmt::Debug for OpBuilder<T> {
             .field("definition", &self.definition)
             .field("cpu", &self.op.get::<Arc<dyn CpuKernel>>().is_some())
             .field("hip", &self.op.get::<Arc<dyn HipKernel>>().is_some())
-            .field(
-                "differentiable",
-                &self.op.get::<Arc<dyn Differentiable>>().is_some(),
-            )
             .finish()
     }
 }

@@ -3,10 +3,10 @@
 
 use hipvit::error::{Error, Result};
 use hipvit::graph::grad::differentiate;
-use hipvit::graph::{self, Graph, Node, ValueId, evaluate};
+use hipvit::graph::{Graph, Node, ValueId, evaluate};
 use hipvit::ops::{
-    ActivationBackward, Attention, Combine, LayerNorm, LayerNormBackward, MulScalar, Op, RmsNorm,
-    RmsNormBackward, Scale, SwiGluBackward, Transpose,
+    self, ActivationBackward, Attention, Combine, GraphBuilder, LayerNorm, LayerNormBackward, MulScalar, Op,
+    OpError, RmsNorm, RmsNormBackward, Scale, SwiGluBackward, Transpose,
 };
 use hipvit::reference::{Array, Real};
 
@@ -25,20 +25,22 @@ pub(crate) enum Rules {
     Conservative,
 }
 
-/// Gradients of the operands of a node.
-type OfOperands = graph::Result<Vec<Option<ValueId>>>;
-
 impl Rules {
     /// Propagates gradients back through `node`, by derivatives unless these rules differ. Constant factors get none.
-    fn apply(self, graph: &mut Graph, node: &Node, of_results: &[Option<ValueId>]) -> OfOperands {
+    fn apply(
+        self,
+        builder: &mut dyn GraphBuilder,
+        node: &Node,
+        of_results: &[Option<ValueId>],
+    ) -> Result<ops::Gradients, OpError> {
         let mut gradients = match (&node.op, of_results) {
             (Op::Linear(spec), &[Some(gradient)]) => {
-                spec.vjp_by(graph, node, gradient, self != Self::Gradient)?
+                spec.vjp_by(builder, node.values(), gradient, self != Self::Gradient)?
             }
-            (op, _) => op.vjp(graph, node, of_results)?,
+            (op, _) => op.vjp(builder, node.values(), of_results)?,
         };
         if let (true, &[Some(gradient)]) = (self != Self::Gradient, of_results) {
-            self.replace(graph, node, gradient, &mut gradients)?;
+            self.replace(builder, node, gradient, &mut gradients)?;
         }
         let additive = additive(&node.op, node.inputs.len());
         for (index, gradient) in gradients.iter_mut().enumerate() {
@@ -50,11 +52,11 @@ impl Rules {
     /// Replaces the derivatives by relevance rules.
     fn replace(
         self,
-        graph: &mut Graph,
+        builder: &mut dyn GraphBuilder,
         node: &Node,
         gradient: ValueId,
         gradients: &mut [Option<ValueId>],
-    ) -> graph::Result<()> {
+    ) -> Result<(), OpError> {
         let x = node.inputs[0];
         match node.op {
             Op::Activation(activation) => {
@@ -62,7 +64,7 @@ impl Rules {
                     activation,
                     secant: true,
                 };
-                gradients[0] = Some(graph.push_backward(node, secant, [x, gradient])?);
+                gradients[0] = Some(builder.push(secant, [x, gradient])?);
             }
             Op::LayerNorm(LayerNorm { epsilon }) => {
                 let backward = LayerNormBackward {
@@ -70,7 +72,7 @@ impl Rules {
                     fixed_deviation: true,
                 };
                 let operands = [x, node.inputs[1], gradient];
-                gradients[0] = Some(graph.push_backward(node, backward, operands)?);
+                gradients[0] = Some(builder.push(backward, operands)?);
             }
             Op::RmsNorm(RmsNorm { epsilon }) => {
                 let backward = RmsNormBackward {
@@ -78,12 +80,12 @@ impl Rules {
                     fixed_root: true,
                 };
                 let operands = [x, node.inputs[1], gradient];
-                gradients[0] = Some(graph.push_backward(node, backward, operands)?);
+                gradients[0] = Some(builder.push(backward, operands)?);
             }
             // Each factor of a gate gets half.
             Op::SwiGlu(_) => {
-                let d_x = graph.push_backward(node, SwiGluBackward { secant: true }, [x, gradient])?;
-                gradients[0] = Some(graph.push_backward(node, MulScalar(0.5), [d_x])?);
+                let d_x = builder.push(SwiGluBackward { secant: true }, [x, gradient])?;
+                gradients[0] = Some(builder.push(MulScalar(0.5), [d_x])?);
             }
             Op::Transpose(Transpose {
                 combine: Some(Combine::Multiply),
@@ -91,11 +93,11 @@ impl Rules {
             }) => {
                 for factor in [0, node.inputs.len() - 1] {
                     if let Some(gradient) = &mut gradients[factor] {
-                        *gradient = graph.push_backward(node, MulScalar(0.5), [*gradient])?;
+                        *gradient = builder.push(MulScalar(0.5), [*gradient])?;
                     }
                 }
             }
-            Op::Attention(spec) => self.share(graph, node, &spec, gradients)?,
+            Op::Attention(spec) => self.share(builder, node, &spec, gradients)?,
             _ => {}
         }
         Ok(())
@@ -105,11 +107,11 @@ impl Rules {
     /// Q·Kᵀ before it. If the probabilities are constants, the values get all of it.
     fn share(
         self,
-        graph: &mut Graph,
+        builder: &mut dyn GraphBuilder,
         node: &Node,
         spec: &Attention,
         gradients: &mut [Option<ValueId>],
-    ) -> graph::Result<()> {
+    ) -> Result<(), OpError> {
         let [score, value] = match self {
             Self::Gradient => [1.0, 1.0],
             Self::AttnLrp => [0.25, 0.5],
@@ -117,7 +119,7 @@ impl Rules {
         };
         let channels = spec.heads * spec.head_dim;
         for (operand, gradient) in gradients.iter_mut().enumerate().take(spec.operands.count()) {
-            let width = graph.value(node.inputs[operand]).shape.last().copied();
+            let width = builder.shape(node.inputs[operand]).last().copied();
             let mut factors = vec![0.0; width.unwrap_or(0)];
             for (&(place, offset), share) in spec.places().iter().zip([score, score, value]) {
                 if place == operand {
@@ -127,8 +129,8 @@ impl Rules {
             if factors.iter().all(|&factor| factor == 0.0) {
                 *gradient = None;
             } else if let Some(gradient) = gradient {
-                let factors = graph.push_backward_constant(node, factors.len(), &factors)?;
-                *gradient = graph.push_backward(node, Scale, [*gradient, factors])?;
+                let factors = builder.constant(factors.len(), &factors)?;
+                *gradient = builder.push(Scale, [*gradient, factors])?;
             }
         }
         Ok(())
@@ -179,7 +181,7 @@ impl<T: Real> Program<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`] for an op without a derivative.
+    /// [`Error::Op`] for an op without a derivative.
     pub(crate) fn backward(&self, rules: Rules, output: ValueId, constants: bool) -> Result<Backward> {
         let mut graph = self.graph().clone();
         let mut wrt = vec![graph.input()];
@@ -192,8 +194,8 @@ impl<T: Real> Program<T> {
             wrt.extend(operands.filter(|&id| graph.value(id).is_constant()));
         }
         let seed = graph.push_seed(output)?;
-        let rule = |graph: &mut Graph, node: &Node, of_results: &[Option<ValueId>]| {
-            rules.apply(graph, node, of_results)
+        let rule = |builder: &mut dyn GraphBuilder, node: &Node, of_results: &[Option<ValueId>]| {
+            rules.apply(builder, node, of_results)
         };
         let gradients = differentiate(&mut graph, [output, seed], &wrt, &rule)?;
         Ok(Backward {

@@ -4,18 +4,16 @@
 //! [`optimize`](crate::optimize()), which then fuses the forward and the backward pass. Not every fused op has a derivative.
 //! [`differentiate`] takes another [`Rule`] for some ops.
 
-mod backward;
-mod differentiable;
-
-pub use self::differentiable::Differentiable;
+use crate::backward::Backward;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, OutputKind};
-use crate::op::{Add, Op};
+use crate::op::{Add, Gradients, GraphBuilder, OpError};
 use crate::value::ValueId;
 
 /// Appends the nodes that propagate gradients back through a node: maps the gradients of its results to those of its operands.
 /// [`Op::vjp`](crate::op::Op::vjp) is the rule of derivatives.
-pub type Rule<'a> = dyn Fn(&mut Graph, &Node, &[Option<ValueId>]) -> Result<Vec<Option<ValueId>>> + 'a;
+pub type Rule<'a> =
+    dyn Fn(&mut dyn GraphBuilder, &Node, &[Option<ValueId>]) -> Result<Gradients, OpError> + 'a;
 
 /// Appends the backward pass of `output` to `graph`, and returns the gradient of each value that has one, by [`ValueId::index`].
 ///
@@ -24,7 +22,7 @@ pub type Rule<'a> = dyn Fn(&mut Graph, &Node, &[Option<ValueId>]) -> Result<Vec<
 ///
 /// # Errors
 ///
-/// [`Error::Graph`] or [`Error::Op`], naming the node that has no derivative.
+/// [`Error::Op`], naming the node that has no derivative.
 pub fn differentiate(
     graph: &mut Graph,
     [output, seed]: [ValueId; 2],
@@ -48,13 +46,15 @@ pub fn differentiate(
         if !wanted || of_results.iter().all(Option::is_none) {
             continue;
         }
-        let of_operands = rule(graph, node, &of_results)?;
+        let error = |source| Error::op(&node.name, &node.op, source);
+        let mut backward = Backward::new(graph, node);
+        let of_operands = rule(&mut backward, node, &of_results).map_err(error)?;
         for (id, gradient) in node.inputs.iter().zip(of_operands) {
             let Some(gradient) = gradient.filter(|_| depends[id.index()]) else {
                 continue;
             };
             let sum = match gradients[id.index()] {
-                Some(sum) => graph.push_backward(node, Add, [sum, gradient])?,
+                Some(sum) => backward.push(Add, [sum, gradient]).map_err(error)?,
                 None => gradient,
             };
             gradients[id.index()] = Some(sum);
@@ -68,13 +68,14 @@ pub fn differentiate(
 ///
 /// # Errors
 ///
-/// [`Error::Graph`] if a node has no derivative, or if `output` does not depend on a value of `wrt`.
+/// [`Error::Op`] if a node has no derivative. [`Error::Graph`] if `output` does not depend on a value of `wrt`.
 pub fn grad(graph: &Graph, output: ValueId, wrt: &[ValueId]) -> Result<Graph> {
     let mut graph = graph.clone();
     let name = graph.value(output).name.clone();
     let seed = graph.push_seed(output)?;
-    let vjp =
-        |graph: &mut Graph, node: &Node, gradients: &[Option<ValueId>]| node.op.vjp(graph, node, gradients);
+    let vjp = |builder: &mut dyn GraphBuilder, node: &Node, gradients: &[Option<ValueId>]| {
+        node.op.vjp(builder, node.values(), gradients)
+    };
     let gradients = differentiate(&mut graph, [output, seed], wrt, &vjp)?;
     for (index, id) in wrt.iter().enumerate() {
         let Some(gradient) = gradients[id.index()] else {
@@ -84,65 +85,4 @@ pub fn grad(graph: &Graph, output: ValueId, wrt: &[ValueId]) -> Result<Graph> {
         graph.set_output(OutputKind::Gradient(index), gradient);
     }
     Ok(graph.without_dead_code())
-}
-
-macro_rules! differentiable {
-    ($($module:ident: $Op:ident,)*) => {
-        $(mod $module;)*
-
-        impl Op {
-            /// Vector-Jacobian product: appends the nodes that compute the gradients of `node`'s operands from those of its results. Returns one
-            /// gradient per operand, `None` for an operand without a derivative. `gradients` has one entry per result, `None` for a result without
-            /// a gradient. At least one entry is set.
-            ///
-            /// # Errors
-            ///
-            /// [`Error::Graph`] if the op has no derivative.
-            pub fn vjp(
-                &self,
-                graph: &mut Graph,
-                node: &Node,
-                gradients: &[Option<ValueId>],
-            ) -> Result<Vec<Option<ValueId>>> {
-                match self {
-                    $(Self::$Op(op) => op.vjp(graph, node, gradients),)*
-                    _ => {
-                        let reason = format!(
-                            "{} has no derivative. Differentiate the graph before it is optimised",
-                            self.name()
-                        );
-                        Err(Error::graph(&node.name, reason))
-                    }
-                }
-            }
-        }
-    };
-}
-
-// Ops with a derivative. The list declares their modules.
-differentiable! {
-    activation: Activation,
-    add: Add,
-    affine: Affine,
-    attention: Attention,
-    concat_channels: ConcatChannels,
-    custom: Custom,
-    expand_as: ExpandAs,
-    layer_norm: LayerNorm,
-    linear: Linear,
-    mat_mul: MatMul,
-    mul: Mul,
-    mul_scalar: MulScalar,
-    normalize: Normalize,
-    patch_conv: PatchConv,
-    patch_extract: PatchExtract,
-    pool: Pool,
-    prepend: Prepend,
-    rms_norm: RmsNorm,
-    rope: Rope,
-    scale: Scale,
-    sum_to_size: SumToSize,
-    swiglu: SwiGlu,
-    tokens: Tokens,
-    transpose: Transpose,
 }

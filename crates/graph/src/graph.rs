@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::{Linear, Op, Rounding};
+use crate::op::{Linear, NodeValues, Op, Rounding};
 use crate::optimizations::Optimizations;
 use crate::provenance::Provenance;
 use crate::tensor::{Input, Tensor};
@@ -32,6 +32,14 @@ impl Node {
     /// Returns the first result.
     pub fn output(&self) -> ValueId {
         self.outputs[0]
+    }
+
+    /// Returns the operands and results, as derivatives of ops take them.
+    pub fn values(&self) -> NodeValues<'_> {
+        NodeValues {
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+        }
     }
 }
 

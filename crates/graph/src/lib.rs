@@ -10,6 +10,7 @@ extern crate self as hipvit_graph;
 
 mod arena;
 mod array;
+mod backward;
 pub mod cases;
 mod dtype;
 mod error;

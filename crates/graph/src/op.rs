@@ -1,5 +1,6 @@
 //! Ops of a graph. Each op is one file with all device-independent facts: a struct of its attributes that implements [`Definition`].
-//! Derivatives are files of the same names in [`grad`](mod@crate::grad), since they append nodes to a graph.
+//! Its derivative appends nodes through [`GraphBuilder`], since graphs are above ops. `op/<op>/attributes.rs` holds the attributes of an op
+//! if other ops that it emits or contains name them.
 //!
 //! Shapes: `B` batch, `N` tokens, `D` channels, `H`×`W` image, `h`×`w` patch. All tensors are row-major.
 //!
@@ -9,21 +10,25 @@
 mod attention_heads;
 mod definition;
 mod error;
+mod graph_builder;
 mod norms;
 pub mod operands;
 mod pixel_layout;
 mod shape;
 
+use std::any::Any;
 use std::fmt;
 
 use crate::array::{Array, Real};
 use crate::cases::{self, Case, Cases};
 use crate::dtype::DType;
+use crate::value::ValueId;
 
 pub use attention::AttentionOperands;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use error::OpError;
+pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
 pub use pixel_layout::PixelLayout;
 pub use rope::RopePairs;
 pub use shape::Shape;
@@ -94,6 +99,16 @@ macro_rules! declare {
             }
         })*
 
+        impl Op {
+            /// Returns the op of the type-erased attributes `op`, or the type-erased `Op`. `None` for any other type.
+            pub(crate) fn from_any(op: &dyn Any) -> Option<Self> {
+                $(if let Some(op) = op.downcast_ref::<$Op>() {
+                    return Some(Self::$Op(op.clone()));
+                })*
+                op.downcast_ref::<Self>().cloned()
+            }
+        }
+
         /// Dispatches to the [`Definition`] of each op.
         impl Op {
             /// Name, as `hipvit inspect` prints it.
@@ -111,7 +126,7 @@ macro_rules! declare {
 
             /// Shapes of the results for operands of these shapes.
             ///
-            /// [`OpError`] if the op rejects operands of these shapes.
+            /// # Errors
             ///
             /// [`OpError`] if the op does not accept operands of these shapes.
             pub fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
@@ -212,6 +227,22 @@ macro_rules! declare {
                     $(Self::$Op(op) => op.tolerance(index, operands, dtype),)*
                 }
             }
+
+            /// Vector-Jacobian product: see [`Definition::vjp`].
+            ///
+            /// # Errors
+            ///
+            /// [`OpError::Derivative`] if the op has no derivative.
+            pub fn vjp(
+                &self,
+                builder: &mut dyn GraphBuilder,
+                node: NodeValues<'_>,
+                gradients: &[Option<ValueId>],
+            ) -> Result<Gradients, OpError> {
+                match self {
+                    $(Self::$Op(op) => op.vjp(builder, node, gradients),)*
+                }
+            }
         }
 
         /// Cases of all ops.
@@ -230,6 +261,8 @@ macro_rules! declare {
     };
 }
 for_each_op!(declare);
+
+impl AnyOp for Op {}
 
 /// Formats the op with the fused operations, such as `linear+bias+gelu+residual`.
 impl fmt::Display for Op {

@@ -6,11 +6,15 @@ use std::fmt;
 
 pub use self::function::{ACTIVATIONS, Activation};
 use super::operands::{count, exactly, one};
-use super::{Definition, Division, Locality, OpError, Shape};
+use super::{
+    ActivationBackward, Definition, Division, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape,
+    only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Operand, Scale, activation};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 impl Definition for Activation {
     const NAME: &'static str = "activation";
@@ -75,6 +79,21 @@ impl Definition for Activation {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let backward = ActivationBackward {
+            activation: *self,
+            secant: false,
+        };
+        let gradient = only_gradient(gradients)?;
+        let d_x = builder.push(backward, [node.inputs[0], gradient])?;
+        Ok(vec![Some(d_x)])
     }
 }
 

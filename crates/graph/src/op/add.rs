@@ -1,11 +1,12 @@
 //! Addition that is not fused into another op.
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x, y) → x + y`. y has the shape of x, or a batch of 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,5 +62,18 @@ impl Definition for Add {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        Ok(vec![
+            Some(gradient),
+            Some(builder.sum_to_size(gradient, node.inputs[1])?),
+        ])
     }
 }

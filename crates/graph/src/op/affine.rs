@@ -1,11 +1,14 @@
 //! Affine maps of the channels.
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, Mul, NodeValues, OpError, Scale, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x [..,D], weight [D], bias [D]) → x · weight + bias` (ResMLP's norm). <https://arxiv.org/abs/2105.03404>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,5 +62,23 @@ impl Definition for Affine {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 2)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (x, weight, bias) = (node.inputs[0], node.inputs[1], node.inputs[2]);
+        let d_x = builder.push(Scale, [gradient, weight])?;
+        let d_weight = builder.push(Mul, [gradient, x])?;
+        let d_weight = builder.sum_to_size(d_weight, weight)?;
+        Ok(vec![
+            Some(d_x),
+            Some(d_weight),
+            Some(builder.sum_to_size(gradient, bias)?),
+        ])
     }
 }

@@ -9,12 +9,16 @@ use rayon::prelude::*;
 
 pub use self::attributes::{Attention, AttentionOperands};
 use super::operands::{count, exactly, expect};
-use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
+use super::{
+    AttentionBackward, Definition, Division, Gradients, GraphBuilder, Locality, NodeValues, OpError,
+    OperandShare, Shape, only_gradient,
+};
 use crate::array::{Array, Real, dot};
 use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::softmax::softmax;
 use crate::tolerance::tolerance;
+use crate::value::ValueId;
 
 impl Attention {
     /// Computes the results with `visible(image, query, key)`, which is true if the query sees the key. A query without keys gets zeros.
@@ -360,5 +364,25 @@ impl Definition for Attention {
         }
         // The scores' error, which grows with head_dim, is an error of the exponential too. Adding a bias rounds the scores once more.
         (2.0 + f64::from(self.bias)) * tolerance(dtype, keys + self.head_dim)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        if gradients.get(1).is_some_and(Option::is_some) {
+            return Err(OpError::derivative(
+                "the statistics of attention have no derivative",
+            ));
+        }
+        let gradient = only_gradient(gradients)?;
+        let saved = if self.statistics { node.outputs } else { &[] };
+        let operands = [node.inputs, saved, &[gradient]].concat();
+        let results = builder.push_node(AttentionBackward(*self), operands)?;
+        let mut of_operands: Gradients = results.into_iter().map(Some).collect();
+        of_operands.resize(node.inputs.len(), None);
+        Ok(of_operands)
     }
 }

@@ -1,10 +1,13 @@
 //! Concatenation of channels.
 
 use super::operands::{exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, Slice, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
+use crate::value::ValueId;
 
 /// `(x [B,D1], y [B,D2]) → [B,D1+D2]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,5 +52,17 @@ impl Definition for ConcatChannels {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
         0.0
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let [m, n] = [0, 1].map(|index: usize| builder.shape(node.inputs[index])[1]);
+        let mut part = |start, len| builder.push(Slice { axis: 1, start, len }, [gradient]);
+        Ok(vec![Some(part(0, m)?), Some(part(m, n)?)])
     }
 }

@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::operands::count;
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// The definition of an op outside this crate, by the struct of its attributes.
 ///
@@ -56,9 +57,23 @@ pub trait CustomOp: Any + fmt::Debug + Send + Sync {
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
     }
+
+    /// Appends the nodes that compute the gradients of a node's operands: see [`Definition::vjp`]. By default the op has no derivative.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::Derivative`] if the op has no derivative.
+    fn vjp(
+        &self,
+        _builder: &mut dyn GraphBuilder,
+        _node: NodeValues<'_>,
+        _gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        Err(OpError::derivative(format!("{} has no derivative", self.name())))
+    }
 }
 
-/// A [`CustomOp`], shared, with what other layers add to it: the kernels of executors, and the derivative.
+/// A [`CustomOp`], shared, with what other layers add to it: the kernels of executors.
 #[derive(Clone)]
 pub struct Custom {
     definition: Arc<dyn CustomOp>,
@@ -160,6 +175,15 @@ impl Definition for Custom {
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
         self.definition.tolerance(index, operands, dtype)
     }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        self.definition.vjp(builder, node, gradients)
+    }
 }
 
 fn to_f64<T: Real>(array: &Array<T>) -> Array {
@@ -188,9 +212,10 @@ impl PartialEq for Custom {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::Op;
     use crate::op::operands::{exactly, expect, one};
-    use crate::{Graph, Role, interpret, optimize};
+    use crate::op::{MulScalar, Op, only_gradient};
+    use crate::tensor::Input;
+    use crate::{Graph, OutputKind, Role, grad, interpret, optimize};
 
     /// `(x, y) → max(x, y) · factor`.
     #[derive(Debug)]
@@ -237,6 +262,36 @@ mod tests {
         fn reference(&self, _operands: &[&Array], _results: &mut [Array]) {}
     }
 
+    /// `(x) → 3·x`.
+    #[derive(Debug)]
+    struct Triple;
+
+    impl CustomOp for Triple {
+        fn name(&self) -> &'static str {
+            "triple"
+        }
+
+        fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+            Ok(vec![operands[0].to_vec()])
+        }
+
+        fn reference(&self, operands: &[&Array], results: &mut [Array]) {
+            for (y, x) in results[0].values_mut().iter_mut().zip(operands[0].values()) {
+                *y = 3.0 * x;
+            }
+        }
+
+        fn vjp(
+            &self,
+            builder: &mut dyn GraphBuilder,
+            _node: NodeValues<'_>,
+            gradients: &[Option<ValueId>],
+        ) -> Result<Gradients, OpError> {
+            let gradient = only_gradient(gradients)?;
+            Ok(vec![Some(builder.push(MulScalar(3.0), [gradient])?)])
+        }
+    }
+
     fn maximum(factor: f64) -> Op {
         Custom::new(Arc::new(ScaledMaximum { factor })).into()
     }
@@ -245,12 +300,12 @@ mod tests {
         let mut graph = Graph::of_tokens("test", [2, 2]);
         let input = graph.input();
         let y = graph
-            .push(Role::Other, "negative", crate::op::MulScalar(-1.0), [input])
+            .push(Role::Other, "negative", MulScalar(-1.0), [input])
             .unwrap();
         let result = graph
             .push(Role::Other, "maximum", maximum(2.0), [input, y])
             .unwrap();
-        graph.set_output(crate::OutputKind::Tokens, result);
+        graph.set_output(OutputKind::Tokens, result);
         graph
     }
 
@@ -260,7 +315,7 @@ mod tests {
         let (optimized, _) = optimize(graph.clone(), &crate::Passes::default()).unwrap();
         for graph in [&graph, &optimized] {
             let input = [1.0, -2.0, 0.5, -0.25];
-            let results = interpret(graph, 1, crate::tensor::Input::Values(&input)).unwrap();
+            let results = interpret(graph, 1, Input::Values(&input)).unwrap();
             let values: Vec<f64> = results[0].1.iter().copied().collect();
             assert_eq!(values, [2.0, 4.0, 1.0, 0.5]);
         }
@@ -280,11 +335,24 @@ mod tests {
         let error = graph.push(Role::Other, "none", nothing, [input]).unwrap_err();
         assert_eq!(error.to_string(), "node `none`: nothing: has no result");
         let output = graph.outputs()[0].1;
-        let error = crate::grad(&graph, output, &[input]).unwrap_err();
+        let error = grad(&graph, output, &[input]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "node `maximum`: scaled_maximum has no derivative"
         );
+    }
+
+    #[test]
+    fn its_derivative_is_used() {
+        let mut graph = Graph::of_tokens("test", [1, 2]);
+        let input = graph.input();
+        let triple = Custom::new(Arc::new(Triple));
+        let y = graph.push(Role::Other, "triple", triple, [input]).unwrap();
+        graph.set_output(OutputKind::Tokens, y);
+        let graph = grad(&graph, y, &[input]).unwrap();
+        let results = interpret(&graph, 1, Input::Values(&[1.0, -2.0])).unwrap();
+        let gradient = results.iter().find(|(kind, _)| *kind == OutputKind::Gradient(0));
+        assert_eq!(gradient.unwrap().1.as_slice().unwrap(), [3.0, 3.0]);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use super::{OpError, PixelLayout, Shape};
+use super::{AnyOp, Gradients, GraphBuilder, NodeValues, OpError, PixelLayout, Shape};
 use crate::array::{Array, Real};
 use crate::cases::Cases;
 use crate::dtype::DType;
+use crate::value::ValueId;
 
-/// All device-independent facts about an op, except for its [derivative](crate::grad::Differentiable). Implemented by the struct of the
-/// op's attributes.
+/// All device-independent facts about an op. Implemented by the struct of the op's attributes.
 ///
 /// `operands` are the shapes of a node's operands. Methods other than [`shapes`](Self::shapes) are only called with shapes that it accepts.
 pub trait Definition: Clone + fmt::Debug + PartialEq {
@@ -108,7 +108,26 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     /// Tolerance of result `index`, relative to its largest magnitude. The operands are in `dtype` (except for pixels). Return 0 if the op
     /// only moves elements.
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64;
+
+    /// Vector-Jacobian product: appends the nodes that compute the gradients of a node's operands from those of its results. Returns one
+    /// gradient per operand. `gradients` has one entry per result, at least one of which is set.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError::Derivative`] if the op has no derivative, as by default.
+    fn vjp(
+        &self,
+        _builder: &mut dyn GraphBuilder,
+        _node: NodeValues<'_>,
+        _gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let op = self.op_name();
+        let reason = format!("{op} has no derivative. Differentiate the graph before it is optimised");
+        Err(OpError::Derivative(reason))
+    }
 }
+
+impl<T: Definition + 'static> AnyOp for T {}
 
 /// Part of the operands that a part of a result depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -51,6 +51,9 @@ pub enum OpError {
         /// Cause.
         source: Box<OpError>,
     },
+    /// The op has no derivative, or its derivative is not valid.
+    #[error("{0}")]
+    Derivative(String),
     /// The attributes contradict each other or the operands.
     #[error("{0}")]
     Attributes(String),
@@ -60,6 +63,11 @@ impl OpError {
     /// Returns an error of memory that is not what the plan or the extents say.
     pub fn memory(reason: impl std::fmt::Display) -> Self {
         Self::Memory(reason.to_string())
+    }
+
+    /// Returns an error of the op's derivative.
+    pub fn derivative(reason: impl std::fmt::Display) -> Self {
+        Self::Derivative(reason.to_string())
     }
 
     /// Returns an error of an operand that does not have the layout `expected`.

@@ -1,9 +1,10 @@
 //! Repetition over images, rows or groups of channels: the gradient of a sum over them.
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
+use crate::value::ValueId;
 
 /// `(x, like) → x, repeated to the shape of like`. The elements of `like` are not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,5 +45,15 @@ impl Definition for ExpandAs {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
         0.0
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        Ok(vec![Some(builder.sum_to_size(gradient, node.inputs[0])?), None])
     }
 }

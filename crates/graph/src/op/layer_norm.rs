@@ -4,11 +4,15 @@ use std::fmt;
 
 use super::norms::{self, EPSILON, normed, norms};
 use super::operands::{count, exactly, expect};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, LayerNormBackward, Locality, Mul, NodeValues, OpError, Shape,
+    only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{cancellation, narrow, tolerance};
+use crate::value::ValueId;
 
 /// Normalises each group of `D` channels: `(x [..,G·D], weight [D], bias [D]) → (x − mean) / √(variance + epsilon) · weight + bias`. The
 /// variance is the biased one. `G` is 1, or the number of heads if each is normalised. <https://arxiv.org/abs/1607.06450>
@@ -96,5 +100,31 @@ impl Definition for LayerNorm {
         // x is exact, so that only the errors of f32 are amplified.
         let amplified = (cancellation(operands[0], d, self.epsilon) - 1.0) * tolerance(DType::F32, d);
         narrow(dtype) + tolerance(DType::F32, d) + amplified
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (x, weight, bias) = (node.inputs[0], node.inputs[1], node.inputs[2]);
+        let backward = LayerNormBackward {
+            epsilon: self.epsilon,
+            fixed_deviation: false,
+        };
+        let d_x = builder.push(backward, [x, weight, gradient])?;
+        let d = builder.shape(weight)[0];
+        let ones = builder.constant(d, &[1.0])?;
+        let zeros = builder.constant(d, &[0.0])?;
+        let normal = builder.push(*self, [x, ones, zeros])?;
+        let d_weight = builder.push(Mul, [gradient, normal])?;
+        let d_weight = builder.sum_to_size(d_weight, weight)?;
+        Ok(vec![
+            Some(d_x),
+            Some(d_weight),
+            Some(builder.sum_to_size(gradient, bias)?),
+        ])
     }
 }

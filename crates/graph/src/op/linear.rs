@@ -11,7 +11,10 @@ use rayon::prelude::*;
 pub use self::attributes::Linear;
 use super::activation::ACTIVATIONS;
 use super::operands::{Rest, count, expect, matmul_flops, one};
-use super::{Activation, Definition, Locality, OpError, Shape};
+use super::{
+    Activation, ActivationBackward, Definition, Gradients, GraphBuilder, Locality, MatMul, NodeValues,
+    OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{
     AWKWARD, Cases, Operand, Role, Scale, activation, byte_weight, parameter, sparse_weight, with,
@@ -21,6 +24,7 @@ use crate::float8::{self, Float8Scale};
 use crate::matmul::{gemm, rows, rows_mut};
 use crate::rounding::{Levels, Rounding};
 use crate::tolerance::tolerance;
+use crate::value::ValueId;
 
 /// Rounds the values to bf16 from f32, as executors do.
 fn rounded_bf16<T: Real>(values: &[T]) -> Vec<T> {
@@ -248,6 +252,53 @@ impl Definition for Linear {
             _ => 0.0,
         };
         tolerance(dtype, channels) + accumulation
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        self.vjp_by(builder, node, only_gradient(gradients)?, false)
+    }
+}
+
+impl Linear {
+    /// Computes [`Definition::vjp`], optionally with the [secant](ActivationBackward::secant) as the activation's slope.
+    /// Rounding counts as the identity (straight-through estimator). <https://arxiv.org/abs/1308.3432>
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if the op does not accept the operands' shapes.
+    pub fn vjp_by(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradient: ValueId,
+        secant: bool,
+    ) -> Result<Gradients, OpError> {
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let mut inner = gradient;
+        if let Some(activation) = self.activation {
+            let before = Self {
+                activation: None,
+                residual: false,
+                ..*self
+            };
+            let operands = &node.inputs[..2 + usize::from(self.bias)];
+            let before = builder.push(before, operands)?;
+            let backward = ActivationBackward { activation, secant };
+            inner = builder.push(backward, [before, gradient])?;
+        }
+        let d_x = builder.push(MatMul { transpose_a: false }, [inner, weight])?;
+        let d_weight = builder.push(MatMul { transpose_a: true }, [inner, x])?;
+        let mut gradients = vec![Some(d_x), Some(d_weight)];
+        if self.bias {
+            gradients.push(Some(builder.sum_to_size(inner, node.inputs[2])?));
+        }
+        gradients.extend(self.residual.then_some(Some(gradient)));
+        Ok(gradients)
     }
 }
 

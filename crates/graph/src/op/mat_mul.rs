@@ -3,11 +3,14 @@
 use std::fmt;
 
 use super::operands::{count, exactly, matmul_flops, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Linear, Locality, NodeValues, OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::matmul::{gemm, rows, rows_mut};
 use crate::tolerance::tolerance;
+use crate::value::ValueId;
 
 /// `(a [..,K], b [K,N]) → a · b [..,N]`. Transposed: `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both.
 /// [`Linear`](super::Linear) computes the product with `bᵀ`.
@@ -78,5 +81,24 @@ impl Definition for MatMul {
             columns
         };
         tolerance(dtype, k)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (a, b) = (node.inputs[0], node.inputs[1]);
+        let by_transposed = Linear::default();
+        let [d_a, d_b] = if self.transpose_a {
+            let d_a = builder.push(by_transposed, [b, gradient])?;
+            [d_a, builder.push(Self { transpose_a: false }, [a, gradient])?]
+        } else {
+            let d_a = builder.push(by_transposed, [gradient, b])?;
+            [d_a, builder.push(Self { transpose_a: true }, [a, gradient])?]
+        };
+        Ok(vec![Some(d_a), Some(d_b)])
     }
 }

@@ -1,10 +1,11 @@
 //! Elementwise multiplication.
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x, y) → x · y`. y has the shape of x, or its last extents, and is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,5 +45,18 @@ impl Definition for Mul {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (x, y) = (node.inputs[0], node.inputs[1]);
+        let d_x = builder.push(Self, [gradient, y])?;
+        let d_y = builder.push(Self, [gradient, x])?;
+        Ok(vec![Some(d_x), Some(builder.sum_to_size(d_y, y)?)])
     }
 }

@@ -3,11 +3,14 @@
 use std::fmt;
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Division, Locality, OpError, Shape};
+use super::{
+    Definition, Division, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x) → factor · x`, with the factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,5 +66,15 @@ impl Definition for MulScalar {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        _node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        Ok(vec![Some(builder.push(*self, [gradient])?)])
     }
 }

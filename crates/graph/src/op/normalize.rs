@@ -4,11 +4,15 @@ mod attributes;
 
 pub use self::attributes::Normalize;
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, PatchExtract, PatchExtractBackward,
+    PixelLayout, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, image, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 impl Definition for Normalize {
     const NAME: &'static str = "normalize";
@@ -59,6 +63,29 @@ impl Definition for Normalize {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let shape = builder.shape(node.inputs[0]);
+        let image = [shape[1], shape[2]];
+        let pixels = |layout, normalize| PatchExtract {
+            patch: [1, 1],
+            layout,
+            normalize,
+        };
+        let backward = PatchExtractBackward {
+            extract: pixels(PixelLayout::Hwc, Some(*self)),
+            image,
+        };
+        // Patches of one pixel turn planes into pixels.
+        let d_y = builder.push(pixels(PixelLayout::Chw, None), [gradient])?;
+        Ok(vec![Some(builder.push(backward, [d_y])?)])
     }
 }
 

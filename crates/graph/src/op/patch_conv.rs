@@ -4,12 +4,16 @@ use std::fmt;
 
 use super::operands::{Rest, expect, matmul_flops, one};
 use super::patch_extract::patches;
-use super::{Definition, Locality, OpError, PatchExtract, PixelLayout, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, MatMul, NodeValues, OpError, PatchExtract,
+    PatchExtractBackward, PixelLayout, Shape, SumToSize, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, image, image_size, parameter};
 use crate::dtype::DType;
 use crate::matmul::{gemm, rows, rows_mut};
 use crate::tolerance::tolerance;
+use crate::value::ValueId;
 
 /// Convolution whose stride equals its kernel: `(x [B,3,H,W], weight [D,3,h,w], bias [D]?) → [B,N,D]` with `N = ⌊H/h⌋·⌊W/w⌋` patches in
 /// row-major order. Pixels beyond the last whole patch are ignored.
@@ -103,6 +107,33 @@ impl Definition for PatchConv {
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         tolerance(dtype, operands[1].shape().iter().skip(1).product())
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let (image, shape) = (builder.shape(x), builder.shape(weight).to_vec());
+        let image = [image[2], image[3]];
+        let extract = self.extract();
+        let matrix = SumToSize {
+            shape: vec![shape[0], shape[1..].iter().product()],
+        };
+        let matrix = builder.push(matrix, [weight])?;
+        let d_patches = builder.push(MatMul { transpose_a: false }, [gradient, matrix])?;
+        let d_x = builder.push(PatchExtractBackward { extract, image }, [d_patches])?;
+        let patches = builder.push(extract, [x])?;
+        let d_weight = builder.push(MatMul { transpose_a: true }, [gradient, patches])?;
+        let d_weight = builder.push(SumToSize { shape }, [d_weight])?;
+        let mut gradients = vec![Some(d_x), Some(d_weight)];
+        if self.bias {
+            gradients.push(Some(builder.sum_to_size(gradient, node.inputs[2])?));
+        }
+        Ok(gradients)
     }
 }
 

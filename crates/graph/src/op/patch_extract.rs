@@ -7,11 +7,15 @@ use std::fmt;
 pub use self::attributes::PatchExtract;
 use super::normalize::NORMALIZE;
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, PixelLayout, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, PatchExtractBackward, PixelLayout,
+    Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, image, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// Returns the number of patches of an image with `h` rows and `w` columns.
 pub(super) fn patches(h: usize, w: usize, [ph, pw]: [usize; 2]) -> Result<usize, OpError> {
@@ -103,6 +107,25 @@ impl Definition for PatchExtract {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let shape = builder.shape(node.inputs[0]);
+        let image = match self.layout {
+            PixelLayout::Hwc => [shape[1], shape[2]],
+            PixelLayout::Chw => [shape[2], shape[3]],
+        };
+        let backward = PatchExtractBackward {
+            extract: *self,
+            image,
+        };
+        Ok(vec![Some(builder.push(backward, [gradient])?)])
     }
 }
 

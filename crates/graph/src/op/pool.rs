@@ -6,11 +6,14 @@ use std::fmt;
 
 pub use self::attributes::Pool;
 use super::operands::{exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, PoolBackward, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 impl Definition for Pool {
     const NAME: &'static str = "pool";
@@ -101,6 +104,17 @@ impl Definition for Pool {
             1 => 0.0,
             tokens => narrow(dtype) + tolerance(DType::F32, tokens),
         }
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let d_x = builder.push(PoolBackward(*self), [node.inputs[0], gradient])?;
+        Ok(vec![Some(d_x)])
     }
 }
 

@@ -1,10 +1,13 @@
 //! Prefix tokens.
 
 use super::operands::one;
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, Slice, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
+use crate::value::ValueId;
 
 /// `(prefix [1,P,D] …, x [B,N,D]) → [B,ΣP+N,D]`: puts the prefix tokens, which all images share, before those of x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,5 +71,25 @@ impl Definition for Prepend {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
         0.0
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        if node.inputs.len() == 1 {
+            return Ok(vec![Some(gradient)]);
+        }
+        let (mut start, mut parts) = (0, Vec::with_capacity(node.inputs.len()));
+        for &id in node.inputs {
+            let len = builder.shape(id)[1];
+            let part = builder.push(Slice { axis: 1, start, len }, [gradient])?;
+            parts.push(Some(builder.sum_to_size(part, id)?));
+            start += len;
+        }
+        Ok(parts)
     }
 }

@@ -4,11 +4,15 @@ use std::fmt;
 
 use super::norms::{EPSILON, RMS_NORM_FLOPS, normed, norms, shape};
 use super::operands::{count, exactly};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, Mul, NodeValues, OpError, RmsNormBackward, Shape,
+    only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// Normalises each group of `D` channels: `(x [..,G·D], weight [D]) → x / √(mean(x²) + epsilon) · weight`.
 /// <https://arxiv.org/abs/1910.07467>
@@ -72,5 +76,25 @@ impl Definition for RmsNorm {
     /// No mean is subtracted, so nothing cancels.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, operands[1].values().len())
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let backward = RmsNormBackward {
+            epsilon: self.epsilon,
+            fixed_root: false,
+        };
+        let d_x = builder.push(backward, [x, weight, gradient])?;
+        let d = builder.shape(weight)[0];
+        let ones = builder.constant(d, &[1.0])?;
+        let normal = builder.push(*self, [x, ones])?;
+        let d_weight = builder.push(Mul, [gradient, normal])?;
+        Ok(vec![Some(d_x), Some(builder.sum_to_size(d_weight, weight)?)])
     }
 }

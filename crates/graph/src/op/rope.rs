@@ -3,11 +3,15 @@
 use std::fmt;
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Division, Locality, OpError, OperandShare, Shape};
+use super::{
+    Definition, Division, Gradients, GraphBuilder, Locality, Mul, NodeValues, OpError, OperandShare, Shape,
+    only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// Rotary position embedding of queries and keys, `(x [B,N,n·C], table [1,P,d] or [1,P,C]) → [B,N,n·C]`.
 ///
@@ -181,6 +185,24 @@ impl Definition for Rope {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 2)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        // The transpose of a rotation is the inverse rotation: negative sines. The angles are not differentiated.
+        let gradient = only_gradient(gradients)?;
+        let table = node.inputs[1];
+        let len = builder.shape(table)[2];
+        let half = self.head_dim / 2;
+        let signs = [vec![1.0; half], vec![-1.0; half]].concat();
+        let signs = builder.constant(len, &signs)?;
+        let back = builder.push(Mul, [table, signs])?;
+        let d_x = builder.push(*self, [gradient, back])?;
+        Ok(vec![Some(d_x), None])
     }
 }
 

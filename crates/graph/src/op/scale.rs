@@ -1,11 +1,12 @@
 //! Scaling of the channels.
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Gradients, GraphBuilder, Locality, Mul, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x [..,D], gamma [D]) → x · gamma` (LayerScale).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,5 +59,18 @@ impl Definition for Scale {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (x, gamma) = (node.inputs[0], node.inputs[1]);
+        let d_x = builder.push(Self, [gradient, gamma])?;
+        let d_gamma = builder.push(Mul, [gradient, x])?;
+        Ok(vec![Some(d_x), Some(builder.sum_to_size(d_gamma, gamma)?)])
     }
 }

@@ -3,10 +3,13 @@
 use std::fmt;
 
 use super::operands::{count, exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, ExpandAs, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x) → sum of consecutive pieces of x`, in order. A piece has as many elements as `shape`. A single piece is only reshaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,5 +61,16 @@ impl Definition for SumToSize {
             1 => 0.0,
             pieces => narrow(dtype) + tolerance(DType::F32, pieces),
         }
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let d_x = builder.push(ExpandAs, [gradient, node.inputs[0]])?;
+        Ok(vec![Some(d_x)])
     }
 }

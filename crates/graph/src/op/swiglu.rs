@@ -6,11 +6,15 @@ pub use self::gate::SwiGlu;
 pub(super) use self::gate::{gate, shape};
 use super::activation::wide;
 use super::operands::{count, exactly, one};
-use super::{Definition, Division, Locality, OpError, Shape};
+use super::{
+    Definition, Division, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, SwiGluBackward,
+    only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 impl Definition for SwiGlu {
     const NAME: &'static str = "swiglu";
@@ -54,5 +58,17 @@ impl Definition for SwiGlu {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, 1)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let backward = SwiGluBackward { secant: false };
+        let d_x = builder.push(backward, [node.inputs[0], gradient])?;
+        Ok(vec![Some(d_x)])
     }
 }

@@ -3,11 +3,15 @@
 use std::fmt;
 
 use super::operands::{Rest, count, expect, one};
-use super::{Add, Definition, Locality, OpError, Shape, prepend};
+use super::{
+    Add, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, Slice, only_gradient,
+    prepend,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// Assembles tokens in one step: `(x [B,N,D], prefix [1,P,D]?, position [1,N,D]?) → [B,P+N,D]`. Adds the position table to x, and copies
 /// the prefix before it.
@@ -88,5 +92,28 @@ impl Definition for Tokens {
         } else {
             0.0
         }
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let gradient = only_gradient(gradients)?;
+        let (mut d_x, mut rest) = (gradient, Vec::new());
+        if self.prefix {
+            let [n, p] = [0, 1].map(|index: usize| builder.shape(node.inputs[index])[1]);
+            let mut part = |start, len| builder.push(Slice { axis: 1, start, len }, [gradient]);
+            d_x = part(p, n)?;
+            let d_prefix = part(0, p)?;
+            rest.push(Some(builder.sum_to_size(d_prefix, node.inputs[1])?));
+        }
+        if self.position {
+            rest.push(Some(
+                builder.sum_to_size(d_x, node.inputs[node.inputs.len() - 1])?,
+            ));
+        }
+        Ok(std::iter::once(Some(d_x)).chain(rest).collect())
     }
 }

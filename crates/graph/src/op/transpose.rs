@@ -3,11 +3,14 @@
 use std::fmt;
 
 use super::operands::{Rest, count, expect, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, Mul, NodeValues, OpError, Shape, Slice, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{AWKWARD, Cases, Scale, activation, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x [B,M,N], gamma [M]?, y [B,N − crop,M + pad]?) → gamma · xᵀ` for each image, then `+ y` or `· y`. Omits the last `crop` rows and
 /// appends `pad` columns of zeros. A Linear between two transpositions mixes tokens. <https://arxiv.org/abs/2105.01601>
@@ -131,6 +134,61 @@ impl Definition for Transpose {
         } else {
             0.0
         }
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let mut gradient = only_gradient(gradients)?;
+        let x = node.inputs[0];
+        let mut of_y = None;
+        if let (Some(combine), Some(&y)) = (self.combine, node.inputs.last()) {
+            of_y = Some(gradient);
+            if combine == Combine::Multiply {
+                let alone = Self {
+                    combine: None,
+                    ..*self
+                };
+                let operands = &node.inputs[..node.inputs.len() - 1];
+                let value = builder.push(alone, operands)?;
+                of_y = Some(builder.push(Mul, [gradient, value])?);
+                gradient = builder.push(Mul, [gradient, y])?;
+            }
+        }
+        // Without the columns of zeros, which follow the rows of x.
+        let rows = builder.shape(x)[1];
+        if self.pad > 0 {
+            let slice = Slice {
+                axis: 2,
+                start: 0,
+                len: rows,
+            };
+            gradient = builder.push(slice, [gradient])?;
+        }
+        let mut of_gamma = None;
+        if self.scale {
+            let gamma = node.inputs[1];
+            let transposed = Self {
+                crop: self.crop,
+                ..Self::default()
+            };
+            let transposed = builder.push(transposed, [x])?;
+            let d_gamma = builder.push(Mul, [gradient, transposed])?;
+            of_gamma = Some(builder.sum_to_size(d_gamma, gamma)?);
+            gradient = builder.push(super::Scale, [gradient, gamma])?;
+        }
+        let back = Self {
+            pad: self.crop,
+            ..Self::default()
+        };
+        let d_x = builder.push(back, [gradient])?;
+        let mut gradients = vec![Some(d_x)];
+        gradients.extend(of_gamma.map(Some));
+        gradients.extend(of_y.map(Some));
+        Ok(gradients)
     }
 }
 

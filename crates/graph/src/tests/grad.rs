@@ -6,8 +6,9 @@ use crate::array::Array;
 use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels,
-    ExpandAs, LayerNorm, Linear, MatMul, Mul, MulScalar, Normalize, Op, PatchConv, PatchExtract, PixelLayout,
-    Pool, Prepend, RmsNorm, Rope, RopePairs, Scale, SumToSize, SwiGlu, SwiGluNorm, Tokens, Transpose,
+    ExpandAs, Gradients, GraphBuilder, LayerNorm, Linear, MatMul, Mul, MulScalar, Normalize, Op, OpError,
+    PatchConv, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs, Scale, SumToSize, SwiGlu,
+    SwiGluNorm, Tokens, Transpose,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -37,8 +38,12 @@ fn placeholder(graph: &mut Graph, name: &str, shape: &[usize]) -> ValueId {
     graph.constant(name, Tensor::from_f32(shape, zeros).unwrap())
 }
 
-fn vjp(graph: &mut Graph, node: &Node, gradients: &[Option<ValueId>]) -> crate::Result<Vec<Option<ValueId>>> {
-    node.op.vjp(graph, node, gradients)
+fn vjp(
+    builder: &mut dyn GraphBuilder,
+    node: &Node,
+    gradients: &[Option<ValueId>],
+) -> Result<Gradients, OpError> {
+    node.op.vjp(builder, node.values(), gradients)
 }
 
 type Known = HashMap<ValueId, Array>;
