@@ -2,6 +2,7 @@
 //! without a copy. `input` has a model's input.
 
 mod assembled;
+mod data;
 mod input;
 mod rows;
 
@@ -17,42 +18,10 @@ use rayon::prelude::*;
 use crate::float8::Float8;
 use crate::non_finite;
 
-use self::assembled::Part;
+pub use self::data::{Bytes, Tensor};
+use self::data::{Data, Part};
 pub use self::input::Input;
 pub use crate::dtype::DType;
-
-/// Bytes at a stable address while a [`Tensor`] refers to them, such as a mapped file.
-pub trait Bytes: AsRef<[u8]> + Send + Sync {}
-impl<T: AsRef<[u8]> + Send + Sync> Bytes for T {}
-
-/// A constant of a model: row-major, contiguous, cheap to clone.
-#[derive(Clone)]
-pub struct Tensor {
-    shape: Vec<usize>,
-    dtype: DType,
-    data: Data,
-}
-
-#[derive(Clone)]
-enum Data {
-    Owned(Arc<[f32]>),
-    /// Little-endian elements of `dtype` at `range` of `bytes`.
-    View {
-        bytes: Arc<dyn Bytes>,
-        range: Range<usize>,
-        /// True if the bytes belong to a weight file.
-        mapped: bool,
-    },
-    /// 8-bit elements at `range` of `bytes`, with the scale `scales[i]` for those of row i.
-    Scaled {
-        bytes: Arc<dyn Bytes>,
-        range: Range<usize>,
-        mapped: bool,
-        scales: Arc<[f32]>,
-    },
-    /// Rows of other tensors, one after the other. They are written where they are read.
-    Assembled(Arc<[Part]>),
-}
 
 /// The bytes of a tensor's elements, and the scale of each row.
 pub type ScaledParts<'a> = (Cow<'a, [u8]>, Cow<'a, [f32]>);

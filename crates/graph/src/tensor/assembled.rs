@@ -2,20 +2,10 @@
 //! The elements are written once, where an executor prepacks or uploads them.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use super::{Data, Tensor};
+use super::data::{Data, Part, Tensor};
 use crate::dtype::DType;
 use crate::non_finite;
-
-/// Rows of an assembled tensor.
-#[derive(Clone)]
-pub(super) struct Part {
-    /// Stored elements: never an assembled tensor.
-    pub(super) tensor: Tensor,
-    /// One factor for each row of `tensor` in each list. They are multiplied in this order, and each product is rounded to f32.
-    factors: Vec<Arc<[f32]>>,
-}
 
 impl Part {
     fn rows(&self) -> usize {

@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::{Data, Tensor, assembled};
+use super::assembled;
+use super::data::{Data, Tensor};
 use crate::dtype::DType;
 
 impl Tensor {
