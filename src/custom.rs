@@ -1,8 +1,8 @@
 //! Ops that are defined outside this crate: [`OpBuilder`] joins a [definition](CustomOp) with the kernels that compute it.
 //!
 //! A struct of attributes implements [`CustomOp`], and [`CpuKernel`], [`HipKernel`] or both. [`CustomOp::vjp`] is its derivative.
-//! The op then is a value, which nodes of a graph hold. Nothing is registered globally. `examples/custom_op.rs` is a whole one, with a graph
-//! rewrite that uses it.
+//! The op then is a value, which nodes of a graph hold. Nothing is registered globally. `examples/custom_op.rs` is a whole one, with a
+//! graph rewrite that uses it.
 //!
 //! ```
 //! use hipvit::custom::{CpuKernel, CpuOperand, CustomOp, OpBuilder};

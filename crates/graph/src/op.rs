@@ -1,6 +1,6 @@
 //! Ops of a graph. Each op is one file with all device-independent facts: a struct of its attributes that implements [`Definition`].
-//! Its derivative appends nodes through [`GraphBuilder`], since graphs are above ops. `op/<op>/attributes.rs` holds the attributes of an op
-//! if other ops that it emits or contains name them.
+//! Its derivative appends nodes through [`GraphBuilder`], since graphs are above ops. What two ops would import from each other is in a file
+//! below both, such as `op/pool/attributes.rs`.
 //!
 //! Shapes: `B` batch, `N` tokens, `D` channels, `H`×`W` image, `h`×`w` patch. All tensors are row-major.
 //!

@@ -13,7 +13,7 @@ use crate::tolerance::tolerance;
 use crate::value::ValueId;
 
 /// `(a [..,K], b [K,N]) → a · b [..,N]`. Transposed: `(a [..,K], b [..,N]) → aᵀ · b [K,N]`, summed over all rows of both.
-/// [`Linear`](super::Linear) computes the product with `bᵀ`.
+/// [`Linear`] computes the product with `bᵀ`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MatMul {
     /// True if `a` is transposed.
