@@ -270,13 +270,11 @@ impl Session {
     }
 
     /// Returns the executor of the first replica, for measurements that runs do not offer.
-    #[doc(hidden)]
     pub fn executor(&self) -> &Arc<dyn Executor> {
         &self.executors()[0]
     }
 
     /// Returns the executors of all replicas.
-    #[doc(hidden)]
     pub fn executors(&self) -> &[Arc<dyn Executor>] {
         match self.loaded.executor.replicas() {
             [] => std::slice::from_ref(&self.loaded.executor),
@@ -289,7 +287,6 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Argument`] if the session has clones.
-    #[doc(hidden)]
     pub fn set_hip_graphs(&mut self, mode: GraphMode) -> Result<()> {
         if Arc::get_mut(&mut self.loaded).is_none() {
             return Err(Error::argument("session", "is shared"));
@@ -301,7 +298,6 @@ impl Session {
     }
 
     /// Returns the graph after all passes. Its constants have names but no values, since the executor holds those.
-    #[doc(hidden)]
     pub fn graph(&self) -> &Arc<Graph> {
         &self.loaded.executor.info().graph
     }
@@ -311,7 +307,6 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Argument`] for a batch of 0, or one so large that a buffer cannot be addressed.
-    #[doc(hidden)]
     pub fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
         self.loaded.executor.plan(batch)
     }

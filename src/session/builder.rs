@@ -239,14 +239,12 @@ impl SessionBuilder {
     }
 
     /// Sets how kernels are selected on a GPU.
-    #[doc(hidden)]
     pub fn select(mut self, options: SelectOptions) -> Self {
         self.select = options;
         self
     }
 
     /// Replaces the measurements in the user's cache, if the model runs on one GPU.
-    #[doc(hidden)]
     pub fn tuned(mut self, tuned: Store) -> Self {
         self.tuned = Some(tuned);
         self
@@ -260,7 +258,6 @@ impl SessionBuilder {
     }
 
     /// Disables optimisations, to measure their gain. All are enabled by default.
-    #[doc(hidden)]
     pub fn optimizations(mut self, optimizations: Optimizations) -> Self {
         self.optimizations = optimizations;
         self
