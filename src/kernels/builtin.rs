@@ -1,4 +1,4 @@
-//! Calls of builtin kernels in place of MIOpen's.
+//! Replaces calls of MIOpen by calls of builtin kernels.
 
 use super::KernelError;
 use super::call::Call;

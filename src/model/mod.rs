@@ -1,7 +1,7 @@
 //! Loads a model directory of timm, transformers or open_clip: its computation graph, its labels and its preprocessing.
 //! `Session::load` uses it.
 //!
-//! - `load` does it all, by these parts.
+//! - `load` loads a model with the following modules.
 //! - `source` finds the files, and `hub` finds models of the Hugging Face hub in its local cache.
 //! - `weights` holds the tensors.
 //! - `timm` and `hugging_face` read the configuration into one description (`vit`), with the library's tensor names
