@@ -9,46 +9,28 @@ mod amx_emulation;
 pub mod bf16;
 mod by_reference;
 mod constants;
+mod cpu_op;
 pub(crate) mod gemm;
 pub mod int8;
 mod operands;
 mod packed;
+mod prepack;
+pub mod prepacked;
+mod products;
 #[cfg(test)]
 mod random;
 pub(crate) mod rows;
+pub mod tail;
 
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{Op, OpError};
 
 use self::by_reference::by_reference;
-pub use self::constants::constant_bytes;
 pub(crate) use self::constants::{Constants, Form, States, initial_states};
+pub(crate) use self::cpu_op::CpuOp;
 pub(crate) use self::operands::{Memory, Operands, range};
+pub use self::prepack::constant_bytes;
 use crate::tensor::DType;
-
-/// An op that the CPU computes.
-pub(crate) trait CpuOp {
-    /// Checks that there is a kernel, before anything runs.
-    ///
-    /// # Errors
-    ///
-    /// [`OpError`] if there is none.
-    fn check(&self) -> Result<(), OpError> {
-        Ok(())
-    }
-
-    /// Computes the results from operands in memory.
-    ///
-    /// # Errors
-    ///
-    /// [`OpError`] if the operands do not fit the kernel.
-    fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError>;
-
-    /// Returns the form of the constant operand `index` if the CPU computes in `dtype`.
-    fn constant_form(&self, _index: usize, _dtype: DType) -> Form {
-        Form::Values
-    }
-}
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

@@ -1,6 +1,7 @@
 //! The library's error type. Every variant names what is at fault: the file, the tensor, the graph node.
 
 mod kernel;
+mod kind;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use crate::graph::Node;
 use crate::hip;
 
 pub use self::kernel::KernelError;
+pub use self::kind::ErrorKind;
+use self::kind::REPORT;
 
 /// A result with the library's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -179,10 +182,6 @@ pub enum Error {
     },
 }
 
-/// What to do about an internal error.
-pub(crate) const REPORT: &str =
-    "This is a bug in hipvit: report it with this message, the model and the options";
-
 /// The device before a cause.
 struct On<'a>(&'a Option<String>);
 
@@ -190,22 +189,6 @@ impl fmt::Display for On<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.as_ref().map_or(Ok(()), |device| write!(f, "{device}: "))
     }
-}
-
-/// The layer that an [`Error`] belongs to, which says who can correct it.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ErrorKind {
-    /// The caller's argument, option or order of calls is wrong.
-    Usage,
-    /// An image, a labelled set or a file cannot be read or used.
-    Input,
-    /// The model's files or its graph are incomplete, damaged or not supported.
-    Model,
-    /// A GPU, its libraries, or the threads and memory of the host failed or do not suffice.
-    Device,
-    /// The library has a bug. The caller cannot correct it.
-    Internal,
 }
 
 impl From<hipvit_graph::Error> for Error {

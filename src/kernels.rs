@@ -13,7 +13,10 @@
 #[allow(dead_code, reason = "some constants are the device code's alone")]
 mod bindings;
 mod all_reduce;
+mod arguments;
+mod builtin;
 mod cache_folder;
+pub(crate) mod call;
 mod concat_channels;
 pub(crate) mod custom;
 mod device_code;
@@ -25,61 +28,31 @@ mod library;
 pub(crate) mod linear;
 pub(crate) mod lower;
 mod resize;
+mod select;
 #[cfg(test)]
 mod tests;
+mod unit;
 
 use std::borrow::Cow;
 
 pub use all_reduce::AllReduceGroup;
+pub(crate) use arguments::{KernelArguments, extent};
+use arguments::{bytes, optional, visit_biased};
 pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility};
 pub use bindings::*;
 pub use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
 pub use int8_gemm::has_int8_gemm;
 use launch::Target;
-pub use library::{Kernels, Unit};
+pub use library::Kernels;
 pub use patch_extract::PatchExtractChwArgs;
 pub use resize::{DevicePass, ImagePass, ResizeKernels};
 pub use sparse_gemm::{SparseOrder, pack_sparse, sparse_bytes, sparse_indices_at};
+pub use unit::Unit;
 
 pub use crate::error::KernelError;
 use crate::error::Result;
 use crate::hip::{Access, DeviceAddress, Launch, Operand, Stream};
-use crate::tensor::DType;
-
-/// Arguments of a kernel in `hip/`, a structure of [`bindings`].
-///
-/// # Safety
-///
-/// The entry named by [`entry`](Self::entry) must take one parameter of this layout. Launched with the geometry of [`plan`](Self::plan), it
-/// must only access memory that [`accesses`](Self::accesses) lists.
-pub(crate) unsafe trait KernelArguments: Copy + Send + Sync + 'static {
-    /// The kernel file, without its extension.
-    const FILE: &'static str;
-
-    /// Suffix of the module global `<entry>_<suffix>` (a u32) that the plan needs as [`Target::tile`].
-    const TILE: Option<&'static str> = None;
-
-    /// Returns the unit to compile for these arguments.
-    fn unit(&self) -> Result<Unit, KernelError> {
-        Ok(Unit::of(Self::FILE))
-    }
-
-    /// Returns the name of the entry without its dtype.
-    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        Ok(Self::FILE.into())
-    }
-
-    /// Returns the launch, and sets the arguments that depend on it.
-    ///
-    /// # Errors
-    ///
-    /// The reason why the arguments are invalid or the device cannot launch the kernel.
-    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError>;
-
-    /// Calls `visit` with each range of device memory that the kernel may access, for elements of `element` bytes.
-    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access));
-}
 
 macro_rules! kernel_call {
     (
@@ -173,44 +146,3 @@ bindings::kernel_list!(
     AttentionSplit(AttentionSplitArgs),
     PatchExtractChw(PatchExtractChwArgs)
 );
-
-/// Returns the name of a kernel's entry for a dtype, such as `layer_norm_f16`.
-fn entry(kernel: &str, dtype: DType) -> String {
-    format!("{kernel}_{dtype}")
-}
-
-/// Returns the bytes of a tensor of these extents with elements of `element` bytes. Saturates.
-fn bytes(element: usize, extents: &[u32]) -> usize {
-    let multiply = |bytes: usize, &extent: &u32| bytes.saturating_mul(extent as usize);
-    extents.iter().fold(element, multiply)
-}
-
-/// Visits the operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, and `out` with
-/// elements of `result` bytes.
-fn visit_biased(
-    [x, bias, residual, out]: [DeviceAddress; 4],
-    [element, result]: [usize; 2],
-    matrix: [u32; 2],
-    visit: &mut dyn FnMut(Access),
-) {
-    let (all, row) = (bytes(element, &matrix), bytes(element, &matrix[1..]));
-    visit(Access::read("x", x, all));
-    visit(optional(Access::read("bias", bias, row)));
-    visit(optional(Access::read("residual", residual, all)));
-    visit(Access::write("out", out, bytes(result, &matrix)));
-}
-
-/// Returns an access to an operand that may be null, and then has 0 bytes.
-fn optional(access: Access) -> Access {
-    let bytes = if access.address.is_null() { 0 } else { access.bytes };
-    Access { bytes, ..access }
-}
-
-/// Converts an extent to the kernels' type.
-///
-/// # Errors
-///
-/// [`KernelError::Extent`] if the extent exceeds 32 bits.
-pub(crate) fn extent(n: usize) -> Result<u32, KernelError> {
-    u32::try_from(n).map_err(|_| KernelError::Extent(n))
-}

@@ -25,6 +25,16 @@ pub fn nearest<S: AsRef<str>, T: PartialEq>(name: &str, known: impl IntoIterator
     nearest
 }
 
+/// Returns an error text with the supported names that resemble `name`.
+pub(crate) fn near(name: &str, supported: impl IntoIterator<Item = String>) -> String {
+    let near = nearest(name, supported.into_iter().map(|name| (name.clone(), name)));
+    if near.is_empty() {
+        String::new()
+    } else {
+        format!("; near it: {}", near.join(", "))
+    }
+}
+
 /// Maximum number of names that are shown because they contain the words.
 const SHOWN_BY_WORDS: usize = 6;
 

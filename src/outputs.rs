@@ -375,7 +375,6 @@ pub struct Prediction {
 }
 
 /// Scales a vector to a Euclidean norm of 1, like torch.nn.functional.normalize. A zero vector stays zero.
-#[doc(hidden)]
 pub fn normalize<'a>(values: impl Into<ArrayViewMut1<'a, f32>>) {
     let mut values: ArrayViewMut1<'a, f32> = values.into();
     let norm = clamped_norm(values.iter().map(|&value| f64::from(value)));

@@ -36,7 +36,6 @@ use rayon::ThreadPoolBuilder;
 
 use self::decode::{Batch, DecodeMemory, Decoder, Items, Pixels};
 use self::gather::{Gather, Stop};
-#[doc(hidden)]
 pub use self::remote::ItemParts;
 pub use self::source::Source;
 use crate::error::{Error, Result};

@@ -12,7 +12,7 @@ mod run;
 mod text;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -111,43 +111,6 @@ impl Session {
         Self {
             loaded: Arc::new(loaded),
         }
-    }
-
-    /// Loads a model with the default options, from the model directory `path` or from the local cache of the Hugging Face hub
-    /// (`Session::load("google/vit-base-patch16-224")`).
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`SessionBuilder::load`].
-    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
-        Self::builder().load(path)
-    }
-
-    /// Loads a model from the contents of its files, with the default options; see [`SessionBuilder::from_bytes`].
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`SessionBuilder::from_bytes`].
-    pub fn from_bytes(
-        config: impl AsRef<[u8]>,
-        weights: impl AsRef<[u8]> + Send + Sync + 'static,
-        preprocessor: Option<&[u8]>,
-    ) -> Result<Self> {
-        Self::builder().from_bytes(config, weights, preprocessor)
-    }
-
-    /// Loads TinyViT32, the digit classifier embedded in the crate.
-    ///
-    /// # Errors
-    ///
-    /// No error is expected, since the model is embedded.
-    pub fn tinyvit32() -> Result<Self> {
-        Self::builder().tinyvit32()
-    }
-
-    /// Returns a builder with the default options.
-    pub fn builder() -> SessionBuilder {
-        SessionBuilder::default()
     }
 
     /// Returns the model's name: its name on the hub, or the name of its directory.
@@ -307,13 +270,11 @@ impl Session {
     }
 
     /// Returns the executor of the first replica, for measurements that runs do not offer.
-    #[doc(hidden)]
     pub fn executor(&self) -> &Arc<dyn Executor> {
         &self.executors()[0]
     }
 
     /// Returns the executors of all replicas.
-    #[doc(hidden)]
     pub fn executors(&self) -> &[Arc<dyn Executor>] {
         match self.loaded.executor.replicas() {
             [] => std::slice::from_ref(&self.loaded.executor),
@@ -326,7 +287,6 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Argument`] if the session has clones.
-    #[doc(hidden)]
     pub fn set_hip_graphs(&mut self, mode: GraphMode) -> Result<()> {
         if Arc::get_mut(&mut self.loaded).is_none() {
             return Err(Error::argument("session", "is shared"));
@@ -338,7 +298,6 @@ impl Session {
     }
 
     /// Returns the graph after all passes. Its constants have names but no values, since the executor holds those.
-    #[doc(hidden)]
     pub fn graph(&self) -> &Arc<Graph> {
         &self.loaded.executor.info().graph
     }
@@ -348,7 +307,6 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Argument`] for a batch of 0, or one so large that a buffer cannot be addressed.
-    #[doc(hidden)]
     pub fn plan(&self, batch: usize) -> Result<Arc<Plan>> {
         self.loaded.executor.plan(batch)
     }

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::graph::Role;
-use crate::hip::Markers;
+use crate::hip::{self, Markers};
 
 /// Activity that a slice of time is spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -334,6 +334,19 @@ fn this_thread() -> u64 {
     })
 }
 
+/// The reason why a profiler gets no ranges.
+#[derive(Debug, thiserror::Error)]
+enum MarkersError {
+    /// The variable has another value.
+    #[error(
+        "is `{0}`: 1 gives a profiler ranges, 0 never does; unset, a profiler that started the process gets them"
+    )]
+    Value(String),
+    /// The provider has no roctx.
+    #[error("{0}; unset it to run without ranges for a profiler")]
+    Provider(hip::Error),
+}
+
 /// Lets a profiler see spans as ranges.
 ///
 /// | `HIPVIT_ROCTX` | ranges |
@@ -346,7 +359,7 @@ fn this_thread() -> u64 {
 ///
 /// Returns [`Error::Argument`] if `HIPVIT_ROCTX` is `1` but the provider has no roctx, or if it has another value.
 pub(crate) fn open_markers() -> Result<()> {
-    static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
+    static OPENED: OnceLock<Result<(), MarkersError>> = OnceLock::new();
     const VARIABLE: &str = "HIPVIT_ROCTX";
     let open = || {
         let asked = match std::env::var(VARIABLE).as_deref() {
@@ -354,10 +367,7 @@ pub(crate) fn open_markers() -> Result<()> {
             Ok("0") => return Ok(()),
             Ok("1") => true,
             Ok(other) => {
-                return Err(format!(
-                    "is `{other}`: 1 gives a profiler ranges, 0 never does; unset, a profiler that \
-                                    started the process gets them"
-                ));
+                return Err(MarkersError::Value(other.to_owned()));
             }
         };
         if !asked && Markers::profiler().is_none() {
@@ -371,11 +381,11 @@ pub(crate) fn open_markers() -> Result<()> {
             }
             // The detected profiler may not need ranges.
             Err(_) if !asked => Ok(()),
-            Err(error) => Err(format!("{error}; unset it to run without ranges for a profiler")),
+            Err(error) => Err(MarkersError::Provider(error)),
         }
     };
-    let opened = OPENED.get_or_init(open).clone();
-    opened.map_err(|reason| Error::argument(VARIABLE, reason))
+    let opened = OPENED.get_or_init(open).as_ref();
+    opened.copied().map_err(|error| Error::argument(VARIABLE, error))
 }
 
 /// Begins a span, which ends when it is dropped.

@@ -139,7 +139,10 @@ impl Prompts {
     /// Returns [`Error::Argument`] if there is no label, a label is blank, or a template lacks `{}`.
     pub fn new(labels: Vec<String>, templates: &[String]) -> Result<Self> {
         if labels.is_empty() {
-            return Err(Error::argument("labels", "none is given to classify images by"));
+            return Err(Error::argument(
+                "labels",
+                "the list is empty. Give at least one label",
+            ));
         }
         if let Some(blank) = labels.iter().position(|label| label.trim().is_empty()) {
             let reason = format!("label {blank}, counted from 0, is blank");

@@ -78,7 +78,7 @@ def test_results_are_those_of_the_labels(tmp_path: Path) -> None:
 def test_what_will_not_do_is_named(digits: hipvit.Model) -> None:
     model = Case("hf_clip").load()
     for make, message in (
-        (lambda: model.zero_shot([]), "labels: none is given"),
+        (lambda: model.zero_shot([]), "labels: the list is empty"),
         (lambda: model.zero_shot(["a cat", " "]), "label 1, counted from 0, is blank"),
         (lambda: model.zero_shot("a cat", "a photo"), 'template: "a photo" has no {}'),
         (lambda: digits.zero_shot("seven"), "texts: "),

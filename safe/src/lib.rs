@@ -182,7 +182,6 @@ mod stream;
 mod stream_failure;
 mod versions;
 
-#[doc(hidden)]
 pub use hipvit_sys::allocator;
 
 pub use address::DeviceAddress;

@@ -1,18 +1,21 @@
 //! Multi-head attention.
 
+pub(super) mod heads;
+
 use hipvit_graph::op::{Attention, OpError};
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis};
 use rayon::slice::ParallelSliceMut;
 use rten_simd::{Isa, SimdOp};
-use rten_tensor::Matrix;
 use rten_vecmath::Softmax;
 
 #[cfg(target_arch = "x86_64")]
 use super::bf16;
-use super::gemm::{self, Blocks, Epilogue, Products, ROW_TILE};
+use super::gemm::{self, Blocks, Epilogue, ROW_TILE};
+use super::products::Products;
 use super::rows::with_scratch;
 use super::{CpuOp, Operands};
+use heads::{Bias, Extras, SCORES, Tokens, mask_of_image};
 
 impl CpuOp for Attention {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
@@ -36,81 +39,6 @@ impl CpuOp for Attention {
         Ok(())
     }
 }
-
-/// Queries, keys or values in an operand.
-#[derive(Clone, Copy, Debug)]
-pub struct Tokens<'a> {
-    /// The operand, starting at the first channel of the first token.
-    pub(crate) data: &'a [f32],
-    /// Tokens per image.
-    pub(crate) count: usize,
-    /// Stride of tokens in elements.
-    pub(crate) stride: usize,
-    /// True if all images of the batch share the tokens.
-    pub(crate) shared: bool,
-}
-
-impl<'a> Tokens<'a> {
-    /// Returns the tokens of operand `index`, from channel `offset` on.
-    fn of(operands: &Operands<'a>, index: usize, offset: usize) -> Result<Self, OpError> {
-        let (images, count, stride) = match *operands.shape(index)? {
-            [b, n, channels] => (b, n, channels),
-            [b, channels] => (b, 1, channels),
-            ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),
-        };
-        let data = operands.values(index)?.get(offset..);
-        Ok(Self {
-            data: data.ok_or_else(|| OpError::memory("an operand is too short"))?,
-            count,
-            stride,
-            shared: images == 1,
-        })
-    }
-
-    /// Returns the tokens of image `b`, from channel `channel` on.
-    fn of_image(self, b: usize, channel: usize) -> Result<Self, OpError> {
-        let image = if self.shared { 0 } else { b };
-        let start = image * self.count * self.stride + channel;
-        let data = self
-            .data
-            .get(start..)
-            .ok_or_else(|| OpError::memory("an operand is too short"))?;
-        Ok(Self { data, ..self })
-    }
-
-    /// Returns the tokens of an image without the first `count`.
-    fn after(self, count: usize) -> Result<Self, OpError> {
-        let data = self.data.get(count * self.stride..);
-        Ok(Self {
-            data: data.ok_or_else(|| OpError::memory("an operand is too short"))?,
-            count: self.count.saturating_sub(count),
-            ..self
-        })
-    }
-
-    /// Returns the elements from token `first` to the last of `rows` tokens, of which only the first `columns` channels are included.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn rows(self, first: usize, rows: usize, columns: usize) -> Result<&'a [f32], OpError> {
-        let start = first * self.stride;
-        let end = start + rows.saturating_sub(1) * self.stride + columns;
-        self.data
-            .get(start..end)
-            .ok_or_else(|| OpError::memory("an operand is too short"))
-    }
-
-    /// Returns `columns` channels of `rows` tokens from token `first` on, as a matrix.
-    fn matrix(self, first: usize, rows: usize, columns: usize) -> Result<Matrix<'a>, OpError> {
-        let data = self
-            .data
-            .get(first * self.stride..)
-            .ok_or_else(|| OpError::memory("an operand is too short"))?;
-        gemm::strided(data, rows, columns, self.stride)
-    }
-}
-
-/// Number of scores that a thread computes at once. For a few hundred tokens they fit the L2 cache with prepacked keys and values; for many
-/// tokens this bounds them.
-pub(super) const SCORES: usize = 48 * 1024;
 
 /// Minimum number of queries per pass over the prepacked keys and values.
 const QUERIES: usize = 24;
@@ -162,7 +90,9 @@ pub(crate) fn run(
                 match products {
                     Products::F32 => one_head(spec, [q, k, v], extras, first, out),
                     #[cfg(target_arch = "x86_64")]
-                    Products::Bf16(isa) => bf16::attend((spec, isa), [q, k, v], extras, first, out),
+                    Products::Bf16(isa) => {
+                        bf16::attention::attend((spec, isa), [q, k, v], extras, first, out)
+                    }
                 }
             })
         })
@@ -204,57 +134,6 @@ fn one_head(
         })?;
     }
     Ok(())
-}
-
-/// Bias and key mask of a head's scores.
-#[derive(Clone, Copy)]
-pub(super) struct Extras<'a> {
-    bias: Option<Bias<'a>>,
-    mask: Option<&'a [f32]>,
-}
-
-impl Extras<'_> {
-    /// Adds to rows of `keys` scores, of the queries from `first` on. Leaves scores beyond the keys of bias and mask unchanged.
-    pub(super) fn add(
-        self,
-        spec: &Attention,
-        first: usize,
-        keys: usize,
-        scores: &mut [f32],
-    ) -> Result<(), OpError> {
-        if let Some(bias) = self.bias {
-            bias.add(first, spec.first_key, keys, scores)?;
-        }
-        if spec.causal {
-            for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
-                let seen = (first + row + 1).min(keys);
-                scores[seen..].fill(f32::NEG_INFINITY);
-            }
-        }
-        if let Some(mask) = self.mask {
-            for scores in scores.chunks_exact_mut(keys) {
-                let masked = scores.iter_mut().zip(mask).filter(|(_, mask)| **mask == 0.0);
-                masked.for_each(|(score, _)| *score = f32::NEG_INFINITY);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Returns the part of a key mask `[B,count]` for image `b` and the keys from `first_key` on.
-fn mask_of_image(
-    mask: Option<&[f32]>,
-    b: usize,
-    count: usize,
-    first_key: usize,
-) -> Result<Option<&[f32]>, OpError> {
-    match mask {
-        Some(mask) => mask
-            .get(b * count + first_key..(b + 1) * count)
-            .map(Some)
-            .ok_or_else(|| OpError::memory("its key mask is too short")),
-        None => Ok(None),
-    }
 }
 
 /// Writes the softmax statistics into `out [B,heads,Nq,3]`. Each head of each image is a task, as in [`run`].
@@ -317,40 +196,6 @@ fn statistics(scores: &[f32]) -> [f32; 3] {
     }
     let entropy = sum.ln() - weighted / sum;
     [f64::from(row_max) + sum.ln(), 1.0 / sum, entropy].map(|statistic| statistic as f32)
-}
-
-/// Bias of a head's scores, `[queries, keys]`.
-#[derive(Clone, Copy)]
-struct Bias<'a> {
-    values: &'a [f32],
-    keys: usize,
-}
-
-impl<'a> Bias<'a> {
-    fn of_head(bias: &'a [f32], head: usize, [queries, keys]: [usize; 2]) -> Result<Self, OpError> {
-        let size = queries * keys;
-        let values = bias.get(head * size..(head + 1) * size);
-        Ok(Self {
-            values: values.ok_or_else(|| OpError::memory("its bias is too short"))?,
-            keys,
-        })
-    }
-
-    /// Adds to rows of `keys` scores, of the queries from `query` on and the keys from `first_key` on.
-    fn add(self, query: usize, first_key: usize, keys: usize, scores: &mut [f32]) -> Result<(), OpError> {
-        let rows = self
-            .values
-            .get(query * self.keys..)
-            .ok_or_else(|| OpError::memory("its bias is too short"))?;
-        for (scores, bias) in scores.chunks_exact_mut(keys).zip(rows.chunks_exact(self.keys)) {
-            let bias = &bias[first_key..];
-            scores
-                .iter_mut()
-                .zip(bias)
-                .for_each(|(score, bias)| *score += bias);
-        }
-        Ok(())
-    }
 }
 
 /// Softmax in place of rows of `keys` scores, with one dispatch of the instruction set.

@@ -6,20 +6,18 @@
 //! - Subnormal operands and sums count as zeros, as these instructions treat them.
 //! - Softmax, norms and residuals are in f32.
 
+pub(super) mod attention;
 #[cfg(test)]
 mod tests;
 mod x86;
 
-use ndarray::{ArrayViewMut2, Axis};
 use rayon::prelude::*;
 
-use hipvit_graph::op::{Attention, OpError};
+use hipvit_graph::op::OpError;
 
 use super::amx;
-use super::attention::{Extras, SCORES, Tokens};
-use super::linear::Tail;
 use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROWS, STEP, in_tasks, with_lines};
-use super::rows::with_scratch;
+use super::tail::Tail;
 
 /// Input channels per group.
 const GROUP: usize = GROUP_BYTES / size_of::<u16>();
@@ -108,96 +106,6 @@ pub(crate) fn run(x: &[f32], weight: &Weight, tail: Tail<'_>, out: &mut [f32]) -
             isa.gemm(&job, result);
         })
     })
-}
-
-/// Computes the queries of one head of one image from `first` on into `out [Nq, head_dim]`. The operands start at the head's first channel.
-pub(super) fn attend(
-    (spec, isa): (&Attention, Isa),
-    [q, k, v]: [Tokens<'_>; 3],
-    extras: Extras<'_>,
-    first: usize,
-    mut out: ArrayViewMut2<'_, f32>,
-) -> Result<(), OpError> {
-    let (d, keys, strip_rows) = (spec.head_dim, k.count, isa.strip_rows());
-    let (channels, padded) = (d.next_multiple_of(CHANNELS), keys.next_multiple_of(CHANNELS));
-    let block = (SCORES / padded / strip_rows).max(1) * strip_rows;
-    with_lines(padded * (channels + d.next_multiple_of(COLUMNS)), |panels| {
-        let (packed_k, packed_v) = panels.split_at_mut(padded * channels);
-        isa.pack_rows(k.rows(0, keys, d)?, [d, k.stride], packed_k);
-        isa.pack_columns(v.rows(0, keys, d)?, [keys, d, v.stride], packed_v);
-        let head = Head {
-            spec,
-            isa,
-            keys,
-            k: packed_k,
-            v: packed_v,
-        };
-        for (i, out) in out.axis_chunks_iter_mut(Axis(0), block).enumerate() {
-            head.attend(q, extras, first + i * block, out)?;
-        }
-        Ok(())
-    })
-}
-
-/// Packed keys and values of a head.
-struct Head<'a> {
-    spec: &'a Attention,
-    isa: Isa,
-    keys: usize,
-    k: &'a [u16],
-    v: &'a [u16],
-}
-
-impl Head<'_> {
-    /// Computes the queries from `first` on.
-    fn attend(
-        &self,
-        q: Tokens<'_>,
-        extras: Extras<'_>,
-        first: usize,
-        mut out: ArrayViewMut2<'_, f32>,
-    ) -> Result<(), OpError> {
-        let Self { spec, isa, keys, .. } = *self;
-        let (rows, d) = out.dim();
-        let (channels, padded) = (d.next_multiple_of(CHANNELS), keys.next_multiple_of(CHANNELS));
-        let columns = d.next_multiple_of(COLUMNS);
-        let strips = rows.next_multiple_of(isa.strip_rows());
-        let multiply = |x: &[u16], panels, (channels, scale), result: &mut [f32]| {
-            let bias = &[];
-            isa.gemm(
-                &Job {
-                    x,
-                    panels,
-                    channels,
-                    scale,
-                    bias,
-                },
-                result,
-            );
-        };
-        with_lines(strips * channels.max(padded), |x| {
-            with_scratch(rows * (padded.max(columns) + 1), |scratch| {
-                let (sums, results) = scratch.split_at_mut(rows);
-                let queries = &mut x[..strips * channels];
-                isa.pack_strips(q.rows(first, rows, d)?, [d, q.stride], queries);
-                let scores = &mut results[..rows * padded];
-                multiply(queries, self.k, (channels, spec.scale), scores);
-                extras.add(spec, first, padded, scores)?;
-                let weights = &mut x[..strips * padded];
-                isa.pack_weights(scores, [keys, padded], weights, sums);
-                let result = &mut results[..rows * columns];
-                multiply(weights, self.v, (padded, 1.0), result);
-                let rows = out.rows_mut().into_iter().zip(result.chunks_exact(columns));
-                for ((mut out, result), sum) in rows.zip(&*sums) {
-                    let scale = 1.0 / sum;
-                    for (out, result) in out.iter_mut().zip(result) {
-                        *out = result * scale;
-                    }
-                }
-                Ok(())
-            })
-        })
-    }
 }
 
 /// Multiplication of rows of x by some panels.

@@ -3,7 +3,7 @@
 use hipvit_graph::op::{Definition, OpError};
 use hipvit_graph::reference::Array;
 
-use super::Operands;
+use super::operands::Operands;
 use super::rows::Source;
 
 /// Computes the results of `op`.

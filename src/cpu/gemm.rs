@@ -1,4 +1,4 @@
-//! The f32 GEMM of [`linear`](super::linear), [`patch_conv`](super::patch_conv) and [`attention`](super::attention). It is rten-gemm, which
+//! The f32 GEMM of [`prepacked`](super::prepacked), [`patch_conv`](super::patch_conv) and [`attention`](super::attention). It is rten-gemm, which
 //! chooses its kernel (AVX-512, AVX2, NEON, portable) at run time.
 //!
 //! Every element is summed over k in one fixed order, independent of other rows and columns and of the thread. The executor's bitwise
@@ -9,33 +9,12 @@ pub(crate) use rten_gemm::PackedBMatrix;
 use rten_gemm::{BiasVector, GemmExecutor, GemmInputA, GemmInputB, GemmOptions};
 use rten_tensor::{Matrix, NdTensorView};
 
-#[cfg(target_arch = "x86_64")]
-use super::bf16;
-use crate::tensor::DType;
-
-/// Operands of the products in linear layers and attention.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Products {
-    /// f32.
-    F32,
-    /// Rounded to bf16.
-    #[cfg(target_arch = "x86_64")]
-    Bf16(bf16::Isa),
-}
-
-impl Products {
-    /// Returns the operands for a compute precision. Uses bf16 only if the processor has instructions for it.
-    pub(crate) fn new(dtype: DType) -> Self {
-        match dtype {
-            #[cfg(target_arch = "x86_64")]
-            DType::BF16 => bf16::Isa::best().map_or(Self::F32, Self::Bf16),
-            _ => Self::F32,
-        }
-    }
-}
-
 /// Rows that the widest kernel computes at once. Blocks are multiples of it.
 pub(crate) const ROW_TILE: usize = 6;
+
+/// Maximum rows of a block. Few enough for the result, with a panel's channels, to stay in the L2 cache; enough to amortise each read of
+/// the weight.
+pub(super) const BLOCK_ROWS: usize = 204;
 
 /// Division of rows into blocks, which are tasks of threads.
 pub(super) struct Blocks {

@@ -7,7 +7,7 @@ use hipvit_graph::op::OpError;
 
 use super::constants::{Constants, States};
 use super::int8::Int8Weight;
-use super::linear::PrepackedWeight;
+use super::prepacked::PrepackedWeight;
 use super::rows::Source;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::tensor::{DType, Input};

@@ -13,8 +13,9 @@ use hipvit_graph::op::OpError;
 use ndarray::{ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
-use super::linear::{BLOCK_ROWS, Tail, finish, residual_of};
+use super::gemm::BLOCK_ROWS;
 use super::rows::with_scratch;
+use super::tail::{Tail, finish, residual_of};
 
 /// Bytes of a group.
 pub(super) const GROUP_BYTES: usize = 4;

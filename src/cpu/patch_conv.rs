@@ -3,9 +3,10 @@
 use hipvit_graph::op::{OpError, PatchConv, PatchExtract, PixelLayout};
 use rayon::prelude::*;
 
-use super::linear::{self, PrepackedWeight, Tail};
 use super::patch_extract::extract;
+use super::prepacked::{self, PrepackedWeight};
 use super::rows::with_scratch;
+use super::tail::Tail;
 use super::{CpuOp, Form, Operands};
 use crate::tensor::{DType, Input};
 
@@ -65,7 +66,7 @@ fn convolve(
             for (i, row) in patches.chunks_exact_mut(k).enumerate() {
                 extract(&extraction, Input::Values(x), size, block * CONV_BLOCK + i, row);
             }
-            linear::run(patches, weight, tail, out)
+            prepacked::run(patches, weight, tail, out)
         })
     })
 }

@@ -2,7 +2,7 @@
 
 use hipvit_graph::op::OpError;
 
-use super::{ErrorKind, REPORT};
+use super::kind::{ErrorKind, REPORT};
 
 /// The reason why a GPU does not compute an op, or why a kernel refuses its arguments.
 #[non_exhaustive]

@@ -20,20 +20,24 @@
 
 mod choice;
 mod confirm;
+mod key;
 mod options;
 mod problem;
 mod store;
+mod whole_model;
 
 use std::sync::OnceLock;
 
 use crate::kernels::has_int8_gemm;
 
 pub use self::choice::{Choice, Origin};
-pub use self::confirm::{PackedLayer, WholeModel};
+pub use self::confirm::PackedLayer;
+pub use self::key::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN};
 pub use self::options::{AllReduceKind, SelectOptions, Sparse};
 pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
 pub(in crate::exec) use self::store::SparseKernel;
-pub use self::store::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Store};
+pub use self::store::Store;
+pub use self::whole_model::WholeModel;
 
 /// Number of rows whose GEMM algorithm is used for all numbers of rows if results must not depend on the batch size. It is between the rows
 /// of one image and those of a large batch.

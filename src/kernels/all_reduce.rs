@@ -4,7 +4,8 @@
 use hipvit_graph::op::AllReduce;
 
 use super::Unit;
-use super::lower::{AllReduceCall, Call, Lower, Lowering};
+use super::call::AllReduceCall;
+use super::lower::{Call, Lower, Lowering};
 use std::borrow::Cow;
 
 use super::bindings::{

@@ -5,6 +5,7 @@
 //! - `attention_<D>_stats` also writes statistics of the softmax.
 //! - `attention_<D>_split` is for few queries.
 
+pub(crate) mod call;
 pub(crate) mod lower;
 
 use std::borrow::Cow;

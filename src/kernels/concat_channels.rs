@@ -3,7 +3,8 @@
 use hipvit_graph::op::ConcatChannels;
 
 use super::KernelError;
-use super::lower::{Call, CopyRows, Lower, Lowering, rows};
+use super::call::CopyRows;
+use super::lower::{Call, Lower, Lowering, rows};
 
 impl Lower for ConcatChannels {
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {

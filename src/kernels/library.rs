@@ -9,53 +9,21 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hipvit_graph::op::Custom;
 use parking_lot::Mutex;
 
-use super::custom::CustomModules;
+use super::arguments::KernelArguments;
+use super::custom::call::CustomCall;
+use super::custom::modules::CustomModules;
 use super::launch::Target;
-use super::{KernelArguments, KernelCall, KernelError, device_code, entry, kernel_cache};
+use super::unit::Unit;
+use super::{KernelError, device_code, kernel_cache};
 use crate::error::{Error, Result};
 use crate::hip::{
-    self, Access, Arguments, Code, Device, Kernel, KernelCache, Launch, Module, Operand, Rtc, Stream,
+    self, Access, Arguments, Code, Device, DeviceAddress, Kernel, KernelCache, Launch, Module, Operand, Rtc,
+    Stream,
 };
 use crate::tensor::DType;
-
-/// A unit of compilation: a kernel file, or one variant of it. Its dtype is that of the [`Kernels`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Unit {
-    file: &'static str,
-    /// A macro and its value, for a compiler at run time. Code compiled ahead of time has all variants.
-    define: Option<(&'static str, u32)>,
-}
-
-impl Unit {
-    /// Returns the unit of a whole kernel file.
-    pub fn of(file: &'static str) -> Self {
-        Self { file, define: None }
-    }
-
-    /// Returns the variant that this macro selects.
-    pub(super) fn with(self, name: &'static str, value: u32) -> Self {
-        Self {
-            define: Some((name, value)),
-            ..self
-        }
-    }
-}
-
-/// Formats the file's name and the variant's number: `attention_64`, `attention_64_bias`, `attention_64_rope`, `attention_64_stats`.
-impl fmt::Display for Unit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.file)?;
-        match self.define {
-            None => Ok(()),
-            Some(("HIPVIT_BIAS_HEAD_DIM", value)) => write!(f, "_{value}_bias"),
-            Some(("HIPVIT_STATS_HEAD_DIM", value)) => write!(f, "_{value}_stats"),
-            Some(("HIPVIT_ROPE_HEAD_DIM", value)) => write!(f, "_{value}_rope"),
-            Some((_, value)) => write!(f, "_{value}"),
-        }
-    }
-}
 
 /// Minimum time of a compilation that is announced on standard error.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -91,7 +59,7 @@ pub struct Kernels {
     pub(super) device: Device,
     pub(super) dtype: DType,
     modules: HashMap<Unit, Module>,
-    pub(super) custom: CustomModules,
+    custom: CustomModules,
     /// `Entry<A, SIZE>` by name, for launched entries.
     entries: Mutex<HashMap<String, Box<dyn Any + Send + Sync>>>,
 }
@@ -122,38 +90,6 @@ impl Kernels {
         })
     }
 
-    /// Returns the kernel that computes `call` fastest on the device. With `reproducible`, the choice does not depend on the batch size.
-    ///
-    /// Attention whose blocks would leave most compute units idle uses another kernel, after a rotation. On NVIDIA GPUs, a separate kernel
-    /// always rotates.
-    pub(crate) fn select(
-        &self,
-        call: KernelCall,
-        reproducible: bool,
-    ) -> impl Iterator<Item = KernelCall> + use<> {
-        let (element, compute_units) = (self.dtype.size(), self.device.properties().compute_units);
-        let (before, kernel) = match call {
-            KernelCall::Attention(arguments) if !reproducible => {
-                let split = arguments.split(element, compute_units);
-                (None, split.map_or(call, KernelCall::from))
-            }
-            KernelCall::AttentionRope(arguments) => {
-                let split = arguments.attention.split(element, compute_units);
-                match split.filter(|_| !reproducible) {
-                    Some(split) => (Some(arguments.rope.into()), split.into()),
-                    // Tiles are copied to LDS without registers, so a rotation would be another pass over them. DINOv3-B at batch 64 in
-                    // bf16 would take 6.81 ms instead of 6.73, EVA-02-B 8.29 instead of 8.26 (H200, CUDA 13.1).
-                    None if self.device.properties().arch().starts_with("sm_") => {
-                        (Some(arguments.rope.into()), arguments.attention.into())
-                    }
-                    None => (None, call),
-                }
-            }
-            _ => (None, call),
-        };
-        before.into_iter().chain([kernel])
-    }
-
     /// Submits a launch that only accesses the memory of `operands`.
     ///
     /// # Errors
@@ -170,6 +106,29 @@ impl Kernels {
             2 => self.submit::<A, 2>(stream, arguments, operands),
             _ => self.submit::<A, 4>(stream, arguments, operands),
         }
+    }
+
+    /// Compiles and loads the source of the custom op of the node `node`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`] if the op has no kernel for GPUs, or if its source does not compile.
+    pub(crate) fn load_custom(&mut self, node: &str, op: &Custom) -> Result<()> {
+        self.custom.load(node, op, &self.device, self.dtype)
+    }
+
+    /// Submits a launch of a custom op's kernel. `memory` returns the memory from an address to the end of its region.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if the source has no such kernel, or if the kernel does not take the arguments. Errors of the driver.
+    pub(crate) fn launch_custom<'a>(
+        &self,
+        stream: &Stream,
+        call: &CustomCall,
+        memory: impl Fn(DeviceAddress) -> Result<Operand<'a>>,
+    ) -> Result<()> {
+        self.custom.launch(stream, call, memory)
     }
 
     /// Returns the code of each loaded unit, by its name and dtype.
@@ -257,6 +216,11 @@ impl fmt::Debug for Kernels {
             .field("dtype", &self.dtype)
             .finish_non_exhaustive()
     }
+}
+
+/// Returns the name of a kernel's entry for a dtype, such as `layer_norm_f16`.
+fn entry(kernel: &str, dtype: DType) -> String {
+    format!("{kernel}_{dtype}")
 }
 
 /// Returns the code of each unit for the device.

@@ -6,24 +6,17 @@ use std::collections::HashMap;
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
     ActivationBackward, AttentionBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op,
-    PatchConv, PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Rounding, Slice, SumToSize,
+    PatchConv, PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize,
     SwiGluBackward,
 };
 
-pub(crate) use super::attention::lower::AttentionCall;
-use super::attention::lower::score_bytes;
-use super::attention::{Variant as AttentionVariant, is_fused, unit as attention_unit};
-use super::bindings::BiasActivationArgs;
-pub(crate) use super::custom::CustomCall;
-pub(crate) use super::linear::{Float8Call, Float8Result, Int8Call, LinearCall, SparseForm, Unfused};
-pub(crate) use super::patch_extract::PatchEmbeddingCall;
-#[cfg(test)]
-pub(crate) use super::rope::rotation;
-use super::{KernelCall, KernelError, Unit, has_int8_gemm};
+use super::KernelError;
+pub(crate) use super::call::Call;
+use super::linear::call::SparseForm;
+use super::unit::Unit;
+use crate::graph::ValueId;
 use crate::graph::plan::{Operand, Plan, Step};
-use crate::graph::{Graph, ValueId};
-use crate::hip::{self, DeviceAddress, Gemm};
-use crate::tensor::DType;
+use crate::hip::{self, DeviceAddress};
 
 /// Alignment of FP8 scales. With 8 bytes, cuBLASLt 13 rejects GEMMs (NOT_SUPPORTED).
 pub(crate) const FACTOR_ALIGNMENT: usize = 16;
@@ -105,94 +98,6 @@ macro_rules! dispatch {
 }
 for_each_op!(dispatch);
 
-/// A unit of submission. Addresses are those of the device.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Call {
-    Kernel(KernelCall),
-    Gemm {
-        gemm: Gemm,
-        a: DeviceAddress,
-        b: DeviceAddress,
-        c: DeviceAddress,
-    },
-    Linear(LinearCall),
-    /// First of the two steps of a patch embedding.
-    Patches(PatchEmbeddingCall),
-    /// Second step of a patch embedding.
-    Projection(PatchEmbeddingCall),
-    Attention(AttentionCall),
-    CopyRows(CopyRows),
-    /// All-reduce of a tensor-parallel model.
-    AllReduce(AllReduceCall),
-    /// A kernel of an op that another crate defines.
-    Custom(Box<CustomCall>),
-}
-
-impl Call {
-    /// Returns the form of the weight, if this is a linear layer with a 2:4 sparse weight.
-    pub(crate) fn sparse(&self) -> Option<SparseForm> {
-        match self {
-            Self::Linear(call) => call.sparse,
-            _ => None,
-        }
-    }
-
-    /// Replaces MIOpen's part of the call by builtin kernels.
-    pub(crate) fn own(&self) -> Result<Vec<Self>, KernelError> {
-        match self {
-            Self::Patches(call) => one(call.extract),
-            Self::Projection(call) => one(Self::Linear(call.linear)),
-            Self::Attention(call) => call.own(),
-            call => one(call.clone()),
-        }
-    }
-}
-
-impl<K: Into<KernelCall>> From<K> for Call {
-    fn from(kernel: K) -> Self {
-        Self::Kernel(kernel.into())
-    }
-}
-
-/// Copy of `rows` rows of `bytes` bytes each. Strides are in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CopyRows {
-    pub(crate) from: DeviceAddress,
-    pub(crate) from_stride: usize,
-    pub(crate) to: DeviceAddress,
-    pub(crate) to_stride: usize,
-    pub(crate) bytes: usize,
-    pub(crate) rows: usize,
-}
-
-/// All-reduce of matrices `[rows, channels]`, with bias and residual, which are added once. Null if absent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AllReduceCall {
-    pub(crate) from: DeviceAddress,
-    pub(crate) to: DeviceAddress,
-    pub(crate) bias: DeviceAddress,
-    pub(crate) residual: DeviceAddress,
-    pub(crate) rows: usize,
-    pub(crate) channels: usize,
-    pub(crate) dtype: DType,
-}
-
-impl AllReduceCall {
-    /// Bytes of one rank's summand.
-    pub(crate) fn bytes(&self) -> usize {
-        self.rows * self.channels * self.dtype.size()
-    }
-
-    /// Returns the kernel after a sum without bias and residual, if they exist.
-    pub(crate) fn follows(&self) -> Result<Option<BiasActivationArgs>, KernelError> {
-        if self.bias.is_null() && self.residual.is_null() {
-            return Ok(None);
-        }
-        let addresses = [self.to, self.bias, self.residual, self.to];
-        BiasActivationArgs::new(addresses, [self.rows, self.channels], None).map(Some)
-    }
-}
-
 /// Addresses of all operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses<'a> {
@@ -207,53 +112,6 @@ pub(crate) struct Addresses<'a> {
     pub(crate) arena: DeviceAddress,
     /// Memory of [`scratch_bytes`].
     pub(crate) scratch: DeviceAddress,
-}
-
-/// Returns the units that 8-bit linear layers and FP8 attention need besides [`Lower::unit`].
-pub(crate) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = Unit> {
-    let any = |of: fn(&Op) -> bool| graph.nodes().iter().any(|node| of(&node.op));
-    let rounds = any(|op| match op {
-        Op::Linear(spec) => spec.rounding.is_some_and(Rounding::is_to_8_bits),
-        _ => false,
-    });
-    let int8 = any(|op| matches!(op, Op::Linear(spec) if matches!(spec.rounding, Some(Rounding::Int8(_)))));
-    let norms_round = graph
-        .values()
-        .iter()
-        .filter_map(|value| value.rounding)
-        .any(Rounding::is_of_rows);
-    let kernels = [
-        ("quantize", rounds),
-        ("norm_quantize", norms_round),
-        ("bias_activation", rounds),
-        ("int8_gemm", int8 && has_int8_gemm(arch)),
-    ];
-    let needed = kernels.into_iter().filter(|&(_, needed)| needed);
-    needed.map(|(kernel, _)| Unit::of(kernel))
-}
-
-/// Returns the units that attention needs besides [`Lower::unit`]: a softmax and a bias kernel for unfused attention, and the kernel with
-/// rotation for rotated queries and keys.
-pub(crate) fn attention_units(graph: &Graph) -> impl Iterator<Item = Unit> {
-    let fuses = graph.optimizations().fused_attention;
-    let unfused_bias = graph.nodes().iter().any(|node| match &node.op {
-        Op::Attention(spec) => spec.bias && !(fuses && is_fused(spec)),
-        _ => false,
-    });
-    let softmax = (!fuses).then(|| Unit::of("softmax"));
-    let heads = graph.nodes().iter().filter_map(|node| match &node.op {
-        Op::Rope(spec) => Some(spec.head_dim),
-        _ => None,
-    });
-    let rotating = heads.filter_map(|head_dim| attention_unit(head_dim, AttentionVariant::Rope));
-    let rotating = rotating.filter(move |_| fuses);
-    let unfused = softmax.into_iter().chain(unfused_bias.then(|| Unit::of("add")));
-    unfused.chain(rotating)
-}
-
-/// Returns true if the step is attention by rocBLAS GEMMs.
-pub(crate) fn attention_is_unfused(plan: &Plan, step: &Step) -> bool {
-    matches!(&plan.node(step).op, Op::Attention(spec) if score_bytes(plan, step, spec) > 0)
 }
 
 /// Returns the maximum bytes that a step needs outside the arena. A GEMM before an activation and an in-place residual needs some, as do

@@ -7,6 +7,7 @@ use super::*;
 use crate::ops::{
     Attention, AttentionOperands, Levels, PatchExtract, PixelLayout, Pool, Rope, RopePairs, Transpose,
 };
+use crate::tensor::DType;
 
 const NULL: DeviceAddress = DeviceAddress::NULL;
 /// An address of an operand that is there.

@@ -11,30 +11,27 @@
 //! adapted alone. The forward pass ignores the update, so training leaves it at zero. An update that is not zero is an
 //! error.
 
+pub(super) mod base;
 mod config;
 mod merge;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::fields::Fields;
-use super::hub::{self, Repository, Snapshot};
-use super::source::{self, Document, Source};
-use super::weights::{Stored, Weights};
+use super::file_names::{ADAPTER_CONFIG, ADAPTER_WEIGHTS};
+use super::shell::shell;
+use super::source::Source;
+use super::stored::Stored;
+use super::weights::Weights;
 use super::{bf16_layers, compressed_tensors, renames};
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
+use base::merge_command;
 use config::Config;
 use merge::{Factors, Rows};
 
-pub(super) const CONFIG: &str = "adapter_config.json";
-pub(super) const WEIGHTS: &str = "adapter_model.safetensors";
 const PYTORCH_WEIGHTS: &str = "adapter_model.bin";
-/// Python program that merges an adapter with peft. Arguments: the class of transformers, the base model, the adapter,
-/// the output directory.
-const MERGE: &str = "import sys, transformers as t; from peft import PeftModel; c, b, a, o = sys.argv[1:]; \
-                     PeftModel.from_pretrained(getattr(t, c).from_pretrained(b), a).merge_and_unload().save_pretrained(o); \
-                     t.AutoImageProcessor.from_pretrained(b).save_pretrained(o)";
 /// Python program that converts the PyTorch file of an adapter to `adapter_model.safetensors`. Arguments: the file, the
 /// output file.
 const CONVERT: &str = "import sys, torch; from safetensors.torch import save_file; save_file({k: v.clone().contiguous() for k, v in \
@@ -47,78 +44,6 @@ pub(super) struct Adapter {
     weights: Weights,
     /// Name of the base model in the adapter's configuration.
     base: String,
-}
-
-/// Base model of an adapter.
-#[derive(Debug)]
-pub(super) enum Base {
-    Directory(PathBuf),
-    Snapshot(Snapshot),
-}
-
-/// Finds the base model of an adapter. As in transformers, the name is first tried as a directory, then as a model in
-/// the cache of the Hugging Face hub.
-///
-/// # Errors
-///
-/// Returns [`Error::Config`] if the type of the adapter is not supported, or if its base model does not exist.
-pub(super) fn base(config: &Document) -> Result<Base> {
-    let fields = config.fields()?;
-    config::check_type(fields)?;
-    let directory = config.file.parent().unwrap_or(Path::new("."));
-    let Some(name) = fields
-        .text("base_model_name_or_path")?
-        .filter(|name| !name.is_empty())
-    else {
-        let reason = "is missing, so the adapter's base model is unknown. Copy the adapter's files into the directory of the base model";
-        return Err(fields.error("base_model_name_or_path", reason));
-    };
-    if Path::new(name).is_dir() {
-        return Ok(Base::Directory(name.into()));
-    }
-    let why = match base_repository(fields, name)? {
-        Some(repository) => match repository.cached() {
-            Ok(snapshot) => return Ok(Base::Snapshot(snapshot)),
-            Err(error) => error.to_string(),
-        },
-        None => format!("{name}: there is no such directory"),
-    };
-    let alone = if directory.join(source::CONFIG).exists() {
-        ""
-    } else {
-        ", without a model of its own"
-    };
-    let reason = format!(
-        "is a LoRA adapter of `{name}`{alone}. It needs its base model ({why}). Or copy {CONFIG} and {WEIGHTS} into \
-         the directory of the base model. Or merge them first: {}",
-        merge_command(fields, directory)
-    );
-    Err(Error::config(directory, reason))
-}
-
-/// Returns the repository of the base model `name`, at the revision that the adapter's configuration names. Returns
-/// `None` if `name` is not a name on the hub.
-///
-/// # Errors
-///
-/// Returns [`Error::Config`] if `revision` is not a string.
-pub(super) fn base_repository(config: Fields<'_>, name: &str) -> Result<Option<Repository>> {
-    let revision = config.text("revision")?;
-    let revision = revision.map_or(String::new(), |revision| format!("@{revision}"));
-    Ok(Repository::parse(&format!("{name}{revision}")))
-}
-
-/// Returns the command line that merges an adapter with peft.
-fn merge_command(config: Fields<'_>, directory: &Path) -> String {
-    let class = config.object("auto_mapping").ok().flatten();
-    let class = class.and_then(|mapping| mapping.text("base_model_class").ok().flatten());
-    let base = config.text("base_model_name_or_path").ok().flatten();
-    format!(
-        "python3 -c '{MERGE}' {} {} {} merged",
-        hub::shell(Path::new(class.unwrap_or("AutoModelForImageClassification"))),
-        hub::shell(Path::new(base.unwrap_or("BASE"))),
-        hub::shell(directory)
-    )
 }
 
 /// Tensors of an adapter by their purpose.
@@ -169,7 +94,7 @@ impl Adapter {
         if let Source::Bytes(_) = source {
             return Ok(None);
         }
-        let Some(document) = source.json(CONFIG)? else {
+        let Some(document) = source.json(ADAPTER_CONFIG)? else {
             return Ok(None);
         };
         let fields = document.fields()?;
@@ -184,19 +109,19 @@ impl Adapter {
             }
             other => other,
         })?;
-        let file = source.place(WEIGHTS);
+        let file = source.place(ADAPTER_WEIGHTS);
         if !file.exists() {
             let pickled = source.place(PYTORCH_WEIGHTS);
             let reason = if pickled.exists() {
                 format!(
                     "its weights are in PyTorch's format only ({PYTORCH_WEIGHTS}). Convert them with Python, torch and safetensors: \
                      python3 -c '{CONVERT}' {} {}",
-                    hub::shell(&pickled),
-                    hub::shell(&file)
+                    shell(&pickled),
+                    shell(&file)
                 )
             } else {
                 format!(
-                    "{WEIGHTS} is missing in its directory. To use the base model alone, move {CONFIG} elsewhere"
+                    "{ADAPTER_WEIGHTS} is missing in its directory. To use the base model alone, move {ADAPTER_CONFIG} elsewhere"
                 )
             };
             return Err(Error::config(&document.file, reason));
@@ -317,7 +242,7 @@ impl Adapter {
 
     fn merge_layer(&self, module: &str, layer: &Layer, times: f64, weights: &mut Weights) -> Result<()> {
         if !self.config.targets(module)? {
-            let reason = format!("has tensors, but `target_modules` of {CONFIG} does not name it");
+            let reason = format!("has tensors, but `target_modules` of {ADAPTER_CONFIG} does not name it");
             return Err(self.wrong(module, reason));
         }
         let Some((name, part)) = place(module, weights) else {
@@ -353,7 +278,7 @@ impl Adapter {
         let (r, scaling) = self.config.scaling(module)?;
         if rank != r || rank == 0 {
             let reason = format!(
-                "has rank {rank} (lora_A is {:?}), but {CONFIG} says {r}",
+                "has rank {rank} (lora_A is {:?}), but {ADAPTER_CONFIG} says {r}",
                 a.shape()
             );
             return Err(self.wrong(module, reason));
@@ -387,8 +312,12 @@ impl Adapter {
             (None, false) => None,
             (found, _) => {
                 let reason = match found {
-                    Some(_) => format!("has a lora_magnitude_vector, but `use_dora` of {CONFIG} is not true"),
-                    None => format!("has no lora_magnitude_vector, but `use_dora` of {CONFIG} is true"),
+                    Some(_) => {
+                        format!("has a lora_magnitude_vector, but `use_dora` of {ADAPTER_CONFIG} is not true")
+                    }
+                    None => {
+                        format!("has no lora_magnitude_vector, but `use_dora` of {ADAPTER_CONFIG} is true")
+                    }
                 };
                 return Err(self.wrong(module, reason));
             }

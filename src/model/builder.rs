@@ -8,8 +8,9 @@ mod text;
 
 use std::path::Path;
 
-use super::LoadOptions;
+use super::invalid::Invalid;
 use super::names::{Embeddings, Names};
+use super::options::LoadOptions;
 use super::patches;
 use super::positions::{self, Resample};
 use super::vit::{Norm, NormKind, Positions, Vit};
@@ -213,7 +214,7 @@ impl Builder<'_> {
         let Some(filter) = self.vit.patch_filter.filter(|_| stored != patch) else {
             return self.constant(name, &[dim, 3, patch[0], patch[1]]);
         };
-        let error = |reason: String| Error::tensor(self.weights.place(), name, reason);
+        let error = |reason: Invalid| Error::tensor(self.weights.place(), name, reason);
         let resampling = patches::Resampling::new(stored, patch, filter).map_err(error)?;
         let weight = self.weights.take(name, &[dim, 3, stored[0], stored[1]])?;
         // timm keeps the stored type.
@@ -298,7 +299,7 @@ impl Builder<'_> {
             _ => prefix_rows + grid[0] * grid[1],
         };
         let file = self.weights.file(&name).unwrap_or(Path::new("")).to_owned();
-        let error = |reason: String| Error::tensor(&file, &name, reason);
+        let error = |reason: Invalid| Error::tensor(&file, &name, reason);
         let stored = match self.names.embeddings {
             Embeddings::Batched => self.weights.take(&name, &[1, rows, dim])?,
             Embeddings::Flat => self.weights.take(&name, &[rows, dim])?,
@@ -306,9 +307,9 @@ impl Builder<'_> {
         let table = stored.reshaped([rows, dim]);
         let part = |rows| table.as_ref().and_then(|table| table.rows(rows));
         let (Some(prefix), Some(patches)) = (part(0..prefix_rows), part(prefix_rows..rows)) else {
-            return Err(error(format!(
-                "has {rows} positions, too few for {prefix_rows} tokens"
-            )));
+            return Err(error(
+                format!("has {rows} positions, too few for {prefix_rows} tokens").into(),
+            ));
         };
         let cells = rows - prefix_rows;
         let steps = fitting.fit(cells, grid).map_err(error)?;

@@ -12,9 +12,15 @@ use safetensors::{Dtype, SafeTensorError};
 use serde_json::{Map, Value};
 
 pub use super::compressed_tensors::Format;
-use super::source::{CONFIG, Document, PREPROCESSOR, Source, WEIGHTS};
-use super::weights::{Stored, Weights};
-use super::{LoadOptions, Model, ModelBytes, bf16_layers, compressed_tensors, embedded, from_bytes};
+use super::document::Document;
+use super::file_names::{CONFIG, PREPROCESSOR, WEIGHTS};
+use super::load::{Model, embedded, from_bytes};
+use super::model_bytes::ModelBytes;
+use super::options::LoadOptions;
+use super::source::Source;
+use super::stored::Stored;
+use super::weights::Weights;
+use super::{bf16_layers, compressed_tensors};
 use crate::error::{Error, Result};
 use crate::ops::Float8Scale;
 use crate::safetensors_file;

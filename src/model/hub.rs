@@ -15,7 +15,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::{env, fs};
 
-use super::timm;
+use super::shell::shell;
+use super::timm::pretrained;
 use crate::error::{Error, Result};
 use crate::nearest::nearest;
 use hipvit_files::regular_file;
@@ -124,7 +125,7 @@ impl Repository {
 
     /// Returns the repository of the default weights, if the name is a bare architecture name of timm.
     fn default_weights(&self) -> Option<Self> {
-        let name = timm::pretrained(self.id.strip_prefix("timm/")?)?;
+        let name = pretrained::default_weights(self.id.strip_prefix("timm/")?)?;
         Some(Self {
             id: format!("timm/{name}"),
             ..self.clone()
@@ -338,17 +339,6 @@ fn folder(variable: &impl Fn(&str) -> Option<OsString>, home: Option<&Path>, nam
     match (value.strip_prefix("~"), home) {
         (Ok(rest), Some(home)) => Some(home.join(rest)),
         _ => Some(value),
-    }
-}
-
-/// Quotes a path for a shell.
-pub(super) fn shell(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        text.into_owned()
-    } else {
-        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 

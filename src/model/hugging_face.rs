@@ -7,19 +7,23 @@ mod aimv2;
 mod beit;
 mod classes;
 mod dinov3;
+mod keys;
+mod kind;
 mod text;
 
 use serde_json::Value;
 
+use super::description::Description;
 use super::fields::Fields;
-use super::names::{self, Names};
+use super::info::{Family, Library};
 use super::positions::{Filter, Fitting};
 use super::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use super::weights::Weights;
-use super::{Description, Family, Library, near};
 use crate::error::Result;
 use crate::ops::Activation;
 use classes::Classes;
+use keys::{activation, check_layers, tower_config};
+use kind::{Class, Kind, class, kind};
 
 const MASK_TOKEN: (&str, &str) = ("*embeddings.mask_token", "the mask token is for pre-training");
 const POSITION_IDS: (&str, &str) = ("*position_ids", "a buffer of consecutive numbers");
@@ -39,186 +43,6 @@ const POOLER: &str = "the classifier reads the class token, not the pooler";
 const POST_NORM: &str = "the classifier reads the tokens before this norm";
 const POOLING_HEAD: &str = "the classifier reads the mean of the tokens, not the pooling head";
 const PROJECTION: &str = "the vision model ends before the projection";
-
-/// Classes that can be built, which determine what follows the trunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    /// The trunk with its own pooling.
-    Model,
-    /// The trunk, and CLIP's or SigLIP's text tower.
-    TwoTowers,
-    /// CLIP's trunk and projection.
-    WithProjection,
-    Classifier,
-    /// DeiT's two classifiers.
-    WithTeacher,
-}
-
-/// Differences between the configurations of the families.
-struct Kind {
-    model_type: &'static str,
-    family: Family,
-    names: &'static Names,
-    prefixes: &'static [&'static str],
-    /// Class names in `architectures`, with their classes.
-    classes: &'static [(&'static str, Class)],
-    epsilon: f64,
-    patch: usize,
-    activation: Activation,
-}
-
-const VIT: Kind = Kind {
-    model_type: "vit",
-    family: Family::Vit,
-    names: &names::VIT,
-    prefixes: &["vit.", ""],
-    classes: &[
-        ("ViTModel", Class::Model),
-        ("ViTForImageClassification", Class::Classifier),
-    ],
-    epsilon: 1e-12,
-    patch: 16,
-    activation: Activation::GeluErf,
-};
-
-const BEIT: Kind = Kind {
-    model_type: "beit",
-    family: Family::Beit,
-    names: &names::BEIT,
-    prefixes: &["beit.", ""],
-    classes: &[
-        ("BeitModel", Class::Model),
-        ("BeitForImageClassification", Class::Classifier),
-    ],
-    ..VIT
-};
-
-const CLIP: Kind = Kind {
-    model_type: "clip",
-    family: Family::Clip,
-    names: &names::CLIP,
-    prefixes: &["vision_model.", ""],
-    classes: &[
-        ("CLIPModel", Class::TwoTowers),
-        ("CLIPVisionModel", Class::Model),
-        ("CLIPVisionModelWithProjection", Class::WithProjection),
-        ("CLIPForImageClassification", Class::Classifier),
-    ],
-    epsilon: 1e-5,
-    patch: 32,
-    activation: Activation::QuickGelu,
-};
-
-const SIGLIP: Kind = Kind {
-    model_type: "siglip",
-    family: Family::Siglip,
-    classes: &[
-        ("SiglipModel", Class::TwoTowers),
-        ("SiglipVisionModel", Class::Model),
-        ("SiglipForImageClassification", Class::Classifier),
-    ],
-    epsilon: 1e-6,
-    patch: 16,
-    activation: Activation::GeluTanh,
-    ..CLIP
-};
-
-/// SigLIP 2 with NaFlex, for images of any aspect ratio. Other models of SigLIP 2 have the type `siglip`.
-const SIGLIP2: Kind = Kind {
-    model_type: "siglip2",
-    classes: &[
-        ("Siglip2Model", Class::TwoTowers),
-        ("Siglip2VisionModel", Class::Model),
-        ("Siglip2ForImageClassification", Class::Classifier),
-    ],
-    ..SIGLIP
-};
-
-const DINOV2: Kind = Kind {
-    model_type: "dinov2",
-    family: Family::Dinov2,
-    names: &names::DINOV2,
-    prefixes: &["dinov2.", ""],
-    classes: &[
-        ("Dinov2Model", Class::Model),
-        ("Dinov2ForImageClassification", Class::Classifier),
-    ],
-    epsilon: 1e-6,
-    patch: 14,
-    ..VIT
-};
-
-const DINOV3: Kind = Kind {
-    model_type: "dinov3_vit",
-    family: Family::Dinov3,
-    names: &names::DINOV3,
-    prefixes: &[""],
-    classes: &[("DINOv3ViTModel", Class::Model)],
-    epsilon: 1e-5,
-    ..VIT
-};
-
-const AIMV2: Kind = Kind {
-    model_type: "aimv2",
-    family: Family::Aimv2,
-    names: &names::AIMV2,
-    classes: &[
-        ("Aimv2Model", Class::TwoTowers),
-        ("Aimv2VisionModel", Class::Model),
-    ],
-    epsilon: 1e-5,
-    patch: 14,
-    activation: Activation::Silu,
-    ..CLIP
-};
-
-const KINDS: &[Kind] = &[
-    VIT,
-    Kind {
-        model_type: "deit",
-        family: Family::Deit,
-        prefixes: &["deit.", ""],
-        classes: &[
-            ("DeiTModel", Class::Model),
-            ("DeiTForImageClassification", Class::Classifier),
-            ("DeiTForImageClassificationWithTeacher", Class::WithTeacher),
-        ],
-        ..VIT
-    },
-    DINOV2,
-    Kind {
-        model_type: "dinov2_with_registers",
-        prefixes: &["dinov2_with_registers.", ""],
-        classes: &[
-            ("Dinov2WithRegistersModel", Class::Model),
-            ("Dinov2WithRegistersForImageClassification", Class::Classifier),
-        ],
-        patch: 16,
-        ..DINOV2
-    },
-    DINOV3,
-    BEIT,
-    CLIP,
-    Kind {
-        model_type: "clip_vision_model",
-        ..CLIP
-    },
-    SIGLIP,
-    Kind {
-        model_type: "siglip_vision_model",
-        ..SIGLIP
-    },
-    SIGLIP2,
-    Kind {
-        model_type: "siglip2_vision_model",
-        ..SIGLIP2
-    },
-    AIMV2,
-    Kind {
-        model_type: "aimv2_vision_model",
-        ..AIMV2
-    },
-];
 
 /// Reads the configuration. `image` is the size of the input images.
 ///
@@ -303,66 +127,6 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
 /// Checks that the configuration's family and class are supported.
 pub(super) fn check_class(config: Fields<'_>) -> Result<()> {
     class(config, kind(config)?).map(drop)
-}
-
-fn kind(config: Fields<'_>) -> Result<&'static Kind> {
-    let model_type = config.text("model_type")?.unwrap_or_default();
-    KINDS
-        .iter()
-        .find(|kind| kind.model_type == model_type)
-        .ok_or_else(|| {
-            let known: Vec<String> = KINDS.iter().map(|kind| kind.model_type.to_owned()).collect();
-            let supported = known.join(", ");
-            let near = near(model_type, known);
-            config.error(
-                "model_type",
-                format_args!("is \"{model_type}\", which is not supported{near}; supported are {supported}"),
-            )
-        })
-}
-
-fn class<'a>(config: Fields<'a>, kind: &Kind) -> Result<(&'a str, Class)> {
-    let name = config
-        .get("architectures")
-        .and_then(|list| list.get(0))
-        .and_then(Value::as_str)
-        .ok_or_else(|| config.error("architectures", "is missing, so the model's head is unknown"))?;
-    match kind.classes.iter().find(|(known, _)| *known == name) {
-        Some((_, class)) => Ok((name, *class)),
-        None => {
-            let known: Vec<&str> = kind.classes.iter().map(|(known, _)| *known).collect();
-            let reason = format_args!(
-                "is \"{name}\"; supported for {} are {}",
-                kind.model_type,
-                known.join(", ")
-            );
-            Err(config.error("architectures", reason))
-        }
-    }
-}
-
-/// Returns the part of a two-tower configuration under `key`, `vision_config` or `text_config`.
-///
-/// Old CLIP files also have a `vision_config_dict`, which replaces `vision_config`. Other families ignore it.
-fn tower_config<'a>(kind: &Kind, config: Fields<'a>, key: &'static str) -> Result<Fields<'a>> {
-    let older = match key {
-        "vision_config" => "vision_config_dict",
-        _ => "text_config_dict",
-    };
-    match config.object(older)?.filter(|_| kind.family == Family::Clip) {
-        Some(fields) => Ok(fields),
-        None => config.object_or_empty(key),
-    }
-}
-
-/// Returns an error if layers differ from each other.
-fn check_layers(config: Fields<'_>) -> Result<()> {
-    let key = "per_layer_config";
-    match config.get(key) {
-        None => Ok(()),
-        Some(Value::Object(layers)) if layers.is_empty() => Ok(()),
-        Some(_) => Err(config.error(key, "is not supported: all layers must be alike")),
-    }
 }
 
 fn check_channels(config: Fields<'_>) -> Result<()> {
@@ -529,20 +293,5 @@ fn neck(
             Ok(Neck::Pooler { width, activation })
         }
         _ => Ok(Neck::None),
-    }
-}
-
-fn activation(fields: Fields<'_>, key: &'static str, default: Activation) -> Result<Activation> {
-    match fields.text(key)? {
-        None => Ok(default),
-        Some("gelu" | "gelu_python") => Ok(Activation::GeluErf),
-        Some("gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" | "gelu_accurate" | "gelu_python_tanh") => {
-            Ok(Activation::GeluTanh)
-        }
-        Some("quick_gelu") => Ok(Activation::QuickGelu),
-        Some("silu" | "swish") => Ok(Activation::Silu),
-        Some("relu") => Ok(Activation::Relu),
-        Some("tanh") => Ok(Activation::Tanh),
-        Some(other) => Err(fields.error(key, format_args!("is \"{other}\", which is not supported"))),
     }
 }

@@ -4,13 +4,14 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::description::Description;
 use super::fields::Fields;
+use super::info::{Family, Library};
 use super::names::{self, Projection};
 use super::positions::{Filter, Fitting};
-use super::text::{TextPooling, TextSpec, TextTrunk, TokenizerKind};
+use super::text::spec::{TextPooling, TextSpec, TextTrunk, TokenizerKind};
 use super::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use super::weights::Weights;
-use super::{Description, Family, Library};
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, TimmOptions};
 use crate::labels::Labels;

@@ -6,6 +6,7 @@
 //! Resizing is linear and separable. The new weights are therefore the stored weights times the pseudoinverse of each
 //! axis' resizing matrix.
 
+use super::invalid::Invalid;
 use super::positions::{self, Filter, Taps};
 
 /// Maximum side of a patch that is resampled, in pixels.
@@ -21,7 +22,7 @@ pub(super) struct Resampling {
 
 impl Resampling {
     /// Prepares the resampling of patches of `from` pixels to `to`. Returns the reason if it is impossible.
-    pub(super) fn new(from: [usize; 2], to: [usize; 2], filter: Filter) -> Result<Self, String> {
+    pub(super) fn new(from: [usize; 2], to: [usize; 2], filter: Filter) -> Result<Self, Invalid> {
         let [[height, width], [to_height, to_width]] = [from, to];
         if from
             .iter()
@@ -30,7 +31,8 @@ impl Resampling {
         {
             return Err(format!(
                 "has patches of {height}×{width}, which cannot be resampled to {to_height}×{to_width}"
-            ));
+            )
+            .into());
         }
         // timm resizes patches without aligning corners, even if it aligns them for positions.
         let filter = match filter {
@@ -156,7 +158,7 @@ mod tests {
         }
         let error = Resampling::new([3, 4], [1000, 4], Filter::Linear).map(drop);
         assert_eq!(
-            error.unwrap_err(),
+            error.unwrap_err().to_string(),
             "has patches of 3×4, which cannot be resampled to 1000×4"
         );
     }

@@ -8,6 +8,7 @@
 
 use half::{bf16, f16};
 
+use super::invalid::Invalid;
 use crate::tensor::DType;
 
 /// Rows and columns of patches.
@@ -104,7 +105,7 @@ impl Fitting {
     /// table.
     ///
     /// Returns the reason if the table cannot be converted.
-    pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Vec<Resample>, String> {
+    pub(super) fn fit(self, cells: usize, target: Grid) -> Result<Vec<Resample>, Invalid> {
         match self {
             Self::Timm { .. } if cells == 0 => Err("has no positions of patches".into()),
             Self::Timm {
@@ -144,7 +145,8 @@ impl Fitting {
                 if cells != rows * columns {
                     return Err(format!(
                         "has {cells} positions, but the configuration makes it {rows}×{columns}"
-                    ));
+                    )
+                    .into());
                 }
                 if keep || (cells == target[0] * target[1] && square_image) {
                     return Ok(Vec::new());
@@ -161,14 +163,15 @@ impl Fitting {
     }
 }
 
-fn square(cells: usize) -> Result<Grid, String> {
+fn square(cells: usize) -> Result<Grid, Invalid> {
     let side = cells.isqrt();
     if side * side == cells && side > 0 {
         Ok([side, side])
     } else {
-        Err(format!(
-            "has {cells} positions, which do not form a square grid and cannot be interpolated"
-        ))
+        Err(
+            format!("has {cells} positions, which do not form a square grid and cannot be interpolated")
+                .into(),
+        )
     }
 }
 

@@ -1,8 +1,9 @@
 //! Reads a model's preprocessing from the configuration of its library, and adapts it to the requested image size.
 //! [`crate::image`] implements the rules.
 
+use super::document::Document;
 use super::fields::Fields;
-use super::source::{Document, Source};
+use super::source::Source;
 use crate::error::{Error, Result};
 use crate::image::{Crop, Filter, Preprocess, Rescale, Resize, TimmOptions, ValueRule};
 use crate::ops::Normalize;

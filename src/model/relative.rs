@@ -3,6 +3,7 @@
 //! A table has a row for each distance between two patches, in rows and columns, and three rows for the class token. A
 //! table for another grid is interpolated as in the library that wrote it.
 
+use super::invalid::Invalid;
 use super::positions::{self, Filter, Grid, Taps};
 
 /// Number of rows after those of the distances: class token to patch, patch to class token, class token to itself.
@@ -47,10 +48,10 @@ pub(super) type Fitted = (Vec<f32>, Option<Grid>);
 
 impl TableFitting {
     /// Fits a stored table of `heads` columns to `grid`. Returns the reason if it cannot be fitted.
-    pub(super) fn fit(self, stored: &[f32], heads: usize, grid: Grid) -> Result<Fitted, String> {
+    pub(super) fn fit(self, stored: &[f32], heads: usize, grid: Grid) -> Result<Fitted, Invalid> {
         let rows = stored.len() / heads.max(1);
         let Some(cells) = rows.checked_sub(OF_CLASS_TOKEN).filter(|&cells| cells > 0) else {
-            return Err(format!("has {rows} rows, too few for a relative position bias"));
+            return Err(format!("has {rows} rows, too few for a relative position bias").into());
         };
         let to = distances(grid);
         let from = match self {
@@ -63,7 +64,7 @@ impl TableFitting {
                         return Err(format!(
                             "has {rows} rows, which match neither a square grid nor the image's {}×{} patches",
                             grid[0], grid[1]
-                        ));
+                        ).into());
                     }
                 }
             }
@@ -74,7 +75,8 @@ impl TableFitting {
                         configured[0],
                         configured[1],
                         table_rows(configured)
-                    ));
+                    )
+                    .into());
                 }
                 let [down, across] = distances(configured);
                 [across, down]
@@ -252,7 +254,7 @@ mod tests {
             Ok((other.clone(), None))
         );
         let error = TableFitting::Timm.fit(&other, 1, [3, 3]).unwrap_err();
-        assert!(error.contains("3×3 patches"), "{error}");
+        assert!(error.to_string().contains("3×3 patches"), "{error}");
     }
 
     /// Expected values are from transformers' `BeitRelativePositionBias` of a ramp for 2×3 patches. It treats the table

@@ -1,62 +1,23 @@
 //! Finds the files of a model: in a directory, in the local cache of the Hugging Face hub, or in memory. One loader
 //! reads all of them.
 
+mod weights;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-use serde_json::Value;
-
-use super::ModelBytes;
-use super::adapter::{self, Adapter};
-use super::fields::Fields;
-use super::hub::{self, Repository, Snapshot};
-use super::weights::Weights;
-use super::{renames, timm};
+use super::adapter::base::{self, Base};
+use super::convert::{CONVERT_OPEN_CLIP, not_weights};
+use super::document::{Document, IMAGE_PROCESSOR, LONGEST_JSON, parse};
+use super::file_names::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, CONFIG, INDEX, OPEN_CLIP, PREPROCESSOR, PROCESSOR};
+use super::hub::{Repository, Snapshot};
+use super::model_bytes::ModelBytes;
+use super::shell::shell;
+use super::timm::pretrained;
 use crate::error::{Error, Result};
 use hipvit_files::foreign;
-use hipvit_files::json;
 use hipvit_files::regular_file;
-
-/// Maximum length of a JSON document in bytes. Parsing takes about 25 times as much memory.
-const LONGEST_JSON: u64 = 16 << 20;
-
-pub(super) const CONFIG: &str = "config.json";
-pub(super) const WEIGHTS: &str = "model.safetensors";
-pub(super) const INDEX: &str = "model.safetensors.index.json";
-pub(super) const OPEN_CLIP: &str = "open_clip_config.json";
-pub(super) const OPEN_CLIP_WEIGHTS: &str = "open_clip_model.safetensors";
-/// Python program that converts the vision tower of an open_clip model to a timm model. Arguments: the model's
-/// directory, the output directory.
-const CONVERT_OPEN_CLIP: &str = "import json, pathlib, sys, timm; from timm.models import save_for_hf; d = pathlib.Path(sys.argv[1]); \
-                            c = json.load(open(d / \"open_clip_config.json\")); m, p = c[\"model_cfg\"], c.get(\"preprocess_cfg\", \
-                            {}); v = m[\"vision_cfg\"]; t = v.get(\"timm_model_name\"); n = m[\"embed_dim\"] if not t or \
-                            v.get(\"timm_proj\") not in (None, \"\", \"none\") else 0; a = t or \"vit_%s_patch%d_clip_%s%d\" % \
-                            (dict([(768, \"base\"), (1024, \"large\"), (1280, \"huge\"), (1408, \"giant\"), (1664, \
-                            \"gigantic\")])[v[\"width\"]], v[\"patch_size\"], \"quickgelu_\" if m.get(\"quick_gelu\") else \"\", \
-                            v[\"image_size\"]); f = [*d.glob(\"*.safetensors\"), *d.glob(\"*.bin\")][0]; o = dict(file=str(f), \
-                            num_classes=n, crop_pct=1.0, crop_mode=\"squash\" if p.get(\"resize_mode\") == \"squash\" else \"center\", \
-                            **{k: p[k] for k in (\"mean\", \"std\", \"interpolation\") if k in p}); save_for_hf(timm.create_model(a, \
-                            pretrained=True, num_classes=n, pretrained_cfg_overlay=o), sys.argv[2], safe_serialization=True)";
-/// Python program that writes `model.safetensors` from the PyTorch weights in the directory given as argument. It runs
-/// no code from the weights.
-const CONVERT: &str = "import pathlib, sys, torch; from safetensors.torch import save_file; d = pathlib.Path(sys.argv[1]); \
-                       save_file({k: v.clone().contiguous() for f in d.glob(\"pytorch_model*.bin\") for k, v in \
-                       torch.load(f, map_location=\"cpu\", weights_only=True).items()}, d / \"model.safetensors\")";
-/// Python program that converts one PyTorch file to safetensors. Arguments: the file, the output file.
-const CONVERT_FILE: &str = "import sys, torch; from safetensors.torch import save_file; s = torch.load(sys.argv[1], map_location=\"cpu\", \
-                            weights_only=True); s = next((s[k] for k in (\"state_dict_ema\", \"model_ema\", \"state_dict\", \"model\") \
-                            if k in s), s); save_file({k: v.clone().contiguous() for k, v in s.items() if hasattr(v, \"shape\")}, \
-                            sys.argv[2], metadata={\"format\": \"pt\"})";
-/// Extensions of PyTorch files.
-const PYTORCH: [&str; 5] = [".bin", ".pt", ".pth", ".ckpt", ".pth.tar"];
-/// Extensions of weight files that are neither safetensors nor PyTorch.
-const OTHER_WEIGHTS: [&str; 6] = [".onnx", ".h5", ".keras", ".msgpack", ".gguf", ".npz"];
-pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
-/// File that `save_pretrained` of a processor writes, with the configuration of the image processor under
-/// [`IMAGE_PROCESSOR`].
-pub(super) const PROCESSOR: &str = "processor_config.json";
-const IMAGE_PROCESSOR: &str = "image_processor";
 
 /// Files of a model.
 #[derive(Debug)]
@@ -72,28 +33,6 @@ pub(super) enum Source<'a> {
     },
     /// Files in memory.
     Bytes(ModelBytes<'a>),
-}
-
-/// A JSON file that was read.
-#[derive(Debug)]
-pub(super) struct Document {
-    /// Path of the file.
-    pub(super) file: PathBuf,
-    /// Content of the file.
-    pub(super) value: Value,
-}
-
-impl Document {
-    /// Returns the fields of the top-level object.
-    pub(super) fn fields(&self) -> Result<Fields<'_>> {
-        Fields::new(&self.file, &self.value)
-    }
-
-    /// Returns the image processor's configuration in a processor's configuration, unless it is missing or null.
-    fn image_processor(mut self) -> Option<Self> {
-        let value = self.value.get_mut(IMAGE_PROCESSOR)?.take();
-        (!value.is_null()).then_some(Self { value, ..self })
-    }
 }
 
 impl Source<'_> {
@@ -130,7 +69,7 @@ impl Source<'_> {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
         };
-        if path.file_name().is_some_and(|name| name == adapter::WEIGHTS) {
+        if path.file_name().is_some_and(|name| name == ADAPTER_WEIGHTS) {
             return Self::of_directory(parent.to_owned(), None).with_base();
         }
         Ok(Self::of_directory(parent.to_owned(), Some(path.to_owned())))
@@ -171,12 +110,12 @@ impl Source<'_> {
         let Self::Directory { path, .. } = &self else {
             return Ok(self);
         };
-        let Some(config) = self.json(adapter::CONFIG)? else {
+        let Some(config) = self.json(ADAPTER_CONFIG)? else {
             return Ok(self);
         };
-        let mut base = match adapter::base(&config)? {
-            adapter::Base::Directory(base) => Source::of_directory(base, None),
-            adapter::Base::Snapshot(snapshot) => Source::of_snapshot(snapshot),
+        let mut base = match base::base(&config)? {
+            Base::Directory(base) => Source::of_directory(base, None),
+            Base::Snapshot(snapshot) => Source::of_snapshot(snapshot),
         };
         if let Source::Directory { adapter, .. } = &mut base {
             *adapter = Some(path.clone());
@@ -296,7 +235,7 @@ impl Source<'_> {
             "is an open_clip model ({OPEN_CLIP}, no {CONFIG}) that cannot be built: {why}; this writes its vision tower \
              as a timm model to the directory vision-tower, with Python, timm and safetensors: \
              python3 -c '{CONVERT_OPEN_CLIP}' {} vision-tower",
-            hub::shell(self.directory())
+            shell(self.directory())
         ))
     }
 
@@ -385,134 +324,12 @@ impl Source<'_> {
             .map(|bytes| parse(self.place(name), &bytes));
         parsed.transpose()
     }
-
-    /// Reads the weights, with the names in the library's files. Applies the adapter, if there is one.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Io`], [`Error::Weights`] and [`Error::Tensor`] for files that are missing, damaged or of
-    /// another kind. Returns [`Error::Config`] for an adapter that is not supported.
-    pub(super) fn weights(&self, config: Fields<'_>) -> Result<Weights> {
-        let mut weights = self.stored_weights()?;
-        if let Some(model_type) = config.text("model_type")? {
-            weights.rename(|name| renames::in_files(model_type, name))?;
-        }
-        if let Some(adapter) = Adapter::open(self)? {
-            adapter.merge(config, &mut weights)?;
-        }
-        Ok(weights)
-    }
-
-    /// Reads the weights as stored: `model.safetensors`, or the shards that its index lists.
-    fn stored_weights(&self) -> Result<Weights> {
-        let (path, named) = match self {
-            Self::Bytes(files) => {
-                let mut store = Weights::new(&self.place(WEIGHTS));
-                store.add(&self.place(WEIGHTS), &files.weights)?;
-                return Ok(store);
-            }
-            Self::Directory { path, weights, .. } => (path, weights),
-        };
-        let open_clip = self.is_open_clip();
-        let file = if open_clip { OPEN_CLIP_WEIGHTS } else { WEIGHTS };
-        let single = named.clone().unwrap_or_else(|| path.join(file));
-        if named.is_some() || single.exists() {
-            let mut store = Weights::new(&single);
-            store.map(&single)?;
-            return Ok(store);
-        }
-        if single.is_symlink() {
-            return Err(self.missing(&[file.to_owned()], "whose target is gone"));
-        }
-        if open_clip {
-            return Err(self.missing(&[file.to_owned()], "which open_clip models have"));
-        }
-        match self.json(INDEX)? {
-            Some(index) => {
-                let files = shard_names(&index)?;
-                let missing = files.iter().filter(|file| !self.place(file).exists());
-                let missing: Vec<String> = missing.map(|&file| file.to_owned()).collect();
-                if missing.is_empty() {
-                    shards(path, &index, &files)
-                } else {
-                    Err(self.missing(&missing, "which model.safetensors.index.json lists"))
-                }
-            }
-            None => Err(self.no_weights(path)),
-        }
-    }
-
-    /// Returns the error for missing weights. It says what to do about them.
-    fn no_weights(&self, path: &Path) -> Error {
-        let entries = fs::read_dir(path).into_iter().flatten().flatten();
-        let mut files: Vec<String> = entries
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            // Skip files such as macOS's `._model.safetensors`, which has the attributes of a file.
-            .filter(|name| !name.starts_with('.') && name != adapter::WEIGHTS)
-            .collect();
-        files.sort_unstable();
-        let pickled = |file: &&String| file.starts_with("pytorch_model") && file.ends_with(".bin");
-        if files.iter().any(|file| pickled(&file)) {
-            return self.fault(format_args!(
-                "has its weights in PyTorch's format only (pytorch_model*.bin), not as {WEIGHTS}; convert them with \
-                 Python, torch and safetensors: python3 -c '{CONVERT}' {}",
-                hub::shell(path)
-            ));
-        }
-        if let Self::Directory {
-            repository: Some(repository),
-            ..
-        } = self
-        {
-            return self.fault(format_args!(
-                "is missing {WEIGHTS}. Download it with: {}",
-                repository.download()
-            ));
-        }
-        let with_end = |ends: &[&str]| {
-            files
-                .iter()
-                .find(|file| ends.iter().any(|end| file.ends_with(end)))
-        };
-        let mut others = files.iter().filter(|file| file.ends_with(".safetensors"));
-        let others = (others.next(), others.next());
-        if let (None, Some(file)) = (others.0, with_end(&PYTORCH)) {
-            return self.fault(format_args!(
-                "has its weights in PyTorch's format only ({file}), not as {WEIGHTS}. {}",
-                convert(&path.join(file))
-            ));
-        }
-        if let (None, Some(file)) = (others.0, with_end(&OTHER_WEIGHTS)) {
-            return self.fault(format_args!(
-                "is missing {WEIGHTS}; {file} has weights in a format that is not read. Save the model with timm or transformers"
-            ));
-        }
-        match others {
-            (Some(file), None) if !file.starts_with("model-") => self.fault(format_args!(
-                "has neither {WEIGHTS} nor {INDEX}; to use {file}, name the file instead of the directory"
-            )),
-            _ => self.missing(
-                &[WEIGHTS.to_owned()],
-                "and has no model.safetensors.index.json instead",
-            ),
-        }
-    }
 }
 
 /// Returns true for the configuration and the weights of a model, which an adapter's directory may also have.
 fn is_of_model(name: &str) -> bool {
-    let is_weights = name.ends_with(".safetensors") && name != adapter::WEIGHTS;
+    let is_weights = name.ends_with(".safetensors") && name != ADAPTER_WEIGHTS;
     is_weights || [CONFIG, INDEX, OPEN_CLIP].contains(&name)
-}
-
-/// Reads a file that contains a JSON document.
-///
-/// # Errors
-///
-/// Returns [`Error::Io`] if the file cannot be read, is not regular, or is too long.
-#[cfg(feature = "hub")]
-pub(super) fn read_json(file: &Path) -> Result<Vec<u8>> {
-    regular_file::read_within(file, LONGEST_JSON).map_err(|error| Error::io(file, error))
 }
 
 /// Returns the error for a file that does not belong to a model.
@@ -537,35 +354,10 @@ fn not_a_model(path: &Path) -> Error {
     }
 }
 
-/// Returns the error text for a weight file that is not safetensors: what its content is, and what to do.
-pub(super) fn not_weights(file: &Path, content: &[u8], what: &str) -> String {
-    let advice = if foreign::is_pytorch(content) {
-        format!(": not safetensors. {}", convert(file))
-    } else {
-        String::new()
-    };
-    format!("is {what}{advice}")
-}
-
-/// Returns the command that converts a PyTorch file.
-fn convert(file: &Path) -> String {
-    let target = file.with_file_name(WEIGHTS);
-    let target = if target == file {
-        file.with_file_name("converted.safetensors")
-    } else {
-        target
-    };
-    format!(
-        "Convert it with Python, torch and safetensors: python3 -c '{CONVERT_FILE}' {} {}",
-        hub::shell(file),
-        hub::shell(&target)
-    )
-}
-
 /// Returns the error for a path that does not exist and cannot be a name on the hub.
 fn not_found(path: &Path) -> Error {
     let name = path.to_string_lossy();
-    let advice = match timm::pretrained(name.split('.').next().unwrap_or_default()) {
+    let advice = match pretrained::default_weights(name.split('.').next().unwrap_or_default()) {
         Some(_) => format!("on the Hugging Face hub it is timm/{name}"),
         None if name.starts_with("file:") => "name the directory by its path, without file://".to_owned(),
         None if name.contains("://") => {
@@ -576,54 +368,4 @@ fn not_found(path: &Path) -> Error {
     };
     let reason = format!("there is no such directory or file; {advice}");
     Error::io(path, io::Error::new(io::ErrorKind::NotFound, reason))
-}
-
-pub(super) fn parse(file: PathBuf, bytes: &[u8]) -> Result<Document> {
-    match json::parse(bytes) {
-        Ok(value) => Ok(Document { file, value }),
-        Err(reason) => Err(Error::config(&file, reason)),
-    }
-}
-
-/// Returns the files that an index lists.
-pub(super) fn shard_names(index: &Document) -> Result<Vec<&str>> {
-    let Some(map) = index.fields()?.object("weight_map")? else {
-        return Err(Error::config(&index.file, "has no `weight_map`"));
-    };
-    let mut files: Vec<&str> = Vec::new();
-    for tensor in map.keys() {
-        let Some(name) = map.text(tensor)? else {
-            return Err(map.error(tensor, "names no file"));
-        };
-        // An index must not refer to files outside of its directory.
-        if Path::new(name).file_name().is_none_or(|file| file != name) {
-            return Err(map.error(tensor, format_args!("is \"{name}\", expected a file name")));
-        }
-        if !files.contains(&name) {
-            files.push(name);
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
-}
-
-/// Reads `files`, which the index lists. Each tensor must be in the file that the index says.
-fn shards(directory: &Path, index: &Document, files: &[&str]) -> Result<Weights> {
-    let mut store = Weights::new(directory);
-    for name in files {
-        store.map(&directory.join(name))?;
-    }
-    let map = index.fields()?.object_or_empty("weight_map")?;
-    for tensor in map.keys() {
-        let Some(name) = map.text(tensor)? else { continue };
-        let file = directory.join(name);
-        if store.file(renames::bare(tensor)) != Some(&file) {
-            return Err(Error::tensor(
-                &file,
-                tensor,
-                format_args!("is missing, but {INDEX} puts it there"),
-            ));
-        }
-    }
-    Ok(store)
 }

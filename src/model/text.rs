@@ -18,8 +18,11 @@ mod python;
 mod sentencepiece;
 #[cfg(feature = "text")]
 mod siglip;
+pub(super) mod spec;
 #[cfg(feature = "text")]
 mod tokenizer;
+#[cfg(feature = "text")]
+mod tokens;
 #[cfg(feature = "text")]
 mod transformers;
 
@@ -29,139 +32,18 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::builder;
-use super::names::{Names, Projection};
 use super::source::Source;
-use super::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::ops::Activation;
 use crate::outputs::Scores;
 use crate::tensor::Tensor;
+use spec::{TextPooling, TextSpec};
 
 #[cfg(feature = "text")]
 pub use tokenizer::Tokenizer;
 #[cfg(feature = "text")]
-pub use tokenizer::Tokens;
-
-/// Maximum context of a text tower, in tokens. It keeps a wrong configuration from requesting terabytes.
-const LARGEST_CONTEXT: usize = 1 << 13;
-
-/// Description of a text tower, independent of the library that wrote its configuration.
-#[derive(Clone, Debug)]
-pub(super) struct TextSpec {
-    /// Blocks and final norm. The fields for image, patch and pooling are not used.
-    pub(super) trunk: Vit,
-    pub(super) names: &'static Names,
-    /// Prefix of the trunk's tensor names.
-    pub(super) prefix: &'static str,
-    /// Full names of the token embedding and the position embedding.
-    pub(super) token_embedding: String,
-    pub(super) position_embedding: String,
-    /// Maximum number of tokens of a text.
-    pub(super) context: usize,
-    /// Number of different tokens.
-    pub(super) vocabulary: usize,
-    pub(super) pooling: TextPooling,
-    pub(super) projection: Projection,
-    pub(super) projection_bias: bool,
-    /// Number of channels of the embedding.
-    pub(super) width: usize,
-    pub(super) scores: Scores,
-    /// Tokenizer of the family, for what the tokenizer's files leave open.
-    pub(super) tokenizer: TokenizerKind,
-}
-
-/// Choice of the token that represents the text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TextPooling {
-    /// First token with the largest id, which is the end token in CLIP's vocabulary.
-    Largest,
-    /// First token with this id, or the text's first token.
-    First(u32),
-    /// Last token of the context, which may be padding.
-    Last,
-}
-
-/// Tokenizers of the model families.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TokenizerKind {
-    /// transformers' tokenizer for CLIP, which does not pad a text.
-    Clip,
-    /// transformers' tokenizer for SigLIP, which pads a text to the context.
-    Siglip,
-    /// open_clip's tokenizer, which `text_cfg` selects.
-    OpenClip,
-}
-
-/// Sizes of a text trunk.
-pub(super) struct TextTrunk {
-    pub(super) context: usize,
-    pub(super) dim: usize,
-    pub(super) depth: usize,
-    pub(super) heads: usize,
-    pub(super) hidden: usize,
-    pub(super) activation: Activation,
-    pub(super) epsilon: f64,
-    pub(super) causal: bool,
-    pub(super) layer_scale: bool,
-}
-
-impl TextTrunk {
-    pub(super) fn vit(&self) -> Vit {
-        Vit {
-            image: [self.context, 1],
-            patch: [1, 1],
-            patch_filter: None,
-            dim: self.dim,
-            depth: self.depth,
-            heads: self.heads,
-            kv_heads: None,
-            hidden: self.hidden,
-            mlp: Mlp::Plain(self.activation),
-            norms: Norm {
-                kind: NormKind::Layer,
-                epsilon: self.epsilon,
-            },
-            blocks: Blocks {
-                causal: self.causal,
-                ..Blocks::default()
-            },
-            patch_bias: false,
-            patch_norm: None,
-            class_token: false,
-            distillation_token: false,
-            registers: 0,
-            positions: None,
-            rotary: None,
-            relative: None,
-            pre_norm: false,
-            qkv_bias: [true; 3],
-            projection_bias: true,
-            mlp_bias: true,
-            layer_scale: [self.layer_scale; 2],
-            norm: true,
-            pooling: Pooling::Mean { skip: 0 },
-            pooled_norm: false,
-            neck: Neck::None,
-            classes: 0,
-        }
-    }
-}
-
-impl TextSpec {
-    /// Checks that the sizes fit each other.
-    pub(super) fn check(&self) -> Result<(), String> {
-        if self.context > LARGEST_CONTEXT {
-            return Err(format!(
-                "a text's context of {} tokens is more than {LARGEST_CONTEXT}",
-                self.context
-            ));
-        }
-        let checked = self.trunk.check();
-        checked.map_err(|reason| format!("text tower: {reason}"))
-    }
-}
+pub use tokens::Tokens;
 
 /// Facts about a model's text tower.
 #[derive(Clone, Debug, Serialize)]

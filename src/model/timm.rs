@@ -4,20 +4,27 @@
 //! `pretrained_cfg` for what neither sets.
 
 mod architectures;
+mod arguments;
 mod beit;
 mod config;
 mod eva;
 mod mixer;
+pub(super) mod pretrained;
 
+use super::description::Description;
 use super::fields::Fields;
+use super::info::{Family, Library};
+use super::invalid::Invalid;
 use super::names;
 use super::positions::{Filter, Fitting};
-use super::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use super::vit::{BlockForm, Blocks, Mlp, Neck, Pooling, Positions, Vit};
 use super::weights::Weights;
-use super::{Description, Family, Library, near};
 use crate::error::{Error, Result};
+use crate::nearest::near;
 use crate::ops::Activation;
-use architectures::{Arguments, EPSILON, Gating, GlobalPool, LAYER_NORM};
+use architectures::{Arguments, Gating, GlobalPool, LAYER_NORM};
+use arguments::{PATCH, check_padding, global_pool, norm, set};
+pub(super) use config::is_wrapped;
 use config::{Config, check_channels, stored_grid, truth};
 use hipvit_files::json::is_true;
 
@@ -39,9 +46,6 @@ const MUST_BE_OFF: &[&str] = &["use_naflex"];
 
 /// Architectures that take images of any size without `dynamic_img_size`.
 const DYNAMIC: &[&str] = &["test_vit", "test_vit2", "test_vit4", "vit_intern300m_patch14_448"];
-
-/// Tensor of the patch projection.
-const PATCH: &str = "patch_embed.proj.weight";
 
 /// Reads the configuration. `image_size` is the requested size, timm's `img_size`. `weights` give the size of the
 /// stored patches.
@@ -107,24 +111,6 @@ pub(super) fn describe(
     })
 }
 
-/// Returns true if transformers wrote the model with its wrapper for timm models.
-pub(super) fn is_wrapped(config: Fields<'_>) -> Result<bool> {
-    Ok(config.text("model_type")? == Some("timm_wrapper"))
-}
-
-/// Returns an error if `dynamic_img_pad` would pad the images.
-fn check_padding(config: Config<'_>, vit: &Vit) -> Result<()> {
-    let key = "dynamic_img_pad";
-    let [height, width] = vit.image;
-    let pads = (0..2).any(|axis| !vit.image[axis].is_multiple_of(vit.patch[axis]));
-    if pads && truth(config.given, key) == Some(true) {
-        let reason =
-            format_args!("pads an image of {height}×{width} to whole patches, which is not supported");
-        return Err(config.given.error(key, reason));
-    }
-    Ok(())
-}
-
 /// Checks that the configuration's architecture is supported.
 pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
     let name = Config::new(config)?.architecture()?;
@@ -149,16 +135,6 @@ fn unknown(config: Fields<'_>, name: &str) -> Error {
             "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit and mlp_mixer"
         ),
     )
-}
-
-/// Returns the name under `timm/` of the hub repository with an architecture's default weights.
-pub(super) fn pretrained(architecture: &str) -> Option<&'static str> {
-    // Written by scripts/timm_tables.py.
-    let mut rows = include_str!("timm/pretrained.tsv")
-        .lines()
-        .filter_map(|row| row.split_once('\t'));
-    rows.find(|(name, _)| *name == architecture)
-        .map(|(_, repository)| repository)
 }
 
 fn family(name: &str) -> Family {
@@ -260,31 +236,6 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Reads a norm by timm's name. Returns `None` if the name is empty or null.
-fn norm(given: Fields<'_>, key: &str) -> Result<Option<Norm>> {
-    let Some(name) = given.text(key)?.filter(|name| !name.is_empty()) else {
-        return Ok(None);
-    };
-    let kind = match name.replace('_', "").to_lowercase().as_str() {
-        "layernorm" | "layernormfp32" => NormKind::Layer,
-        "rmsnorm" | "rmsnormfp32" => NormKind::Rms,
-        _ => {
-            let reason = format_args!("is \"{name}\"; supported are \"layernorm\" and \"rmsnorm\"");
-            return Err(given.error(key, reason));
-        }
-    };
-    Ok(Some(Norm {
-        kind,
-        epsilon: EPSILON,
-    }))
-}
-
-fn set<T>(target: &mut T, value: Option<T>) {
-    if let Some(value) = value {
-        *target = value;
-    }
-}
-
 fn activation(given: Fields<'_>) -> Result<Option<Activation>> {
     if !given.has("act_layer") {
         return Ok(None);
@@ -313,24 +264,6 @@ fn positions(given: Fields<'_>) -> Result<Option<bool>> {
     }
 }
 
-fn global_pool(given: Fields<'_>) -> Result<Option<GlobalPool>> {
-    match given.text("global_pool")? {
-        None => Ok(None),
-        Some("token") => Ok(Some(GlobalPool::Token)),
-        Some("avg") => Ok(Some(GlobalPool::Avg)),
-        Some("max") => Ok(Some(GlobalPool::Max)),
-        Some("avgmax") => Ok(Some(GlobalPool::AvgMax)),
-        Some("map") => Ok(Some(GlobalPool::Map)),
-        Some("prr") => Ok(Some(GlobalPool::Prr)),
-        Some(other) => {
-            let reason = format_args!(
-                "is \"{other}\"; supported are \"token\", \"avg\", \"max\", \"avgmax\", \"map\" and \"prr\""
-            );
-            Err(given.error("global_pool", reason))
-        }
-    }
-}
-
 fn assemble(
     config: Config<'_>,
     arguments: &Arguments,
@@ -341,7 +274,7 @@ fn assemble(
     let wrong = |reason: &str| config.error(reason);
     let prefix = usize::from(arguments.class_token) + usize::from(arguments.distilled) + arguments.reg_tokens;
     let width = (arguments.embed_dim as f64 * arguments.mlp_ratio) as usize;
-    let blocks = blocks(arguments).map_err(|reason| wrong(&reason))?;
+    let blocks = blocks(arguments).map_err(|reason| wrong(&reason.to_string()))?;
     let plain = Mlp::Plain(arguments.act_layer);
     let (mlp, hidden) = match (arguments.mlp_layer, arguments.act_layer) {
         // Parallel blocks have their own network.
@@ -420,7 +353,7 @@ fn assemble(
 }
 
 /// Returns the form of the architecture's blocks, or the reason why it is not supported.
-fn blocks(arguments: &Arguments) -> Result<Blocks, String> {
+fn blocks(arguments: &Arguments) -> Result<Blocks, Invalid> {
     let form = arguments.block_fn;
     let parallel = form == BlockForm::Parallel;
     // timm's parallel blocks ignore `attn_layer`.

@@ -2,6 +2,7 @@
 //!
 //! [`super::timm`] and [`super::hugging_face`] produce this description, and [`super::builder`] builds a graph from it.
 
+use super::invalid::Invalid;
 use super::positions::{Filter, Fitting, Grid};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
@@ -253,27 +254,21 @@ impl Vit {
     }
 
     /// Checks that the sizes fit each other.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), Invalid> {
         let [[h, w], [ph, pw]] = [self.image, self.patch];
-        let too_large = || format!("an image of {h}×{w} is too large");
+        let too_large = || Invalid::from(format!("an image of {h}×{w} is too large"));
         if h.max(w) > LARGEST_SIDE {
             return Err(too_large());
         }
         if ph > h || pw > w {
-            return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}"));
+            return Err(format!("a patch of {ph}×{pw} does not fit an image of {h}×{w}").into());
         }
         if self.heads > 0 && !self.dim.is_multiple_of(self.heads) {
-            return Err(format!(
-                "{} channels do not divide among {} heads",
-                self.dim, self.heads
-            ));
+            return Err(format!("{} channels do not divide among {} heads", self.dim, self.heads).into());
         }
         let [rows, columns] = self.grid();
         if (rows * columns + self.prefix()).saturating_mul(self.dim) > MAX_ELEMENTS {
-            return Err(format!(
-                "{rows}×{columns} patches of {} channels are too many",
-                self.dim
-            ));
+            return Err(format!("{rows}×{columns} patches of {} channels are too many", self.dim).into());
         }
         let scores = (rows * columns + self.prefix())
             .saturating_pow(2)
@@ -282,7 +277,8 @@ impl Vit {
             return Err(format!(
                 "{rows}×{columns} patches are too many for a relative position bias of {} heads",
                 self.heads
-            ));
+            )
+            .into());
         }
         // Few patches, but large ones.
         if h.saturating_mul(w) > MAX_ELEMENTS {
@@ -293,7 +289,7 @@ impl Vit {
         }
         for Norm { epsilon, .. } in std::iter::once(self.norms).chain(self.patch_norm) {
             if !(epsilon.is_finite() && epsilon >= 0.0) {
-                return Err(format!("the norms' epsilon is {epsilon}"));
+                return Err(format!("the norms' epsilon is {epsilon}").into());
             }
         }
         if let Pooling::Attention { heads, .. } | Pooling::Query { heads, .. } = self.pooling
@@ -302,19 +298,22 @@ impl Vit {
             return Err(format!(
                 "{} channels do not divide among {heads} heads of the pooling",
                 self.dim
-            ));
+            )
+            .into());
         }
         if matches!(self.positions, Some(Positions::Sinusoidal)) && !self.dim.is_multiple_of(4) {
             return Err(format!(
                 "sinusoidal positions need a multiple of 4 channels, not {}",
                 self.dim
-            ));
+            )
+            .into());
         }
         let head_dim = self.dim.checked_div(self.heads).unwrap_or(0);
         if self.rotary.is_some() && !head_dim.is_multiple_of(4) {
             return Err(format!(
                 "rotary position embedding needs heads with a multiple of 4 channels, not {head_dim}"
-            ));
+            )
+            .into());
         }
         if let Some(kv_heads) = &self.kv_heads
             && (kv_heads.len() != self.depth
@@ -325,12 +324,14 @@ impl Vit {
             return Err(format!(
                 "{kv_heads:?} heads of keys and values do not fit {} blocks of {} heads",
                 self.depth, self.heads
-            ));
+            )
+            .into());
         }
         if self.blocks.differential && !head_dim.is_multiple_of(2) {
             return Err(format!(
                 "differential attention needs heads with an even number of channels, not {head_dim}"
-            ));
+            )
+            .into());
         }
         if !self.class_token && matches!(self.pooling, Pooling::Class | Pooling::ClassAndMean) {
             return Err("there is no class token to pool".into());

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +12,9 @@ use safetensors::{Dtype, SafeTensorError, SafeTensors};
 
 use super::bf16_layers::{self, Bf16Layers};
 use super::compressed_tensors::{self, Quantization, Scheme, Sparsity};
-use super::{hub, mapped, renames};
+use super::shell::shell;
+use super::stored::Stored;
+use super::{convert, mapped, renames};
 use crate::error::{Error, Result};
 use crate::graph::Provenance;
 use crate::ops::Rounding;
@@ -45,75 +46,6 @@ pub(super) struct Weights {
     sparsity: Sparsity,
     /// Description of the adapter that was merged, if there is one.
     pub(super) adapter: Option<String>,
-}
-
-/// A tensor of a weight file.
-pub(super) struct Stored {
-    pub(super) file: PathBuf,
-    pub(super) bytes: Arc<dyn Bytes>,
-    pub(super) range: Range<usize>,
-    pub(super) dtype: Dtype,
-    pub(super) shape: Vec<usize>,
-    /// True if the bytes were computed, not read from the file.
-    pub(super) computed: bool,
-}
-
-impl Stored {
-    /// Returns the bytes of the tensor, if they are inside the file.
-    pub(super) fn data(&self) -> Option<&[u8]> {
-        (*self.bytes).as_ref().get(self.range.clone())
-    }
-
-    /// Returns the values of the tensor. `name` is its name in the file, for errors.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Tensor`] if the dtype is not F32, F16 or BF16, or if the number of bytes does not match the
-    /// shape.
-    pub(super) fn tensor(&self, name: &str) -> Result<Tensor> {
-        let wrong = |reason: String| Error::tensor(&self.file, name, reason);
-        let dtype = match self.dtype {
-            Dtype::F32 => DType::F32,
-            Dtype::F16 => DType::F16,
-            Dtype::BF16 => DType::BF16,
-            other => {
-                return Err(wrong(format!(
-                    "has dtype {other}, expected F64, F32, F16 or BF16"
-                )));
-            }
-        };
-        let tensor = Tensor::view(self.shape.clone(), dtype, self.bytes.clone(), self.range.clone())
-            .ok_or_else(|| wrong("does not have the bytes of its shape".into()))?;
-        Ok(if self.computed { tensor.computed() } else { tensor })
-    }
-
-    /// Replaces the bytes. The new bytes have the given dtype and the tensor's shape.
-    fn replace(&mut self, dtype: Dtype, bytes: Vec<u8>) {
-        self.range = 0..bytes.len();
-        self.bytes = Arc::new(bytes);
-        self.dtype = dtype;
-        self.computed = true;
-    }
-
-    /// Converts F64 to F32, rounding each value to the nearest. The libraries do so when they copy weights into a model
-    /// in F32.
-    fn narrow(&mut self, name: &str) -> Result<()> {
-        let Some(data) = self.data().filter(|_| self.dtype == Dtype::F64) else {
-            return Ok(());
-        };
-        let mut narrow = Vec::with_capacity(data.len() / 2);
-        for bytes in data.as_chunks().0 {
-            let wide = f64::from_le_bytes(*bytes);
-            let value = wide as f32;
-            if wide.is_finite() && !value.is_finite() {
-                let reason = format!("has the value {wide:e}, which exceeds F32");
-                return Err(Error::tensor(&self.file, name, reason));
-            }
-            narrow.extend(value.to_le_bytes());
-        }
-        self.replace(Dtype::F32, narrow);
-        Ok(())
-    }
 }
 
 impl Weights {
@@ -378,8 +310,8 @@ impl Weights {
             "is missing, but `{prefix}{name}` is there: {which} tensors of the file begin with `{prefix}`, which the training program has \
              put there. Write the weights without it, with Python: python3 -c '{}' {} {} model.safetensors",
             renames::REMOVE_PREFIX,
-            hub::shell(&self.place),
-            hub::shell(Path::new(prefix)),
+            shell(&self.place),
+            shell(Path::new(prefix)),
         );
         Error::tensor(&self.place, name, reason)
     }
@@ -452,7 +384,7 @@ fn broken(file: &Path, content: &[u8], error: SafeTensorError) -> Error {
     if let Some(what) = foreign::describe(&content[..length.min(foreign::PREFIX)]) {
         // A damaged file may still begin like a safetensors file.
         if !foreign::is_safetensors(content) {
-            return Error::weights(file, super::source::not_weights(file, content, what));
+            return Error::weights(file, convert::not_weights(file, content, what));
         }
     }
     if let Some(expected) = expected_length(content).filter(|&expected| expected > length) {

@@ -24,7 +24,6 @@ pub struct ItemParts {
     hidden_layers: Vec<(usize, Values)>,
 }
 
-#[doc(hidden)]
 impl Item {
     /// Returns the parts of the item. [`from_parts`](Self::from_parts) restores the item from them, bit for bit.
     pub fn parts(&self) -> ItemParts {

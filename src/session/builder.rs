@@ -66,6 +66,45 @@ impl fmt::Debug for Rewrite {
     }
 }
 
+impl Session {
+    /// Loads a model with the default options, from the model directory `path` or from the local cache of the Hugging Face hub
+    /// (`Session::load("google/vit-base-patch16-224")`).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`SessionBuilder::load`].
+    pub fn load(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder().load(path)
+    }
+
+    /// Loads a model from the contents of its files, with the default options; see [`SessionBuilder::from_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`SessionBuilder::from_bytes`].
+    pub fn from_bytes(
+        config: impl AsRef<[u8]>,
+        weights: impl AsRef<[u8]> + Send + Sync + 'static,
+        preprocessor: Option<&[u8]>,
+    ) -> Result<Self> {
+        Self::builder().from_bytes(config, weights, preprocessor)
+    }
+
+    /// Loads TinyViT32, the digit classifier embedded in the crate.
+    ///
+    /// # Errors
+    ///
+    /// No error is expected, since the model is embedded.
+    pub fn tinyvit32() -> Result<Self> {
+        Self::builder().tinyvit32()
+    }
+
+    /// Returns a builder with the default options.
+    pub fn builder() -> SessionBuilder {
+        SessionBuilder::default()
+    }
+}
+
 impl Default for SessionBuilder {
     fn default() -> Self {
         Self {
@@ -200,14 +239,12 @@ impl SessionBuilder {
     }
 
     /// Sets how kernels are selected on a GPU.
-    #[doc(hidden)]
     pub fn select(mut self, options: SelectOptions) -> Self {
         self.select = options;
         self
     }
 
     /// Replaces the measurements in the user's cache, if the model runs on one GPU.
-    #[doc(hidden)]
     pub fn tuned(mut self, tuned: Store) -> Self {
         self.tuned = Some(tuned);
         self
@@ -221,7 +258,6 @@ impl SessionBuilder {
     }
 
     /// Disables optimisations, to measure their gain. All are enabled by default.
-    #[doc(hidden)]
     pub fn optimizations(mut self, optimizations: Optimizations) -> Self {
         self.optimizations = optimizations;
         self

@@ -23,7 +23,6 @@ pub trait Table: Sized {
     fn missing(&self) -> Vec<&'static str>;
 
     /// Looks every function up.
-    #[doc(hidden)]
     fn load(library: &'static libloading::Library, path: &Path) -> Self;
 }
 

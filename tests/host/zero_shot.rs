@@ -103,7 +103,7 @@ fn what_will_not_do_is_named() {
     let none: [&str; 0] = [];
     assert_eq!(
         message(session.zero_shot(none).unwrap_err()),
-        "labels: none is given to classify images by"
+        "labels: the list is empty. Give at least one label"
     );
     assert_eq!(
         message(session.zero_shot(["a cat", " "]).unwrap_err()),

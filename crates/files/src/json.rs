@@ -11,28 +11,39 @@ use serde_json::Value;
 const MARK: char = '\u{fdd0}';
 const NON_FINITE: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
 
+/// The reason why a document is not JSON. The caller adds the file's name.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// The document begins with a byte order mark.
+    #[error("begins with a byte order mark, which JSON does not allow. Save it as UTF-8 without one.")]
+    ByteOrderMark,
+    /// The document is UTF-16.
+    #[error("is UTF-16, and JSON files are UTF-8. Save it as UTF-8.")]
+    Utf16,
+    /// The document is not valid JSON.
+    #[error("is not valid JSON: {0}")]
+    Syntax(serde_json::Error),
+}
+
 /// Parses a JSON document. If a key occurs twice in an object, the last value counts.
 ///
 /// # Errors
 ///
-/// Returns the reason, without the file's name, if the bytes are not valid JSON. Python's reader rejects the same
-/// bytes.
-pub fn parse(bytes: &[u8]) -> Result<Value, String> {
+/// Returns a [`ParseError`] if the bytes are not valid JSON. Python's reader rejects the same bytes.
+pub fn parse(bytes: &[u8]) -> Result<Value, ParseError> {
     if bytes.starts_with(b"\xef\xbb\xbf") {
-        return Err(
-            "begins with a byte order mark, which JSON does not allow. Save it as UTF-8 without one."
-                .to_owned(),
-        );
+        return Err(ParseError::ByteOrderMark);
     }
     if bytes.starts_with(b"\xff\xfe") || bytes.starts_with(b"\xfe\xff") {
-        return Err("is UTF-16, and JSON files are UTF-8. Save it as UTF-8.".to_owned());
+        return Err(ParseError::Utf16);
     }
     let parsed =
         serde_json::from_slice(bytes).or_else(|error| match std::str::from_utf8(bytes).map(marked) {
             Ok(Cow::Owned(text)) => serde_json::from_str(&text),
             _ => Err(error),
         });
-    parsed.map_err(|error| format!("is not valid JSON: {error}"))
+    parsed.map_err(ParseError::Syntax)
 }
 
 /// Serialises a value on one line, with NaN and infinities as Python writes them.
@@ -173,6 +184,7 @@ mod tests {
             assert!(
                 parse(source.as_bytes())
                     .unwrap_err()
+                    .to_string()
                     .starts_with("is not valid JSON: "),
                 "{source}"
             );
@@ -184,7 +196,7 @@ mod tests {
             (b"{\"a\": \"\xff\"}", "is not valid JSON"),
         ] {
             let error = parse(bytes).unwrap_err();
-            assert!(error.starts_with(reason), "{error}");
+            assert!(error.to_string().starts_with(reason), "{error}");
         }
     }
 }

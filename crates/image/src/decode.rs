@@ -113,7 +113,6 @@ type Decoder = fn(&[u8], &mut Claim<'_>, Vec<u8>) -> Result<RgbImage, Failure>;
 /// Buffers that are reused from image to image. Allocators return large blocks to the system and request new pages each
 /// time.
 #[derive(Debug, Default)]
-#[doc(hidden)]
 pub struct DecodeBuffers {
     /// Content of the file.
     pub file: Vec<u8>,
@@ -282,7 +281,6 @@ pub fn open(path: impl AsRef<Path>, options: impl Into<DecodeOptions>) -> Result
 /// # Errors
 ///
 /// Returns the errors of [`open`].
-#[doc(hidden)]
 pub fn open_in(
     path: &Path,
     options: impl Into<DecodeOptions>,

@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::sync::OnceLock;
 
-use rayon::ThreadPoolBuilder;
+use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 
 use crate::error::{Error, Result};
 
@@ -15,14 +15,14 @@ use crate::error::{Error, Result};
 ///
 /// Returns [`Error::Resource`] if the threads cannot be started.
 pub fn start_shared() -> Result<()> {
-    static STARTED: OnceLock<Result<(), String>> = OnceLock::new();
+    static STARTED: OnceLock<Result<(), ThreadPoolBuildError>> = OnceLock::new();
     let started = STARTED.get_or_init(|| match ThreadPoolBuilder::new().build_global() {
         // An error without a cause means that the pool has been started before.
-        Err(error) if error.source().is_some() => Err(error.to_string()),
+        Err(error) if error.source().is_some() => Err(error),
         _ => Ok(()),
     });
-    started.clone().map_err(|reason| Error::Resource {
+    started.as_ref().copied().map_err(|error| Error::Resource {
         what: "threads",
-        reason,
+        reason: error.to_string(),
     })
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::unit::Unit;
 use hipvit::cpu::int8::{self, Int8Weight};
-use hipvit::cpu::linear::{self, PrepackedWeight, Tail};
+use hipvit::cpu::prepacked::{self, PrepackedWeight};
+use hipvit::cpu::tail::Tail;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{CpuExecutor, ExecutorOptions, HipExecutor};
 use hipvit::graph::plan::Plan;
@@ -117,9 +118,9 @@ fn gemm_times([m, k, n]: [usize; 3]) -> Result<[Duration; 3]> {
             times[index] = times[index].min(start.elapsed());
             Ok::<(), Error>(())
         };
-        time(0, &|out| linear::run(&x, &full, tail, out))?;
+        time(0, &|out| prepacked::run(&x, &full, tail, out))?;
         time(1, &|out| int8::run(&x, &rounded, Levels::Range, tail, out))?;
-        time(2, &|out| linear::run_bf16(&x, &narrow, tail, out))?;
+        time(2, &|out| prepacked::run_bf16(&x, &narrow, tail, out))?;
     }
     Ok(times)
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::failure::{Failure, Kind};
 use super::protocol::base64::{decode_base64, encode_base64, is_data_url, is_image, is_url};
 use super::protocol::parameters::{Parameters, Scalar};
+use super::protocol::tensor_error::TensorError;
 use super::protocol::tensors::{IMAGE, TEXT};
 use super::protocol::{Data, InferRequest, InferResponse, InputTensor, OutputData, RequestedOutput};
 use super::repository::Model;
@@ -375,7 +376,7 @@ impl Request {
     pub(super) fn decode_inputs(&self, no_texts: Option<&str>) -> Result<Decoded, Failure> {
         let mut decoded = Decoded::default();
         for (index, input) in self.inputs.iter().enumerate() {
-            let wrong = |reason: String| Failure::invalid(format!("`input`[{index}] {reason}"));
+            let wrong = |reason: TensorError| Failure::invalid(format!("`input`[{index}] {reason}"));
             let (text, image) = match input {
                 Input::Plain(text) if is_data_url(text) || is_url(text) || is_image(text.as_bytes()) => {
                     (None, Some(text))
@@ -388,9 +389,9 @@ impl Request {
             }
             if let Some(text) = text {
                 if let Some(reason) = no_texts {
-                    return Err(wrong(format!(
-                        "is a text, but {reason}. Send images as data: URLs"
-                    )));
+                    return Err(wrong(
+                        format!("is a text, but {reason}. Send images as data: URLs").into(),
+                    ));
                 }
                 decoded.texts.push(Bytes::from(text.clone()));
             }

@@ -29,6 +29,7 @@ use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInfe
 use super::proto::infer_parameter::ParameterChoice;
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::{self, InferTensorContents};
+use super::protocol::tensor_error::TensorError;
 use super::protocol::{Data, Datatype, InferRequest, InferResponse, InputTensor, RequestedOutput, binary};
 use super::service::{Call, Service};
 use super::stream::{Messages, frame, only_message};
@@ -515,7 +516,11 @@ pub(super) fn read(request: proto::ModelInferRequest) -> Result<InferRequest, Fa
 }
 
 /// Returns a tensor's elements, raw or from the field of its data type.
-fn data(datatype: &str, contents: Option<InferTensorContents>, raw: Option<Bytes>) -> Result<Data, String> {
+fn data(
+    datatype: &str,
+    contents: Option<InferTensorContents>,
+    raw: Option<Bytes>,
+) -> Result<Data, TensorError> {
     let contents = match (contents, raw) {
         (None, Some(raw)) => return Ok(Data::Raw(raw)),
         (Some(contents), Some(raw)) => {
@@ -547,7 +552,7 @@ fn data(datatype: &str, contents: Option<InferTensorContents>, raw: Option<Bytes
                 .collect(),
         ),
         half @ (Datatype::Fp16 | Datatype::Bf16) => {
-            return Err(format!("{half} can only be sent in `raw_input_contents`"));
+            return Err(format!("{half} can only be sent in `raw_input_contents`").into());
         }
     })
 }

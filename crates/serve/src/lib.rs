@@ -35,7 +35,6 @@ mod connections;
 mod embeddings;
 mod failure;
 #[cfg(fuzzing)]
-#[doc(hidden)]
 pub mod fuzzing;
 mod grpc;
 mod guard;
@@ -50,7 +49,6 @@ mod openai;
 mod options;
 mod origin;
 mod priority;
-#[doc(hidden)]
 pub mod proto;
 mod protocol;
 mod refusals;

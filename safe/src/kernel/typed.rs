@@ -28,11 +28,9 @@ pub struct Out<T>(PhantomData<fn() -> T>);
 pub trait Parameter {
     /// Value that the access function receives: the value itself, or the number of elements of a buffer.
     type Stated: Copy;
-    /// Size of a buffer's element.
-    #[doc(hidden)]
+    /// Size of a buffer's element. `None` for a value.
     const ELEMENT: Option<usize>;
     /// Size of the parameter in bytes.
-    #[doc(hidden)]
     const BYTES: usize;
 }
 
@@ -54,8 +52,7 @@ impl<T: Pod> Parameter for Out<T> {
     const BYTES: usize = size_of::<u64>();
 }
 
-/// Arguments on their way to a launch.
-#[doc(hidden)]
+/// Arguments of a launch that [`Argument::arrange`] appends to.
 #[derive(Debug, Default)]
 pub struct Arranged<'a> {
     packed: Packed<'a>,
@@ -78,7 +75,11 @@ impl<'a> Arranged<'a> {
 
 /// An argument for a parameter of type `P`.
 pub trait Argument<'a, P: Parameter> {
-    #[doc(hidden)]
+    /// Appends the argument to a launch, and returns the value that the access function receives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an operand that is not aligned to the parameter's elements, or that may not be written.
     fn arrange(self, to: &mut Arranged<'a>) -> Result<P::Stated>;
 }
 
@@ -140,13 +141,16 @@ pub trait Signature {
     /// Number of parameters that are buffers.
     const BUFFERS: usize;
     /// Size of each parameter, and true if it is a buffer.
-    #[doc(hidden)]
     fn parameters() -> Vec<(usize, bool)>;
 }
 
 /// Arguments for the parameters of `S`: a tuple of as many [`Argument`]s.
 pub trait ArgumentsFor<'a, S: Signature> {
-    #[doc(hidden)]
+    /// Appends the arguments to a launch, and returns the values that the access function receives.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Argument::arrange`].
     fn arrange(self, to: &mut Arranged<'a>) -> Result<S::Stated>;
 }
 

@@ -2,8 +2,10 @@
 
 use super::x86::{exponentials, round_row};
 use super::*;
-use crate::cpu::gemm::Products;
+use crate::cpu::attention::heads::Tokens;
+use crate::cpu::products::Products;
 use crate::cpu::{attention, random};
+use crate::ops::Attention;
 
 /// Returns the instruction sets of this processor. Includes emulated AMX if the processor has everything but the tiles.
 fn available() -> impl Iterator<Item = Isa> {

@@ -1,3 +1,12 @@
 //! Lowering of a plan's steps to calls; see [`crate::kernels`].
 
+pub(super) use crate::kernels::attention::call::AttentionCall;
+pub(super) use crate::kernels::attention::lower::{attention_is_unfused, attention_units};
+pub(super) use crate::kernels::call::AllReduceCall;
+pub(super) use crate::kernels::custom::call::CustomCall;
+pub(super) use crate::kernels::linear::call::*;
+pub(super) use crate::kernels::linear::rounding_units;
 pub(super) use crate::kernels::lower::*;
+pub(super) use crate::kernels::patch_extract::call::PatchEmbeddingCall;
+#[cfg(test)]
+pub(super) use crate::kernels::rope::rotation;

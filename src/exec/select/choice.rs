@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::store::{HIPSPARSELT, MIOPEN};
+use super::key::{HIPSPARSELT, MIOPEN};
 
 /// A way to compute a [`Problem`](super::Problem), as selection files name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

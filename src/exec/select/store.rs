@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AttentionShape, Choice, LinearShape, PatchEmbeddingShape, Problem, WholeModel};
+use super::choice::Choice;
+use super::key::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN};
+use super::problem::{AttentionShape, LinearShape, PatchEmbeddingShape, Problem};
+use super::whole_model::WholeModel;
 use crate::error::{Error, Result};
 use crate::hip::DType;
 use crate::kernels::cache_folder;
@@ -20,13 +23,6 @@ const FORMAT: &str = "hipvit.selection/1";
 /// Measurements on an H200, with the libraries that the file names.
 const SHIPPED: &[&str] = &[include_str!("defaults/nvidia_h200.json")];
 
-/// Name of hipBLASLt in a [`Key`].
-pub const HIPBLASLT: &str = "hipBLASLt";
-/// Name of hipSPARSELt in a [`Key`].
-pub const HIPSPARSELT: &str = "hipSPARSELt";
-/// Name of MIOpen in a [`Key`].
-pub const MIOPEN: &str = "MIOpen";
-
 /// A kernel that skips the zeros of a 2:4 sparse weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exec) enum SparseKernel {
@@ -34,40 +30,6 @@ pub(in crate::exec) enum SparseKernel {
     Builtin,
     /// [`Choice::Hipsparselt`].
     Hipsparselt,
-}
-
-/// Everything a measurement depends on beside the problem.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Key {
-    /// Name of the GPU.
-    pub device: String,
-    /// Architecture of the GPU, such as gfx942.
-    pub arch: String,
-    /// Libraries with versions, such as `hipBLASLt 100202, MIOpen 3.5.1`.
-    pub libraries: String,
-}
-
-impl Key {
-    /// Adds the version of a library, if it is available.
-    #[must_use]
-    pub fn with(mut self, library: &str, version: Option<String>) -> Self {
-        if let Some(version) = version {
-            let is_other = |l: &&str| l.split_once(' ').is_some_and(|(name, _)| name != library);
-            let others = self.libraries.split(", ").filter(is_other);
-            let added = format!("{library} {version}");
-            self.libraries = others.chain([&added[..]]).collect::<Vec<_>>().join(", ");
-        }
-        self
-    }
-
-    fn version(&self, library: &str) -> Option<&str> {
-        let mut libraries = self.libraries.split(", ").filter_map(|l| l.split_once(' '));
-        libraries.find_map(|(name, version)| (name == library).then_some(version))
-    }
-
-    fn is_same_device(&self, other: &Self) -> bool {
-        (&self.device, &self.arch) == (&other.device, &other.arch)
-    }
 }
 
 /// The fastest candidate for each measured problem.

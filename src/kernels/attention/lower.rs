@@ -1,16 +1,17 @@
 //! Lowering of attention to the fused kernel. For unsupported heads, and on request, it becomes Q·Kᵀ, softmax and P·V; or MIOpen's
 //! attention, as [selected](crate::exec::select).
 
-use hipvit_graph::op::Attention;
+use hipvit_graph::op::{Attention, Op};
 
+use super::call::AttentionCall;
 use super::{ScoreBias, Strided, Variant, is_fused, unit, visibility};
 use crate::dtype::to_hip;
+use crate::graph::Graph;
 use crate::graph::plan::{ALIGNMENT, Operand, Plan, Step};
 use crate::hip::{DeviceAddress, Gemm, Matrix};
-use crate::kernels::bindings::{AddArgs, AttentionArgs, QuantizeArgs, RopeArgs, SoftmaxArgs, Visibility};
+use crate::kernels::bindings::{AddArgs, AttentionArgs, QuantizeArgs, SoftmaxArgs, Visibility};
 use crate::kernels::lower::{Call, Lower, Lowering, one, shape_of};
 use crate::kernels::{KernelCall, KernelError, Unit};
-use crate::tensor::DType;
 
 /// Returns true if the fused kernel computes it.
 pub(crate) fn fused(plan: &Plan, spec: &Attention) -> bool {
@@ -32,23 +33,28 @@ pub(crate) fn score_bytes(plan: &Plan, step: &Step, spec: &Attention) -> usize {
     spec.heads * queries * keys * plan.dtype().size()
 }
 
-/// Self-attention of all images: queries, keys, values and the result.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct AttentionCall {
-    pub(crate) spec: Attention,
-    pub(crate) images: usize,
-    pub(crate) dtype: DType,
-    pub(crate) operands: [Strided; 4],
-    /// Bias of the scores. With it, only builtin kernels compute the call.
-    pub(crate) bias: Option<ScoreBias>,
-    /// Rotation of queries and keys, in place, if the fused kernel does not rotate.
-    pub(crate) rope: Option<RopeArgs>,
-    /// Address of the key mask, u8 `[images, keys]`. Null without a mask. With it, only builtin kernels compute the call.
-    pub(crate) key_mask: DeviceAddress,
-    /// Memory for the scores of unfused attention.
-    pub(crate) scratch: DeviceAddress,
-    /// Scale of an FP8 result. With it, only builtin kernels compute the call.
-    pub(crate) float8: Option<f32>,
+/// Returns the units that attention needs besides [`Lower::unit`]: a softmax and a bias kernel for unfused attention, and the kernel with
+/// rotation for rotated queries and keys.
+pub(crate) fn attention_units(graph: &Graph) -> impl Iterator<Item = Unit> {
+    let fuses = graph.optimizations().fused_attention;
+    let unfused_bias = graph.nodes().iter().any(|node| match &node.op {
+        Op::Attention(spec) => spec.bias && !(fuses && is_fused(spec)),
+        _ => false,
+    });
+    let softmax = (!fuses).then(|| Unit::of("softmax"));
+    let heads = graph.nodes().iter().filter_map(|node| match &node.op {
+        Op::Rope(spec) => Some(spec.head_dim),
+        _ => None,
+    });
+    let rotating = heads.filter_map(|head_dim| unit(head_dim, Variant::Rope));
+    let rotating = rotating.filter(move |_| fuses);
+    let unfused = softmax.into_iter().chain(unfused_bias.then(|| Unit::of("add")));
+    unfused.chain(rotating)
+}
+
+/// Returns true if the step is attention by rocBLAS GEMMs.
+pub(crate) fn attention_is_unfused(plan: &Plan, step: &Step) -> bool {
+    matches!(&plan.node(step).op, Op::Attention(spec) if score_bytes(plan, step, spec) > 0)
 }
 
 impl AttentionCall {

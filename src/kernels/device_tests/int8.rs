@@ -3,8 +3,8 @@
 use super::{DTYPES, EXTENTS, Gpu, Part, numbers, random, rounded};
 use crate::cpu::activation;
 use crate::cpu::int8::{self, Int8Weight, quantize_row};
-use crate::cpu::linear::Tail;
 use crate::cpu::rows::Source;
+use crate::cpu::tail::Tail;
 use crate::hip::DeviceAddress;
 use crate::kernels::{DequantizeArgs, Int8GemmArgs, QuantizeArgs, has_int8_gemm};
 use crate::ops::{Activation, Levels};

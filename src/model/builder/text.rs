@@ -3,7 +3,7 @@
 use super::Builder;
 use crate::error::Result;
 use crate::graph::{Graph, OutputKind};
-use crate::model::text::{TextPooling, TextSpec};
+use crate::model::text::spec::{TextPooling, TextSpec};
 use crate::model::weights::Weights;
 use crate::ops::Pool;
 

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::model::fields::Fields;
-use crate::model::weights::Stored;
+use crate::model::stored::Stored;
 
 /// Key in `quantization_config`.
 pub(super) const KEY: &str = "sparsity_config";

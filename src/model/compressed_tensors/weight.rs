@@ -7,7 +7,7 @@ use safetensors::Dtype;
 use super::{Group, Inputs, Kind, Scales, Scheme, scale_name};
 use crate::error::{Error, Result};
 use crate::float8::Float8;
-use crate::model::weights::Stored;
+use crate::model::stored::Stored;
 use crate::ops::{Float8Scale, Levels, Rounding};
 use crate::tensor::{DType, Tensor};
 

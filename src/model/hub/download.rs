@@ -20,16 +20,17 @@ use sha2::{Digest, Sha256};
 use super::client::{Client, Failure, Listing, Metadata};
 use super::{Repository, environment};
 use crate::error::{Error, Result};
-use crate::model::{adapter, source};
+use crate::model::adapter::base;
+use crate::model::{document, file_names};
 use hipvit_files::regular_file;
 use hipvit_files::temporary;
 
 /// Files other than weights that hipvit reads if a repository has them.
 const CONFIGS: [&str; 13] = [
-    source::CONFIG,
-    source::PREPROCESSOR,
-    source::PROCESSOR,
-    source::OPEN_CLIP,
+    file_names::CONFIG,
+    file_names::PREPROCESSOR,
+    file_names::PROCESSOR,
+    file_names::OPEN_CLIP,
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -37,8 +38,8 @@ const CONFIGS: [&str; 13] = [
     "spiece.model",
     "vocab.json",
     "merges.txt",
-    adapter::CONFIG,
-    adapter::WEIGHTS,
+    file_names::ADAPTER_CONFIG,
+    file_names::ADAPTER_WEIGHTS,
 ];
 /// Maximum number of consecutive attempts without progress.
 const ATTEMPTS: u32 = 5;
@@ -143,18 +144,18 @@ fn pull_repository(repository: Repository, part: Part, progress: &mut Report<'_>
 /// If the base model is itself an adapter, its own base is not downloaded, because an adapter of an adapter cannot be
 /// loaded.
 fn pull_base(path: &Path, progress: &mut Report<'_>) -> Result<Option<Box<Pulled>>> {
-    let file = path.join(adapter::CONFIG);
+    let file = path.join(file_names::ADAPTER_CONFIG);
     if !file.exists() {
         return Ok(None);
     }
-    let bytes = source::read_json(&file)?;
-    let config = source::parse(file, &bytes)?;
+    let bytes = document::read_json(&file)?;
+    let config = document::parse(file, &bytes)?;
     let fields = config.fields()?;
     let name = fields.text("base_model_name_or_path")?;
     let Some(name) = name.filter(|name| !Path::new(name).is_dir()) else {
         return Ok(None);
     };
-    match adapter::base_repository(fields, name)? {
+    match base::base_repository(fields, name)? {
         Some(base) => pull_repository(base, Part::Base, progress).map(|base| Some(Box::new(base))),
         None => Ok(None),
     }
@@ -184,9 +185,9 @@ impl Download<'_> {
     /// Downloads what is missing and returns its size in bytes.
     fn run(&self, progress: &mut Report<'_>) -> Result<u64> {
         let mut files = self.configs()?;
-        if let Some(index) = files.iter().position(|file| file == source::INDEX) {
+        if let Some(index) = files.iter().position(|file| file == file_names::INDEX) {
             // The index lists the shards, so it comes first.
-            let metadata = self.metadata(source::INDEX)?;
+            let metadata = self.metadata(file_names::INDEX)?;
             self.store(&files[index], &metadata, &mut |_| ControlFlow::Continue(()))?;
             files.extend(self.shards()?);
         }
@@ -231,19 +232,19 @@ impl Download<'_> {
         let has = |name: &str| self.has(name);
         let is_adapter = self.is_adapter();
         let weights = if is_adapter {
-            Some(adapter::WEIGHTS).filter(|name| has(name))
-        } else if has(source::CONFIG) {
-            [source::WEIGHTS, source::INDEX]
+            Some(file_names::ADAPTER_WEIGHTS).filter(|name| has(name))
+        } else if has(file_names::CONFIG) {
+            [file_names::WEIGHTS, file_names::INDEX]
                 .into_iter()
                 .find(|name| has(name))
-        } else if has(source::OPEN_CLIP) {
-            Some(source::OPEN_CLIP_WEIGHTS).filter(|name| has(name))
+        } else if has(file_names::OPEN_CLIP) {
+            Some(file_names::OPEN_CLIP_WEIGHTS).filter(|name| has(name))
         } else {
-            Some(adapter::WEIGHTS).filter(|name| has(name))
+            Some(file_names::ADAPTER_WEIGHTS).filter(|name| has(name))
         };
         match weights {
             Some(weights) => {
-                let of_model = [source::CONFIG, source::OPEN_CLIP];
+                let of_model = [file_names::CONFIG, file_names::OPEN_CLIP];
                 let is_read =
                     |name: &&str| has(name) && *name != weights && !(is_adapter && of_model.contains(name));
                 let configs = CONFIGS.into_iter().filter(is_read);
@@ -259,7 +260,7 @@ impl Download<'_> {
 
     /// Returns true if only the repository's adapter is used, as in transformers.
     fn is_adapter(&self) -> bool {
-        self.part == Part::Named && self.has(adapter::CONFIG)
+        self.part == Part::Named && self.has(file_names::ADAPTER_CONFIG)
     }
 
     fn no_weights(&self) -> Error {
@@ -271,15 +272,15 @@ impl Download<'_> {
             ),
             None if self.is_adapter() => format!(
                 "has {}, but not {}. Name its base model instead.",
-                adapter::CONFIG,
-                adapter::WEIGHTS
+                file_names::ADAPTER_CONFIG,
+                file_names::ADAPTER_WEIGHTS
             ),
             None => {
                 let files: Vec<&str> = self.listing.files().take(12).collect();
                 format!(
                     "not a model that hipvit reads: it has no {} with {}. Its files: {}",
-                    source::CONFIG,
-                    source::WEIGHTS,
+                    file_names::CONFIG,
+                    file_names::WEIGHTS,
                     files.join(", ")
                 )
             }
@@ -289,10 +290,10 @@ impl Download<'_> {
 
     /// Returns the weight files that the index in the snapshot lists.
     fn shards(&self) -> Result<Vec<String>> {
-        let file = self.snapshot().join(source::INDEX);
-        let bytes = source::read_json(&file)?;
-        let index = source::parse(file, &bytes)?;
-        Ok(source::shard_names(&index)?
+        let file = self.snapshot().join(file_names::INDEX);
+        let bytes = document::read_json(&file)?;
+        let index = document::parse(file, &bytes)?;
+        Ok(document::shard_names(&index)?
             .into_iter()
             .map(str::to_owned)
             .collect())

@@ -1,7 +1,8 @@
 //! Reads transformers' `aimv2`: RMS norms, SwiGLU, a norm of the patches, pooling by a learned query, and learned or
 //! computed positions. <https://arxiv.org/abs/2411.14402>
 
-use super::{Kind, activation};
+use super::keys::activation;
+use super::kind::Kind;
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::positions::{Filter, Fitting};

@@ -1,7 +1,8 @@
 //! Reads transformers' `beit`: ViT's blocks with LayerScale, keys without a bias, and a bias of the scores by relative
 //! position.
 
-use super::{Class, Kind, activation};
+use super::keys::activation;
+use super::kind::{Class, Kind};
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::positions::{Filter, Fitting};

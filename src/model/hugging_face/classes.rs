@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{Class, Kind};
+use super::kind::{Class, Kind};
 use crate::error::Result;
 use crate::labels::Labels;
 use crate::model::fields::Fields;

@@ -1,7 +1,8 @@
 //! Reads transformers' `dinov3_vit`: DINOv2's blocks with registers, and rotary position embedding in place of the
 //! table.
 
-use super::{Kind, activation};
+use super::keys::activation;
+use super::kind::Kind;
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names::{self, Names};

@@ -1,11 +1,12 @@
 //! Reads the text towers of transformers' `CLIPModel` and `SiglipModel`.
 
-use super::{Kind, activation, check_layers, tower_config};
+use super::keys::{activation, check_layers, tower_config};
+use super::kind::Kind;
 use crate::error::Result;
-use crate::model::Family;
 use crate::model::fields::Fields;
+use crate::model::info::Family;
 use crate::model::names::{self, Projection};
-use crate::model::text::{TextPooling, TextSpec, TextTrunk, TokenizerKind};
+use crate::model::text::spec::{TextPooling, TextSpec, TextTrunk, TokenizerKind};
 use crate::model::weights::Weights;
 use crate::ops::Activation;
 use crate::outputs::Scores;

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokenizers::AddedToken;
 
 use super::charsmap;
+use crate::model::invalid::Invalid;
 
 /// Maximum size of `tokenizer.json` in bytes. Gemma's has 34 MB.
 pub(super) const MAX_FILE: u64 = 64 << 20;
@@ -77,7 +78,7 @@ struct Vocabulary<'a> {
 }
 
 impl Vocabulary<'_> {
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Invalid> {
         let pieces = self.pieces.iter().map(Cow::as_ref);
         if self.is_unigram {
             check_unigram(pieces)
@@ -92,7 +93,7 @@ impl Vocabulary<'_> {
 /// # Errors
 ///
 /// Returns the reason why the file is rejected.
-pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
+pub(super) fn check(bytes: &[u8]) -> Result<(), Invalid> {
     let fault = |error: &dyn fmt::Display| format!("is not a tokenizer: {error}");
     // serde_json does not check UTF-8 in values that it skips, on which the crate panics.
     let text = str::from_utf8(bytes).map_err(|error| fault(&error))?;
@@ -120,12 +121,12 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
             .into_iter()
             .try_fold(1, |growth: usize, part| {
                 let of_part = growth_of(part, MAX_DEPTH)?;
-                Ok::<_, String>(growth.saturating_mul(of_part))
+                Ok::<_, Invalid>(growth.saturating_mul(of_part))
             })?;
     if growth > MAX_GROWTH {
         return Err(format!(
             "has a `normalizer` or `pre_tokenizer` by which a byte of a text may become more than {MAX_GROWTH} bytes"
-        ));
+        ).into());
     }
     check_templates(&steps.post_processor, MAX_DEPTH)
 }
@@ -135,7 +136,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), String> {
 /// # Errors
 ///
 /// Returns the reason why the file is rejected.
-pub(super) fn check_vocabulary(bytes: &[u8]) -> Result<(), String> {
+pub(super) fn check_vocabulary(bytes: &[u8]) -> Result<(), Invalid> {
     let fault = |error| format!("is not a vocabulary: {error}");
     let count: Count = serde_json::from_slice(bytes).map_err(fault)?;
     within("vocabulary", count.0, MAX_VOCABULARY, "values")?;
@@ -148,7 +149,7 @@ pub(super) fn check_vocabulary(bytes: &[u8]) -> Result<(), String> {
 /// # Errors
 ///
 /// Returns the reason why they are rejected.
-pub(super) fn check_unigram<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
+pub(super) fn check_unigram<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(), Invalid> {
     check_pieces(pieces.clone())?;
     let mut sorted: Vec<&[u8]> = pieces.map(str::as_bytes).collect();
     sorted.sort_unstable();
@@ -163,7 +164,7 @@ pub(super) fn check_unigram<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -
 }
 
 /// Checks the lengths of a vocabulary's pieces.
-fn check_pieces<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(), String> {
+fn check_pieces<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(), Invalid> {
     let lengths = pieces.map(str::len);
     let longest = lengths.clone().max().unwrap_or(0);
     within("vocab", longest, MAX_PIECE, "bytes in a piece")?;
@@ -175,7 +176,7 @@ fn check_pieces<'a>(pieces: impl Iterator<Item = &'a str> + Clone) -> Result<(),
 /// # Errors
 ///
 /// Returns the reason why they are rejected.
-pub(super) fn check_added(tokens: &[AddedToken]) -> Result<(), String> {
+pub(super) fn check_added(tokens: &[AddedToken]) -> Result<(), Invalid> {
     let bytes = tokens.iter().map(|token| token.content.len()).sum();
     within("added_tokens", bytes, MAX_ADDED, "bytes")
 }
@@ -186,7 +187,7 @@ pub(super) fn check_added(tokens: &[AddedToken]) -> Result<(), String> {
 /// # Errors
 ///
 /// Returns the reason why they are rejected.
-pub(super) fn check_charsmap(rules: &[u8]) -> Result<usize, String> {
+pub(super) fn check_charsmap(rules: &[u8]) -> Result<usize, Invalid> {
     let longest = charsmap::longest_replacement(rules).ok_or(charsmap::DAMAGED)?;
     within(
         "precompiled_charsmap",
@@ -197,19 +198,19 @@ pub(super) fn check_charsmap(rules: &[u8]) -> Result<usize, String> {
     Ok(longest)
 }
 
-fn within(part: &str, count: usize, limit: usize, unit: &str) -> Result<(), String> {
+fn within(part: &str, count: usize, limit: usize, unit: &str) -> Result<(), Invalid> {
     if count > limit {
-        return Err(format!("`{part}` has {count} {unit}, which exceeds {limit}"));
+        return Err(format!("`{part}` has {count} {unit}, which exceeds {limit}").into());
     }
     Ok(())
 }
 
-fn too_deep() -> String {
-    format!("has sequences in sequences deeper than {MAX_DEPTH}")
+fn too_deep() -> Invalid {
+    format!("has sequences in sequences deeper than {MAX_DEPTH}").into()
 }
 
 /// Returns the maximum number of bytes that a normalizer or pre-tokenizer produces from one byte.
-fn growth_of(step: &Value, depth: usize) -> Result<usize, String> {
+fn growth_of(step: &Value, depth: usize) -> Result<usize, Invalid> {
     if step.is_null() {
         return Ok(1);
     }
@@ -252,7 +253,7 @@ fn growth_of(step: &Value, depth: usize) -> Result<usize, String> {
 
 /// Checks that no template repeats the text. The crate would combine all parts of each occurrence with all parts of the
 /// other.
-fn check_templates(processor: &Value, depth: usize) -> Result<(), String> {
+fn check_templates(processor: &Value, depth: usize) -> Result<(), Invalid> {
     if processor.is_null() {
         return Ok(());
     }
@@ -270,10 +271,10 @@ fn check_templates(processor: &Value, depth: usize) -> Result<(), String> {
         .clone()
         .any(|text| text.get("id").is_none_or(|id| id != "A"))
     {
-        return Err("has a template for one text with a second one. `single` may name `A` alone".to_owned());
+        return Err("has a template for one text with a second one. `single` may name `A` alone".into());
     }
     if texts.nth(1).is_some() {
-        return Err("has a template that repeats the text. `single` may name `A` once".to_owned());
+        return Err("has a template that repeats the text. `single` may name `A` once".into());
     }
     Ok(())
 }
@@ -417,7 +418,9 @@ mod tests {
 
     fn refused(parts: &Value) -> String {
         let text = parts.to_string();
-        check(text.as_bytes()).err().unwrap_or_default()
+        check(text.as_bytes())
+            .err()
+            .map_or(String::new(), |reason| reason.to_string())
     }
 
     #[test]
@@ -500,6 +503,7 @@ mod tests {
         assert!(
             check_vocabulary(vocabulary.as_bytes())
                 .unwrap_err()
+                .to_string()
                 .contains("exceeds")
         );
         assert!(check(format!("{{\"model\":{vocabulary}}}").as_bytes()).is_err());
@@ -543,7 +547,10 @@ mod tests {
             let vocabulary = Value::from(pieces);
             let alone = check_vocabulary(vocabulary.to_string().as_bytes());
             let reason = refused(&json!({"model": {"vocab": vocabulary}}));
-            assert_eq!(alone.err().unwrap_or_default(), reason);
+            assert_eq!(
+                alone.err().map_or(String::new(), |reason| reason.to_string()),
+                reason
+            );
             reason
         };
         for check in [&unigram as &dyn Fn(&[String]) -> String, &map] {
@@ -573,7 +580,12 @@ mod tests {
     fn the_last_vocabulary_of_a_model_counts() {
         let long = format!(r#"{{"{}": 0}}"#, "x".repeat(MAX_PIECE + 1));
         let model = format!(r#"{{"model": {{"vocab": {{}}, "\u0076ocab": {long}}}}}"#);
-        assert!(check(model.as_bytes()).unwrap_err().contains("bytes in a piece"));
+        assert!(
+            check(model.as_bytes())
+                .unwrap_err()
+                .to_string()
+                .contains("bytes in a piece")
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod ftfy;
 mod html;
+pub(super) mod replace;
 mod tables;
 
 use fancy_regex::Regex;
@@ -12,14 +13,12 @@ use tokenizers::models::bpe::BPE;
 
 use self::ftfy::Ftfy;
 use self::html::Html;
+use self::replace::Fault;
 use super::python;
-use super::tokenizer::Tokens;
+use super::tokens::Tokens;
 use crate::error::Result;
 use crate::model::fields::Fields;
 use hipvit_files::json::is_true;
-
-/// An error of a regular expression, such as a text that takes too many steps.
-pub(super) type Fault = Box<fancy_regex::Error>;
 
 /// Regular expression of words in the library's `SimpleTokenizer`.
 const WORDS: &str =
@@ -183,24 +182,6 @@ impl SimpleTokenizer {
         }
         Ok(Tokens { ids, truncated })
     }
-}
-
-/// Replaces each match of `expression` in the text by the result of `replace`.
-fn replaced(
-    expression: &Regex,
-    text: &str,
-    mut replace: impl FnMut(&str) -> std::result::Result<String, Fault>,
-) -> std::result::Result<String, Fault> {
-    let mut result = String::with_capacity(text.len());
-    let mut end = 0;
-    for found in expression.find_iter(text) {
-        let found = found?;
-        result += &text[end..found.start()];
-        result += &replace(found.as_str())?;
-        end = found.end();
-    }
-    result += &text[end..];
-    Ok(result)
 }
 
 #[cfg(test)]

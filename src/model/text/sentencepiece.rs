@@ -10,6 +10,7 @@ use tokenizers::{PreTokenizerWrapper, Tokenizer};
 
 use super::guard::shortened;
 use super::limits;
+use crate::model::invalid::Invalid;
 
 /// Field numbers of the messages in the file.
 const PIECES: u32 = 1;
@@ -26,7 +27,7 @@ const MAX_PIECES: usize = 1 << 20;
 /// # Errors
 ///
 /// Returns the reason if the file is damaged or not supported.
-pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
+pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, Invalid> {
     let damaged = || "is not a SentencePiece model, or is damaged".to_owned();
     let mut pieces = Vec::new();
     let mut unknown = None;
@@ -40,14 +41,14 @@ pub(super) fn tokenizer(bytes: &[u8], end: &str) -> Result<Tokenizer, String> {
                     return Err(format!(
                         "has the piece \"{}\" of type {kind}; user-defined, unused and byte pieces are not supported",
                         shortened(&piece)
-                    ));
+                    ).into());
                 }
                 if kind == UNKNOWN {
                     unknown = Some(pieces.len());
                 }
                 pieces.push((piece, f64::from(score)));
                 if pieces.len() > MAX_PIECES {
-                    return Err(format!("has more than {MAX_PIECES} pieces"));
+                    return Err(format!("has more than {MAX_PIECES} pieces").into());
                 }
             }
             // The type of the model, white space as a suffix, and unknown characters as bytes.
@@ -182,14 +183,14 @@ fn piece(bytes: &[u8]) -> Option<(String, f32, u64)> {
 
 /// Checks that numbers of a message have the supported values, which are their defaults. Returns `None` for a damaged
 /// message.
-fn check(bytes: &[u8], supported: &[(u32, u64, &str)]) -> Option<Result<(), String>> {
+fn check(bytes: &[u8], supported: &[(u32, u64, &str)]) -> Option<Result<(), Invalid>> {
     for field in fields(bytes) {
         let (number, value) = field?;
         let known = supported.iter().find(|(key, ..)| *key == number);
         if let (Some((_, expected, name)), Value::Number(value)) = (known, value)
             && value != *expected
         {
-            return Some(Err(format!("has `{name}` {value}, which is not supported")));
+            return Some(Err(format!("has `{name}` {value}, which is not supported").into()));
         }
     }
     Some(Ok(()))
@@ -213,7 +214,7 @@ mod tests {
         let file: Vec<u8> = pieces
             .flat_map(|piece| field(1, &field(1, piece.as_bytes())))
             .collect();
-        tokenizer(&file, "</s>").err()
+        tokenizer(&file, "</s>").err().map(|reason| reason.to_string())
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use tokenizers::{PostProcessor, TruncationParams};
 
 use super::guard::guarded;
-use super::open_clip::{Cleaner, Fault, Options, SimpleTokenizer};
+use super::open_clip::replace::Fault;
+use super::open_clip::{Cleaner, Options, SimpleTokenizer};
 use super::siglip::{canonicalize, canonicalize_after_space};
+use super::spec::{TextPooling, TextSpec, TokenizerKind};
+use super::tokens::Tokens;
 use super::transformers::{self, Loaded, TOKENIZER, clip_vocabulary, json_or_empty};
-use super::{TextPooling, TextSpec, TokenizerKind};
 use crate::error::{Error, Result};
 use crate::model::source::Source;
 
@@ -46,15 +48,6 @@ struct Transformers {
 struct Padding {
     id: u32,
     left: bool,
-}
-
-/// Tokens of a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tokens {
-    /// Token ids, including the tokens before and after the text.
-    pub ids: Vec<u32>,
-    /// True if the text was longer than the context.
-    pub truncated: bool,
 }
 
 impl Tokenizer {

@@ -22,10 +22,13 @@ use tokenizers::{
 
 use self::added::Special;
 use super::guard::{guarded, shortened};
-use super::{TokenizerKind, limits, sentencepiece};
+use super::spec::TokenizerKind;
+use super::{limits, sentencepiece};
 use crate::error::{Error, Result};
+use crate::model::document::Document;
 use crate::model::fields::Fields;
-use crate::model::source::{Document, Source};
+use crate::model::invalid::Invalid;
+use crate::model::source::Source;
 
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
@@ -396,13 +399,11 @@ fn pipeline(
     class: Class,
     base: &tokenizers::Tokenizer,
     unknown: Option<&str>,
-) -> std::result::Result<tokenizers::Tokenizer, String> {
+) -> std::result::Result<tokenizers::Tokenizer, Invalid> {
     let ModelWrapper::BPE(model) = base.get_model() else {
-        return Err(format!(
-            "is not a byte-pair model, which {class:?}Tokenizer needs"
-        ));
+        return Err(format!("is not a byte-pair model, which {class:?}Tokenizer needs").into());
     };
-    let text = |error: tokenizers::Error| error.to_string();
+    let text = |error: tokenizers::Error| Invalid::from(error.to_string());
     let model = model.clone();
     let mut tokenizer = if class == Class::Clip {
         let spaces = Replace::new(ReplacePattern::Regex(r"\s+".into()), " ").map_err(text)?;

@@ -1,16 +1,18 @@
 //! Reads timm's `Beit`: BEiT and BEiT v2, which are ViTs with a bias of attention by relative position.
 
 use super::architectures::{BASE, EPSILON, GlobalPool, LARGE, Size};
+use super::arguments::{PATCH, global_pool, norm, set};
 use super::config::{Config, check_channels, stored_grid, truth};
-use super::{PATCH, global_pool, norm, set};
 use crate::error::Result;
+use crate::model::description::Description;
 use crate::model::fields::Fields;
+use crate::model::info::{Family, Library};
+use crate::model::invalid::Invalid;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};
 use crate::model::relative::{RelativePositions, TableFitting};
 use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use crate::model::weights::Weights;
-use crate::model::{Description, Family, Library};
 use crate::ops::Activation;
 use hipvit_files::json::is_true;
 
@@ -204,7 +206,7 @@ pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> 
     Ok(())
 }
 
-fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) -> Result<Vit, String> {
+fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) -> Result<Vit, Invalid> {
     let pooling = match a.global_pool {
         GlobalPool::Token => Pooling::Class,
         GlobalPool::Avg => Pooling::Mean { skip: 1 },

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::is_wrapped;
 use crate::error::{Error, Result};
 use crate::labels::Labels;
 use crate::model::fields::Fields;
@@ -27,6 +26,11 @@ const NO_CLASSES: &str = "`model_args.num_classes` is 0, so timm drops the class
 /// Arguments of timm's factory that have no effect unless they are true. A model for which they are true is not
 /// supported.
 const FACTORY: &[&str] = &["device", "dtype", "features_only", "pruned"];
+
+/// Returns true if transformers wrote the model with its wrapper for timm models.
+pub(in crate::model) fn is_wrapped(config: Fields<'_>) -> Result<bool> {
+    Ok(config.text("model_type")? == Some("timm_wrapper"))
+}
 
 /// Parts of a `config.json`.
 #[derive(Clone, Copy)]

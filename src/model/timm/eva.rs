@@ -6,16 +6,18 @@ mod architectures;
 use serde_json::Value;
 
 use super::architectures::{EPSILON, GlobalPool};
+use super::arguments::{PATCH, check_padding, global_pool, norm, set};
 use super::config::{Config, check_channels, stored_grid, truth};
-use super::{PATCH, check_padding, global_pool, norm, set};
 use crate::error::Result;
+use crate::model::description::Description;
 use crate::model::fields::Fields;
+use crate::model::info::{Family, Library};
+use crate::model::invalid::Invalid;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};
 use crate::model::rotary::{Angles, Coordinates, Rotary};
 use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
 use crate::model::weights::Weights;
-use crate::model::{Description, Family, Library};
 use crate::ops::{Activation, RopePairs};
 pub(super) use architectures::{lookup, names as all};
 use hipvit_files::json::is_true;
@@ -394,7 +396,7 @@ impl Arguments {
     }
 }
 
-fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) -> Result<Vit, String> {
+fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) -> Result<Vit, Invalid> {
     if a.use_rot_pos_emb && a.rope_type == RopeType::Mixed && a.rope_rotate_half {
         return Err("`rope_type` \"mixed\" needs `rope_rotate_half` to be false".into());
     }

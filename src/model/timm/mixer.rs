@@ -3,13 +3,15 @@
 use serde_json::Value;
 
 use super::architectures::EPSILON;
+use super::arguments::set;
 use super::config::{Config, check_channels, truth};
-use super::set;
 use crate::error::{Error, Result};
+use crate::model::description::Description;
 use crate::model::fields::Fields;
+use crate::model::info::{Family, Library};
+use crate::model::invalid::Invalid;
 use crate::model::names;
 use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Vit};
-use crate::model::{Description, Family, Library};
 use crate::ops::Activation;
 
 /// Arguments that only affect training.
@@ -157,7 +159,7 @@ fn ratios(given: Fields<'_>, block: Block) -> Result<Option<[f64; 2]>> {
     }
 }
 
-fn assemble(a: &Arguments, image: [usize; 2], classes: usize) -> Result<Vit, String> {
+fn assemble(a: &Arguments, image: [usize; 2], classes: usize) -> Result<Vit, Invalid> {
     let [of_tokens, of_channels] = a.mlp_ratio.map(|ratio| (a.embed_dim as f64 * ratio) as usize);
     if of_tokens == 0 {
         return Err("the network over the tokens has no channels".into());

@@ -2,8 +2,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::architectures::lookup;
+use super::architectures::{EPSILON, lookup};
 use super::*;
+use crate::model::vit::{Norm, NormKind};
 
 /// Returns timm's own arguments of every architecture of the two modules. A script in the folder of the file writes
 /// them.
@@ -339,7 +340,7 @@ fn what_eva_does_not_support_is_named() {
         let config = json!({ "architecture": "vit_base_patch16_sapiens2", "model_args": arguments });
         let fields = Fields::new(Path::new("config.json"), &config).unwrap();
         let vit = describe(fields, None, &no_weights()).unwrap().vit;
-        assert_eq!(vit.check().unwrap_err(), expected);
+        assert_eq!(vit.check().unwrap_err().to_string(), expected);
     }
 }
 

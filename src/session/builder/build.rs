@@ -89,7 +89,6 @@ impl SessionBuilder {
     }
 
     /// Returns the passes over the graph of a model with these options.
-    #[doc(hidden)]
     pub fn passes(&self) -> Passes {
         Passes {
             // Weights with the normalisation folded in are too inaccurate in 16 bits.

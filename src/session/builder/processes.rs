@@ -67,7 +67,7 @@ impl SessionBuilder {
         };
         let own = match &opened {
             Ok((model, places)) => Ok((self.identity(model, places), places.first())),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error),
         };
         let met = meet(world.clone(), self.rendezvous_timeout, own);
         // The error of this process is more informative than that of the exchange.
@@ -133,7 +133,7 @@ impl SessionBuilder {
 fn meet(
     world: World,
     timeout: Duration,
-    own: Result<(Identity, Option<&hip::Device>), String>,
+    own: Result<(Identity, Option<&hip::Device>), &Error>,
 ) -> Result<Processes> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let gpu = match &own {
@@ -142,7 +142,8 @@ fn meet(
     };
     let name = format!("{gpu} of {}", host.trim());
     let encode = |(identity, _)| serde_json::to_vec(&identity).map_err(|error| error.to_string());
-    let (processes, told) = Processes::meet(Rendezvous::new(world, timeout)?, name, own.and_then(encode))?;
+    let own = own.map_err(Error::to_string).and_then(encode);
+    let (processes, told) = Processes::meet(Rendezvous::new(world, timeout)?, name, own)?;
     let decode = |bytes: &Vec<u8>| serde_json::from_slice::<Identity>(bytes);
     let told = told.iter().map(decode).collect::<Result<Vec<_>, _>>();
     compare(&told.map_err(|error| Error::argument("processes", error))?)?;

@@ -85,9 +85,12 @@ macro_rules! status {
 pub(crate) use status;
 
 /// Compiles only if a function of type `F` returns an `R`.
+// Hidden, since it is public only for the expansion of `not_offered!` in other crates.
 #[doc(hidden)]
 pub fn returns<R, F: Returns<R>>(_: Option<F>) {}
 
+/// C functions that return an `R`.
+// Hidden for the same reason as `returns`.
 #[doc(hidden)]
 pub trait Returns<R> {}
 

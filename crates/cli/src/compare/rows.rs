@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use hipvit_files::regular_file;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
@@ -211,25 +211,25 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-fn parse(line: &str) -> Result<Row, String> {
-    let all: Value = serde_json::from_str(line).map_err(|e| format!("no JSON: {e}"))?;
+fn parse(line: &str) -> Result<Row> {
+    let all: Value = serde_json::from_str(line).map_err(|e| anyhow!("no JSON: {e}"))?;
     match all.get("schema").and_then(Value::as_str) {
         Some(SCHEMA) => (),
-        Some(other) => return Err(format!("the schema is `{other}`, not `{SCHEMA}`")),
-        None => return Err(format!("not a row of `{SCHEMA}`: it has no field `schema`")),
+        Some(other) => bail!("the schema is `{other}`, not `{SCHEMA}`"),
+        None => bail!("not a row of `{SCHEMA}`: it has no field `schema`"),
     }
-    let mut row = Row::deserialize(&all).map_err(|e| e.to_string())?;
+    let mut row = Row::deserialize(&all)?;
     let times = [("end_to_end", &row.end_to_end), ("device_only", &row.device_only)];
     for (name, times) in times {
         if times.as_ref().is_some_and(|t| t.p50_ms <= 0.0) {
-            return Err(format!("{name}: p50_ms must be positive"));
+            bail!("{name}: p50_ms must be positive");
         }
     }
     if row.batch == 0 {
-        return Err("batch must be at least 1".into());
+        bail!("batch must be at least 1");
     }
     if row.noise.is_some_and(|noise| noise < 0.0) {
-        return Err("noise must not be negative".into());
+        bail!("noise must not be negative");
     }
     row.all = all;
     Ok(row)

@@ -8,7 +8,7 @@ use super::cases::{Case, Work, attention_parts, patch_part};
 use super::operands::random;
 use super::part::{Part, by_image, gather, gather_array, image_of};
 use hipvit::error::{Error, Result};
-use hipvit::ops::{Locality, Op};
+use hipvit::ops::{Locality, Op, OpError};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
@@ -95,7 +95,7 @@ fn parts(
     operands: &[Tensor],
     rows: &[usize],
     dtype: DType,
-) -> Result<Vec<Part>, String> {
+) -> Result<Vec<Part>, OpError> {
     match (op.locality(result), op) {
         (Locality::Queries, Op::Attention(spec)) => attention_parts(spec, None, operands, rows, dtype),
         (Locality::Patches { patch, layout }, _) => patch_part(op, patch, layout, operands, rows, dtype),
@@ -106,7 +106,7 @@ fn parts(
 }
 
 /// Computes all images together.
-fn whole(op: &Op, result: usize, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, String> {
+fn whole(op: &Op, result: usize, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Part, OpError> {
     let arrays: Vec<Array> = operands.iter().map(Array::from).collect();
     let arrays: Vec<&Array> = arrays.iter().collect();
     let values = op.eval(&arrays)?.swap_remove(result);
@@ -123,7 +123,7 @@ fn row_part(
     operands: &[Tensor],
     rows: &[usize],
     dtype: DType,
-) -> Result<Vec<Part>, String> {
+) -> Result<Vec<Part>, OpError> {
     let operand = |(index, tensor): (usize, &Tensor)| {
         if parameters.contains(&index) {
             Ok(Array::from(tensor))
@@ -147,7 +147,7 @@ fn image_parts(
     operands: &[Tensor],
     rows: &[usize],
     dtype: DType,
-) -> Result<Vec<Part>, String> {
+) -> Result<Vec<Part>, OpError> {
     let shapes: Vec<&[usize]> = operands.iter().map(Tensor::shape).collect();
     let shape = op.shapes(&shapes)?.swap_remove(result);
     let per_image = shape[1..shape.len() - 1].iter().product();
@@ -161,7 +161,7 @@ fn image_parts(
                     Ok(Array::from(tensor))
                 }
             };
-            let operands: Vec<Array> = operands.iter().map(operand).collect::<Result<_, String>>()?;
+            let operands: Vec<Array> = operands.iter().map(operand).collect::<Result<_, OpError>>()?;
             let operands: Vec<&Array> = operands.iter().collect();
             let whole = op.eval(&operands)?.swap_remove(result);
             let (rows, within): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hipvit::ops::Op;
+use hipvit::ops::{Op, OpError};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
@@ -32,7 +32,7 @@ impl Part {
     }
 
     /// Evaluates the op on operands whose first result has exactly these rows.
-    pub(super) fn eval(op: &Op, operands: &[Array], rows: &[usize], dtype: DType) -> Result<Self, String> {
+    pub(super) fn eval(op: &Op, operands: &[Array], rows: &[usize], dtype: DType) -> Result<Self, OpError> {
         Self::eval_result(op, 0, operands, rows, dtype)
     }
 
@@ -43,7 +43,7 @@ impl Part {
         operands: &[Array],
         rows: &[usize],
         dtype: DType,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, OpError> {
         let operands: Vec<&Array> = operands.iter().collect();
         let values = op.eval(&operands)?.swap_remove(result);
         Ok(Self::new(&values, rows, op.tolerance(result, &operands, dtype)))
@@ -51,7 +51,7 @@ impl Part {
 }
 
 /// Returns these rows of a tensor, modulo its number of rows: `[rows, channels]`.
-pub(super) fn gather(tensor: &Tensor, rows: &[usize]) -> Result<Array, String> {
+pub(super) fn gather(tensor: &Tensor, rows: &[usize]) -> Result<Array, OpError> {
     let channels = tensor.shape().last().copied().unwrap_or(1).max(1);
     let values = tensor.to_f32();
     let count = (values.len() / channels).max(1);
@@ -60,7 +60,7 @@ pub(super) fn gather(tensor: &Tensor, rows: &[usize]) -> Result<Array, String> {
     Array::new([rows.len(), channels], gathered).ok_or_else(|| "an operand of another size".into())
 }
 
-pub(super) fn gather_array(array: &Array, rows: &[usize]) -> Result<Array, String> {
+pub(super) fn gather_array(array: &Array, rows: &[usize]) -> Result<Array, OpError> {
     let channels = array.shape().last().copied().unwrap_or(1).max(1);
     let row = |row: &usize| array.values().chunks(channels).nth(*row).unwrap_or_default();
     let gathered = rows.iter().flat_map(row).copied().collect();
@@ -78,7 +78,7 @@ pub(super) fn by_image(rows: &[usize], per_image: usize) -> BTreeMap<usize, Vec<
 }
 
 /// Returns `[1, …]` of this image, or of the shared image if there is one for all.
-pub(super) fn image_of(tensor: &Tensor, image: usize) -> Result<Array, String> {
+pub(super) fn image_of(tensor: &Tensor, image: usize) -> Result<Array, OpError> {
     let mut shape = tensor.shape().to_vec();
     let image = if shape[0] == 1 { 0 } else { image };
     shape[0] = 1;

@@ -5,6 +5,8 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 
+use super::tensor_error::TensorError;
+
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
@@ -62,7 +64,7 @@ pub(crate) fn is_image(text: &[u8]) -> bool {
 /// # Errors
 ///
 /// A message with what the text is instead and what to send.
-pub(crate) fn decode_base64(text: &str) -> Result<Bytes, String> {
+pub(crate) fn decode_base64(text: &str) -> Result<Bytes, TensorError> {
     if is_url(text) {
         return Err(
             "is a URL. The server fetches nothing: send the file itself, as base64 or as a data: URL".into(),
@@ -85,7 +87,7 @@ pub(crate) fn decode_base64(text: &str) -> Result<Bytes, String> {
 }
 
 /// Returns base64 text in the standard alphabet and without white space. In URLs `%` begins an escaped byte.
-fn standard(encoded: &str, in_url: bool) -> Result<Vec<u8>, String> {
+fn standard(encoded: &str, in_url: bool) -> Result<Vec<u8>, TensorError> {
     let mut plain = Vec::with_capacity(encoded.len());
     let mut bytes = encoded.bytes().enumerate();
     while let Some((at, byte)) = bytes.next() {
@@ -109,7 +111,8 @@ fn standard(encoded: &str, in_url: bool) -> Result<Vec<u8>, String> {
                 let wrong = wrong.unwrap_or(char::REPLACEMENT_CHARACTER);
                 return Err(format!(
                     "is not base64: byte {at} is {wrong:?}. Send the bytes of the file as base64"
-                ));
+                )
+                .into());
             }
         }
     }
@@ -180,7 +183,7 @@ mod tests {
             ("AAAAA", "is not base64: it ends within a byte"),
             ("%%%", "is not base64: byte 0 is '%'"),
         ] {
-            let error = decode_base64(text).unwrap_err();
+            let error = decode_base64(text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }

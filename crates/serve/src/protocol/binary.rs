@@ -2,6 +2,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
+use super::tensor_error::TensorError;
 use super::{OutputData, OutputTensor};
 
 /// Splits the elements of a BYTES tensor.
@@ -9,7 +10,7 @@ use super::{OutputData, OutputTensor};
 /// # Errors
 ///
 /// A message if a length exceeds the data.
-pub(crate) fn split_elements(mut data: Bytes) -> Result<Vec<Bytes>, String> {
+pub(crate) fn split_elements(mut data: Bytes) -> Result<Vec<Bytes>, TensorError> {
     let mut elements = Vec::new();
     while data.has_remaining() {
         let index = elements.len();
@@ -19,9 +20,7 @@ pub(crate) fn split_elements(mut data: Bytes) -> Result<Vec<Bytes>, String> {
         let length = length as usize;
         if length > data.len() {
             let left = data.len();
-            return Err(format!(
-                "element {index} declares {length} bytes, but {left} are left"
-            ));
+            return Err(format!("element {index} declares {length} bytes, but {left} are left").into());
         }
         elements.push(data.split_to(length));
     }
@@ -77,13 +76,14 @@ impl Tail {
     /// # Errors
     ///
     /// A message if there are fewer.
-    pub(crate) fn take(&mut self, size: u64) -> Result<Bytes, String> {
+    pub(crate) fn take(&mut self, size: u64) -> Result<Bytes, TensorError> {
         match usize::try_from(size) {
             Ok(size) if size <= self.rest.len() => Ok(self.rest.split_to(size)),
             _ => Err(format!(
                 "`binary_data_size` is {size}, and the body has {} bytes left",
                 self.rest.len()
-            )),
+            )
+            .into()),
         }
     }
 
@@ -129,12 +129,12 @@ mod tests {
     fn a_length_beyond_the_end_is_an_error() {
         let data = Bytes::from_static(&[1, 0, 0, 0, 7, 255, 255, 255, 255, 1]);
         assert_eq!(
-            split_elements(data).unwrap_err(),
+            split_elements(data).unwrap_err().to_string(),
             "element 1 declares 4294967295 bytes, but 1 are left"
         );
         let data = Bytes::from_static(&[1, 0, 0]);
         assert_eq!(
-            split_elements(data).unwrap_err(),
+            split_elements(data).unwrap_err().to_string(),
             "element 0 has no length: 3 bytes are left"
         );
     }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(tail.take(2).unwrap(), "ab");
         assert_eq!(tail.take(3).unwrap(), "cde");
         assert_eq!(
-            tail.take(u64::MAX).unwrap_err(),
+            tail.take(u64::MAX).unwrap_err().to_string(),
             "`binary_data_size` is 18446744073709551615, and the body has 1 bytes left"
         );
         assert_eq!(tail.len(), 1);

@@ -30,6 +30,7 @@ pub(super) mod binary;
 pub(super) mod json;
 pub(super) mod outputs;
 pub(super) mod parameters;
+pub(super) mod tensor_error;
 pub(super) mod tensors;
 
 use std::fmt;
@@ -38,6 +39,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 
 use self::parameters::Parameters;
+use self::tensor_error::TensorError;
 use super::failure::Failure;
 
 /// Maximum number of input or output tensors that a request names: more than any valid request has.
@@ -101,13 +103,13 @@ impl Datatype {
 }
 
 impl FromStr for Datatype {
-    type Err = String;
+    type Err = TensorError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, TensorError> {
         let found = Self::ALL.iter().find(|(_, name)| *name == text);
         found
             .map(|(datatype, _)| *datatype)
-            .ok_or_else(|| format!("`{text}` is not a data type of the protocol"))
+            .ok_or_else(|| format!("`{text}` is not a data type of the protocol").into())
     }
 }
 

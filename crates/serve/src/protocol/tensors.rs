@@ -4,6 +4,7 @@ use bytes::Bytes;
 use half::{bf16, f16};
 
 use super::base64::mistaken_for_image;
+use super::tensor_error::TensorError;
 use super::{Data, Datatype, ELEMENT_BYTES, InputTensor, TensorMetadata, binary};
 use crate::failure::Failure;
 use crate::scheduler::Content;
@@ -171,27 +172,28 @@ impl Inputs {
     }
 
     /// Refuses more images than the queue takes, before each of them takes memory.
-    fn check_images(&self, images: usize) -> Result<(), String> {
+    fn check_images(&self, images: usize) -> Result<(), TensorError> {
         let most = self.max_images;
         if images > most {
             return Err(format!(
                 "has {images} images; the queue (--queue) holds {most}. Send at most {most} at once"
-            ));
+            )
+            .into());
         }
         Ok(())
     }
 
-    fn pixels(&self, input: InputTensor) -> Result<Images, String> {
+    fn pixels(&self, input: InputTensor) -> Result<Images, TensorError> {
         datatype(&input, &[Datatype::Uint8])?;
         let shape = dimensions(&input.shape)?;
         let &[images, height, width, 3] = &shape[..] else {
-            return Err(format!("shape {shape:?} is not [n, height, width, 3]"));
+            return Err(format!("shape {shape:?} is not [n, height, width, 3]").into());
         };
         self.check_images(images)?;
         let pixels = (height as u64).saturating_mul(width as u64);
         if pixels > self.max_pixels {
             let most = self.max_pixels;
-            return Err(format!("{width}×{height} pixels exceed the limit of {most}"));
+            return Err(format!("{width}×{height} pixels exceed the limit of {most}").into());
         }
         let bytes = match input.data {
             Data::Raw(bytes) => bytes,
@@ -200,13 +202,13 @@ impl Inputs {
                     if number.fract() == 0.0 && (0.0..=255.0).contains(&number) {
                         Ok(number as u8)
                     } else {
-                        Err(format!("{number} is not a whole number from 0 to 255"))
+                        Err(format!("{number} is not a whole number from 0 to 255").into())
                     }
                 };
                 numbers
                     .iter()
                     .map(byte)
-                    .collect::<Result<Vec<u8>, String>>()?
+                    .collect::<Result<Vec<u8>, TensorError>>()?
                     .into()
             }
             Data::Bytes(_) => return Err("has strings for numbers".into()),
@@ -214,20 +216,20 @@ impl Inputs {
         let each = check_length(bytes.len(), &shape)? / images.max(1);
         let contents = bytes.chunks(each.max(1)).map(|pixels| {
             let image = RgbImage::new(width, height, pixels.to_vec());
-            image.map(Content::Decoded).map_err(|e| e.to_string())
+            image.map(Content::Decoded).map_err(|e| e.to_string().into())
         });
         Ok(Images {
             tensor: PIXELS,
-            contents: contents.collect::<Result<_, String>>()?,
+            contents: contents.collect::<Result<_, TensorError>>()?,
         })
     }
 
-    fn values(&self, input: InputTensor) -> Result<Images, String> {
+    fn values(&self, input: InputTensor) -> Result<Images, TensorError> {
         let datatype = datatype(&input, &[Datatype::Fp32, Datatype::Fp16, Datatype::Bf16])?;
         let shape = dimensions(&input.shape)?;
         let [height, width] = self.image_size;
         if shape.len() != 4 || shape[1..] != [3, height, width] {
-            return Err(format!("shape {shape:?} is not [n, 3, {height}, {width}]"));
+            return Err(format!("shape {shape:?} is not [n, 3, {height}, {width}]").into());
         }
         self.check_images(shape[0])?;
         let values = floats(input.data, datatype)?;
@@ -242,11 +244,11 @@ impl Inputs {
     }
 }
 
-fn encoded(input: InputTensor) -> Result<Images, String> {
+fn encoded(input: InputTensor) -> Result<Images, TensorError> {
     datatype(&input, &[Datatype::Bytes])?;
     let shape = dimensions(&input.shape)?;
     if !matches!(shape[..], [_] | [_, 1]) {
-        return Err(format!("shape {shape:?} is not [n]"));
+        return Err(format!("shape {shape:?} is not [n]").into());
     }
     let files = match input.data {
         Data::Raw(bytes) => binary::split_elements(bytes)?,
@@ -256,7 +258,7 @@ fn encoded(input: InputTensor) -> Result<Images, String> {
     check_length(files.len(), &shape)?;
     for (index, file) in files.iter().enumerate() {
         if let Some(mistake) = mistaken_for_image(file) {
-            return Err(format!("image {index} {mistake}"));
+            return Err(format!("image {index} {mistake}").into());
         }
     }
     Ok(Images {
@@ -265,11 +267,11 @@ fn encoded(input: InputTensor) -> Result<Images, String> {
     })
 }
 
-fn read_texts(input: InputTensor) -> Result<Vec<String>, String> {
+fn read_texts(input: InputTensor) -> Result<Vec<String>, TensorError> {
     datatype(&input, &[Datatype::Bytes])?;
     let shape = dimensions(&input.shape)?;
     if !matches!(shape[..], [_] | [_, 1]) {
-        return Err(format!("shape {shape:?} is not [n]"));
+        return Err(format!("shape {shape:?} is not [n]").into());
     }
     let texts = match input.data {
         Data::Raw(bytes) => binary::split_elements(bytes)?,
@@ -285,63 +287,65 @@ fn read_texts(input: InputTensor) -> Result<Vec<String>, String> {
             let bytes = text.len();
             return Err(format!(
                 "text {index} has {bytes} bytes; the maximum is {MAX_TEXT_BYTES}. Send its beginning: the model reads a few dozen words"
-            ));
+            ).into());
         }
         let text = String::from_utf8(text.to_vec());
         text.map_err(|_| {
-            format!("text {index} is not UTF-8. Is it an image? Images go into the input `{IMAGE}`")
+            format!("text {index} is not UTF-8. Is it an image? Images go into the input `{IMAGE}`").into()
         })
     };
     texts.into_iter().enumerate().map(text).collect()
 }
 
-fn datatype(input: &InputTensor, accepted: &[Datatype]) -> Result<Datatype, String> {
+fn datatype(input: &InputTensor, accepted: &[Datatype]) -> Result<Datatype, TensorError> {
     let datatype: Datatype = input.datatype.parse()?;
     if accepted.contains(&datatype) {
         Ok(datatype)
     } else {
         let names: Vec<&str> = accepted.iter().map(|datatype| datatype.name()).collect();
-        Err(format!("is {datatype}, expected {}", names.join(" or ")))
+        Err(format!("is {datatype}, expected {}", names.join(" or ")).into())
     }
 }
 
-fn dimensions(shape: &[i64]) -> Result<Vec<usize>, String> {
-    let dimension =
-        |&side: &i64| usize::try_from(side).map_err(|_| format!("shape {shape:?} has a negative dimension"));
+fn dimensions(shape: &[i64]) -> Result<Vec<usize>, TensorError> {
+    let dimension = |&side: &i64| {
+        usize::try_from(side).map_err(|_| format!("shape {shape:?} has a negative dimension").into())
+    };
     shape.iter().map(dimension).collect()
 }
 
 /// Fails unless a tensor has as many elements as its shape.
-fn check_length(elements: usize, shape: &[usize]) -> Result<usize, String> {
+fn check_length(elements: usize, shape: &[usize]) -> Result<usize, TensorError> {
     let expected = shape
         .iter()
         .try_fold(1usize, |product, &side| product.checked_mul(side));
     match expected {
         Some(expected) if expected == elements => Ok(elements),
-        Some(expected) => Err(format!(
-            "shape {shape:?} has {expected} elements, the data has {elements}"
-        )),
-        None => Err(format!("shape {shape:?} is too large")),
+        Some(expected) => {
+            Err(format!("shape {shape:?} has {expected} elements, the data has {elements}").into())
+        }
+        None => Err(format!("shape {shape:?} is too large").into()),
     }
 }
 
-fn floats(data: Data, datatype: Datatype) -> Result<Vec<f32>, String> {
+fn floats(data: Data, datatype: Datatype) -> Result<Vec<f32>, TensorError> {
     let bytes = match data {
         Data::Numbers(_) if datatype != Datatype::Fp32 => {
-            return Err(format!("{datatype} can only be sent as binary data"));
+            return Err(format!("{datatype} can only be sent as binary data").into());
         }
         Data::Numbers(numbers) => return Ok(numbers),
         Data::Bytes(_) => return Err("has strings for numbers".into()),
         Data::Raw(bytes) => bytes,
     };
-    fn elements<const N: usize>(bytes: &Bytes, value: fn([u8; N]) -> f32) -> Result<Vec<f32>, String> {
+    fn elements<const N: usize>(bytes: &Bytes, value: fn([u8; N]) -> f32) -> Result<Vec<f32>, TensorError> {
         let (elements, rest) = bytes.as_chunks::<N>();
         match rest {
             [] => Ok(elements.iter().map(|&element| value(element)).collect()),
             _ => Err(format!(
                 "{} bytes are no whole number of elements of {N} bytes",
                 bytes.len()
-            )),
+            )
+            .into()),
         }
     }
     match datatype {

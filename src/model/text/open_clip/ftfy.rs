@@ -12,10 +12,10 @@ use fancy_regex::Regex;
 use tokenizers::NormalizedString;
 
 use super::html::Html;
+use super::replace::{Fault, replaced};
 use super::tables::{
     BADNESS, BADNESS_SETS, ENCODINGS, LIGATURES, UTF8_DETECTOR, UTF8_DETECTOR_SETS, WINDOWS_1252,
 };
-use super::{Fault, replaced};
 
 /// UTF-8 in which a no-break space became a space.
 const ALTERED_UTF8: &str = r"[\xc2\xc3\xc5\xce\xd0\xd9][ ]|[\xe2\xe3][ ][\x80-\x84\x86-\x9f\xa1-\xbf]|[\xe0-\xe3][\x80-\x84\x86-\x9f\xa1-\xbf][ ]|[\xf0][ ][\x80-\xbf][\x80-\xbf]|[\xf0][\x80-\xbf][ ][\x80-\xbf]|[\xf0][\x80-\xbf][\x80-\xbf][ ]";

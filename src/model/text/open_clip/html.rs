@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use fancy_regex::Regex;
 
-use super::{Fault, replaced, tables};
+use super::replace::{Fault, replaced};
+use super::tables;
 
 /// References that Python looks for. Names have at most 32 characters.
 const REFERENCE: &str = r"&(?:#[0-9]+;?|#[xX][0-9a-fA-F]+;?|[^\t\n\x0c <&#;]{1,32};?)";

@@ -6,8 +6,9 @@ use serde_json::Value;
 use tokenizers::AddedToken;
 
 use crate::error::Result;
+use crate::model::document::Document;
 use crate::model::fields::Fields;
-use crate::model::source::{Document, Source};
+use crate::model::source::Source;
 
 const SPECIAL_TOKENS: &str = "special_tokens_map.json";
 const ADDED_TOKENS: &str = "added_tokens.json";

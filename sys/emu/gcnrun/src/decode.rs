@@ -4,9 +4,10 @@
 //! A modifier that no decoder takes makes the instruction unsupported. An unsupported instruction faults when it is executed, so
 //! that none silently computes a wrong result.
 
+use crate::arch::{Arch, Encoding};
 use crate::code::{Code, Instruction, NOWHERE};
 use crate::isa;
-use crate::line::{Arch, Line};
+use crate::line::Line;
 
 /// Decodes what `llvm-objdump -d` writes about a code object for this architecture and wave size.
 pub(crate) fn decode(text: String, arch: &str, lanes: u32) -> Code {
@@ -15,7 +16,7 @@ pub(crate) fn decode(text: String, arch: &str, lanes: u32) -> Code {
         gfx9: arch.starts_with("gfx9"),
         gfx11: arch.starts_with("gfx11"),
         gfx12: arch.starts_with("gfx12"),
-        float8: isa::Encoding::of(arch),
+        float8: Encoding::of(arch),
         lanes,
     };
     for number in 0..code.line_count() {

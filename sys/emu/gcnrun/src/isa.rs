@@ -28,8 +28,6 @@ mod unknown;
 mod valu;
 mod vmem;
 
-pub(crate) use float8::Encoding;
-
 use crate::code::Instruction;
 use crate::line::Line;
 

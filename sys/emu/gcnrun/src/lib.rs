@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod arch;
 pub mod cache;
 mod code;
 mod decode;

@@ -1,20 +1,8 @@
 //! A line of the disassembly, split into mnemonic, operands and modifiers.
 
-use crate::isa::Encoding;
+use crate::arch::Arch;
 use crate::operands::{self, Place, Source, Type};
 use crate::wave::AGPR;
-
-/// Properties of an architecture that decoding depends on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arch {
-    /// GCN and CDNA: results of 16 bits clear the upper half, `v_cmpx` writes a mask too.
-    pub(crate) gfx9: bool,
-    pub(crate) gfx11: bool,
-    pub(crate) gfx12: bool,
-    /// Encoding of 8-bit floats, if there are instructions for them.
-    pub(crate) float8: Option<Encoding>,
-    pub(crate) lanes: u32,
-}
 
 /// A line of the disassembly.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use hipvit::graph::cases::{Scale, parameter};
 use hipvit::kernels::{BiasActivationArgs, KernelCall, KernelError};
 use hipvit::ops::activation::ACTIVATIONS;
 use hipvit::ops::activation::wide;
-use hipvit::ops::{Activation, Add, Op};
+use hipvit::ops::{Activation, Add, Op, OpError};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -86,7 +86,7 @@ impl KernelForm for BiasActivation {
         activation + sums * result.iter().product::<usize>() as u64
     }
 
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         let mut y = gather(&operands[0], rows)?;
         if self.bias {
             y = eval(&Op::Add(Add), &[&y, &gather(&operands[1], rows)?])?;

@@ -8,7 +8,7 @@ use super::list::List;
 use crate::validate::part::{Part, gather};
 use hipvit::graph::cases::{Scale, activation, parameter};
 use hipvit::kernels::{AddArgs, KernelCall, KernelError};
-use hipvit::ops::{self, Add, MulScalar, Op};
+use hipvit::ops::{self, Add, MulScalar, Op, OpError};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -66,7 +66,7 @@ impl KernelForm for ScaledSum {
         (2 + u64::from(self.gamma)) * elements as u64
     }
 
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         let mut sum = eval(
             &Op::MulScalar(MulScalar(self.factor)),
             &[&gather(&operands[0], rows)?],

@@ -12,7 +12,7 @@ use hipvit::hip::DeviceAddress;
 use hipvit::kernels::Visibility;
 use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, ScoreBias, Strided, is_fused, visibility};
 use hipvit::ops::attention::cases::{bias, spec};
-use hipvit::ops::{Attention, AttentionOperands, Op};
+use hipvit::ops::{Attention, AttentionOperands, Op, OpError};
 use hipvit::reference::{Array, fused_attention_tolerance, op_tolerance};
 use hipvit::tensor::{DType, Tensor};
 
@@ -196,7 +196,7 @@ impl Mask {
         key_mask: DeviceAddress,
         queries: usize,
         keys: usize,
-    ) -> Result<Visibility, String> {
+    ) -> Result<Visibility, OpError> {
         let signed = |n: i64| i32::try_from(n).map_err(|_| format!("{n} exceeds 32 bits"));
         let bound = |bound: Option<u32>| bound.map(|bound| signed(i64::from(bound))).transpose();
         let diagonal = signed(Self::diagonal(queries, keys))?;
@@ -259,7 +259,7 @@ impl KernelForm for MaskedAttention {
         (all as f64 * seen as f64 / (queries * keys).max(1) as f64) as u64
     }
 
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         attention_parts(&self.spec, Some(self.mask), operands, rows, dtype)
     }
 
@@ -321,7 +321,7 @@ pub(in crate::validate) fn attention_parts(
     operands: &[Tensor],
     rows: &[usize],
     dtype: DType,
-) -> Result<Vec<Part>, String> {
+) -> Result<Vec<Part>, OpError> {
     let c = spec.heads * spec.head_dim;
     let at = |index: usize| operands.get(index).ok_or("an operand is missing");
     let [q, k, v] = match spec.operands {
@@ -383,7 +383,7 @@ pub(in crate::validate) fn attention_parts(
 }
 
 /// Returns the rows of a bias `[heads, queries, keys]` for these queries.
-fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, String> {
+fn bias_rows(tensor: &Tensor, queries: &[usize]) -> Result<Array, OpError> {
     let &[heads, all, keys] = tensor.shape() else {
         return Err("takes a bias of heads, queries and keys".into());
     };
@@ -400,11 +400,11 @@ fn tokens(
     image: usize,
     tokens: &[usize],
     c: usize,
-) -> Result<Array, String> {
+) -> Result<Array, OpError> {
     let (images, count, channels) = match *tensor.shape() {
         [images, channels] => (images, 1, channels),
         [images, count, channels] => (images, count, channels),
-        ref shape => return Err(format!("takes tokens, not {shape:?}")),
+        ref shape => return Err(format!("takes tokens, not {shape:?}").into()),
     };
     let image = if images == 1 { 0 } else { image };
     let values = tensor.to_f32();

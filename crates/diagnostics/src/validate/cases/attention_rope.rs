@@ -12,7 +12,7 @@ use crate::validate::part::Part;
 use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation, parameter};
 use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{AttentionArgs, KernelCall, KernelError, RopeArgs, Strided, visibility};
-use hipvit::ops::{Attention, AttentionOperands, Op, Rope, RopePairs};
+use hipvit::ops::{Attention, AttentionOperands, Op, OpError, Rope, RopePairs};
 use hipvit::reference::{self, Array, op_tolerance};
 use hipvit::tensor::{DType, Tensor};
 
@@ -141,7 +141,7 @@ impl KernelForm for RotatedAttention {
         ) + flops(&Op::Rope(self.rope), &[packed, table], packed)
     }
 
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         let index = self.packed();
         let op = Op::Rope(self.rope);
         let (packed, table) = (Array::from(&operands[index]), Array::from(&operands[index + 1]));

@@ -11,7 +11,7 @@ use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation};
 use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{KernelCall, KernelError, is_fused};
 use hipvit::ops::attention::cases::{bias, spec};
-use hipvit::ops::{Attention, AttentionOperands, Definition, Op};
+use hipvit::ops::{Attention, AttentionOperands, Definition, Op, OpError};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
@@ -114,7 +114,7 @@ impl KernelForm for MaskedStatistics {
             .flops(operands, &[operands[0].to_vec(), result.to_vec()])
     }
 
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         let (queries, keys) = (operands[0].shape()[1], operands[1].shape()[1]);
         let part = |(image, rows): (usize, Vec<(usize, usize)>)| {
             let mut arrays = [0, 1, 2]
@@ -137,7 +137,7 @@ impl KernelForm for MaskedStatistics {
             let whole = self.op().eval_masked(&arrays, visible)?.swap_remove(1);
             let (rows, within): (Vec<usize>, Vec<usize>) = rows.into_iter().unzip();
             let tolerance = self.op().tolerance(1, &arrays, dtype);
-            Ok::<_, String>(Part::new(&gather_array(&whole, &within)?, &rows, tolerance))
+            Ok::<_, OpError>(Part::new(&gather_array(&whole, &within)?, &rows, tolerance))
         };
         by_image(rows, self.spec.heads * queries)
             .into_iter()

@@ -10,7 +10,7 @@ use hipvit::error::Result;
 use hipvit::graph::cases::{Operand, Role};
 use hipvit::hip::DeviceAddress;
 use hipvit::kernels::{KernelCall, KernelError};
-use hipvit::ops::Op;
+use hipvit::ops::{Op, OpError};
 use hipvit::tensor::{DType, Tensor};
 
 /// Name for `--op` of the statistics of attention's softmax.
@@ -64,7 +64,7 @@ pub(in crate::validate) trait KernelForm:
     fn flops(&self, operands: &[&[usize]], result: &[usize]) -> u64;
 
     /// Returns the reference values of these rows of the result.
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String>;
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError>;
 
     /// Returns the kernel's arguments, using the constructors of lowering.
     fn call(&self, operands: &[&[usize]], memory: &Addresses) -> Result<KernelCall, KernelError>;

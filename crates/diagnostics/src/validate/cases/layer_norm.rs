@@ -7,7 +7,7 @@ use super::list::List;
 use crate::validate::part::{Part, gather};
 use hipvit::graph::cases::{AWKWARD, Operand, Scale, activation, parameter};
 use hipvit::kernels::{FEW_ROWS, KernelCall, KernelError, LayerNormArgs};
-use hipvit::ops::{Add, LayerNorm, Op};
+use hipvit::ops::{Add, LayerNorm, Op, OpError};
 use hipvit::reference::{Array, eval, layer_norm_tolerance, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -128,13 +128,13 @@ impl KernelForm for Norm {
     }
 
     /// Returns the norms, then the sums if they are stored.
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         let [x, .., weight, bias] = operands else {
             return Err("takes three operands".into());
         };
         let (count, channels) = (x.shape()[0], weight.shape()[0]);
         let (norms, sums): (Vec<usize>, Vec<usize>) = rows.iter().partition(|&&row| row < count);
-        let sum = |rows: &[usize]| -> Result<Array, String> {
+        let sum = |rows: &[usize]| -> Result<Array, OpError> {
             let rows: Vec<usize> = rows.iter().map(|row| row % count).collect();
             let x = gather(x, &rows)?;
             if self.residual {

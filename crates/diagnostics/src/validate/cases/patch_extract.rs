@@ -1,7 +1,7 @@
 //! Patch extraction in both layouts, normalised or not.
 
 use crate::validate::part::Part;
-use hipvit::ops::{Op, PixelLayout};
+use hipvit::ops::{Op, OpError, PixelLayout};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Tensor};
 
@@ -13,13 +13,13 @@ pub(in crate::validate) fn patch_part(
     operands: &[Tensor],
     rows: &[usize],
     dtype: DType,
-) -> Result<Vec<Part>, String> {
+) -> Result<Vec<Part>, OpError> {
     let image = operands.first().ok_or("takes an image")?;
     let (height, width) = match (layout, image.shape()) {
         (PixelLayout::Hwc, &[_, height, width, _]) | (PixelLayout::Chw, &[_, _, height, width]) => {
             (height, width)
         }
-        (_, shape) => return Err(format!("takes images, not {shape:?}")),
+        (_, shape) => return Err(format!("takes images, not {shape:?}").into()),
     };
     let across = width / w;
     let per_image = height / h * across;

@@ -1,6 +1,7 @@
 //! Resampling of an 8-bit RGB image as Pillow defines it.
 
 use hipvit::image::Filter;
+use hipvit::ops::OpError;
 use hipvit::reference::Array;
 
 /// Resizes the image `[H,W,3]` to `width × height` pixels. The horizontal pass comes first and rounds to
@@ -9,9 +10,9 @@ use hipvit::reference::Array;
 /// # Errors
 ///
 /// The operand is no image.
-pub(crate) fn resize(image: &Array, [width, height]: [usize; 2], filter: Filter) -> Result<Array, String> {
+pub(crate) fn resize(image: &Array, [width, height]: [usize; 2], filter: Filter) -> Result<Array, OpError> {
     let &[h, w, 3] = image.shape() else {
-        return Err(format!("takes an image, not {:?}", image.shape()));
+        return Err(format!("takes an image, not {:?}", image.shape()).into());
     };
     let (columns, rows) = (taps(w, width, filter), taps(h, height, filter));
     let sum = |taps: &[(usize, i64)], pixel: &dyn Fn(usize) -> f64| {

@@ -8,6 +8,7 @@ use super::list::List;
 use crate::validate::part::{Part, gather, image_of};
 use hipvit::graph::cases::{Operand, Scale, activation};
 use hipvit::kernels::{KernelCall, KernelError, SoftmaxArgs};
+use hipvit::ops::OpError;
 use hipvit::reference::{Array, masked_softmax, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -98,7 +99,7 @@ impl KernelForm for Softmax {
         5 * result.iter().product::<usize>() as u64
     }
 
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         let &[_, heads, queries, keys] = operands[0].shape() else {
             return Err("takes scores".into());
         };

@@ -8,7 +8,7 @@ use crate::validate::part::{Part, gather};
 use hipvit::graph::cases::{Scale, parameter};
 use hipvit::kernels::{KernelCall, KernelError, SwiGluArgs};
 use hipvit::ops::activation::wide;
-use hipvit::ops::{Add, Op, SwiGlu};
+use hipvit::ops::{Add, Op, OpError, SwiGlu};
 use hipvit::reference::{eval, rounded};
 use hipvit::tensor::{DType, Tensor};
 
@@ -50,7 +50,7 @@ impl KernelForm for BiasedSwiGlu {
         flops(&Op::SwiGlu(SwiGlu), &operands[..1], result) + operands[0].iter().product::<usize>() as u64
     }
 
-    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, String> {
+    fn expect(&self, operands: &[Tensor], rows: &[usize], dtype: DType) -> Result<Vec<Part>, OpError> {
         let x = eval(
             &Op::Add(Add),
             &[&gather(&operands[0], rows)?, &gather(&operands[1], rows)?],

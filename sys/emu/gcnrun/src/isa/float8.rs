@@ -3,6 +3,8 @@
 
 use std::sync::LazyLock;
 
+use crate::arch::Encoding;
+
 /// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Float8 {
@@ -16,24 +18,7 @@ pub(crate) enum Float8 {
     Bf8,
 }
 
-/// The encoding of an architecture's 8-bit floats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
-    Fnuz,
-    Ocp,
-}
-
 impl Encoding {
-    /// `None` if the architecture has no 8-bit floats.
-    pub(crate) fn of(arch: &str) -> Option<Self> {
-        match arch {
-            "gfx940" | "gfx941" | "gfx942" => Some(Self::Fnuz),
-            "gfx950" => Some(Self::Ocp),
-            _ if arch.starts_with("gfx12") => Some(Self::Ocp),
-            _ => None,
-        }
-    }
-
     /// The format that instructions call `fp8` or `bf8`.
     pub(super) fn format(self, name: &str) -> Option<Float8> {
         match (name, self) {

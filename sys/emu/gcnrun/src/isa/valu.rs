@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use super::float8::Encoding;
 use super::rows::{Row, Table, destination, sources};
 use super::{arithmetic, compare, convert, cross, division, dpp, matrix, packed};
+use crate::arch::Encoding;
 use crate::code::Instruction;
 use crate::line::Line;
 use crate::operands::{Change, Part, Type};

@@ -1,0 +1,88 @@
+//! Calls that compute a step of a plan on a GPU. Addresses are those of the device.
+
+use super::attention::call::AttentionCall;
+use super::bindings::BiasActivationArgs;
+use super::custom::call::CustomCall;
+use super::linear::call::{LinearCall, SparseForm};
+use super::patch_extract::call::PatchEmbeddingCall;
+use super::{KernelCall, KernelError};
+use crate::hip::{DeviceAddress, Gemm};
+use crate::tensor::DType;
+
+/// A unit of submission. Addresses are those of the device.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Call {
+    Kernel(KernelCall),
+    Gemm {
+        gemm: Gemm,
+        a: DeviceAddress,
+        b: DeviceAddress,
+        c: DeviceAddress,
+    },
+    Linear(LinearCall),
+    /// First of the two steps of a patch embedding.
+    Patches(PatchEmbeddingCall),
+    /// Second step of a patch embedding.
+    Projection(PatchEmbeddingCall),
+    Attention(AttentionCall),
+    CopyRows(CopyRows),
+    /// All-reduce of a tensor-parallel model.
+    AllReduce(AllReduceCall),
+    /// A kernel of an op that another crate defines.
+    Custom(Box<CustomCall>),
+}
+
+impl Call {
+    /// Returns the form of the weight, if this is a linear layer with a 2:4 sparse weight.
+    pub(crate) fn sparse(&self) -> Option<SparseForm> {
+        match self {
+            Self::Linear(call) => call.sparse,
+            _ => None,
+        }
+    }
+}
+
+impl<K: Into<KernelCall>> From<K> for Call {
+    fn from(kernel: K) -> Self {
+        Self::Kernel(kernel.into())
+    }
+}
+
+/// Copy of `rows` rows of `bytes` bytes each. Strides are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CopyRows {
+    pub(crate) from: DeviceAddress,
+    pub(crate) from_stride: usize,
+    pub(crate) to: DeviceAddress,
+    pub(crate) to_stride: usize,
+    pub(crate) bytes: usize,
+    pub(crate) rows: usize,
+}
+
+/// All-reduce of matrices `[rows, channels]`, with bias and residual, which are added once. Null if absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AllReduceCall {
+    pub(crate) from: DeviceAddress,
+    pub(crate) to: DeviceAddress,
+    pub(crate) bias: DeviceAddress,
+    pub(crate) residual: DeviceAddress,
+    pub(crate) rows: usize,
+    pub(crate) channels: usize,
+    pub(crate) dtype: DType,
+}
+
+impl AllReduceCall {
+    /// Bytes of one rank's summand.
+    pub(crate) fn bytes(&self) -> usize {
+        self.rows * self.channels * self.dtype.size()
+    }
+
+    /// Returns the kernel after a sum without bias and residual, if they exist.
+    pub(crate) fn follows(&self) -> Result<Option<BiasActivationArgs>, KernelError> {
+        if self.bias.is_null() && self.residual.is_null() {
+            return Ok(None);
+        }
+        let addresses = [self.to, self.bias, self.residual, self.to];
+        BiasActivationArgs::new(addresses, [self.rows, self.channels], None).map(Some)
+    }
+}

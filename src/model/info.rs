@@ -1,0 +1,193 @@
+//! Facts about a loaded model.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::compressed_tensors::{Quantization, Sparsity};
+use super::text::TextInfo;
+use super::weights::Ignored;
+
+/// Facts about a model.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Info {
+    /// Library that wrote the files.
+    pub library: Library,
+    /// Family of the model.
+    pub family: Family,
+    /// Architecture name in timm, or class in transformers.
+    pub architecture: String,
+    /// Height and width of the image, in pixels.
+    pub image_size: [usize; 2],
+    /// Height and width of a patch, in pixels.
+    pub patch: [usize; 2],
+    /// Number of tokens: class, distillation, registers and patches. If images may have any aspect ratio, the number
+    /// for the largest image.
+    pub tokens: usize,
+    /// True if images may have any aspect ratio.
+    ///
+    /// Then [`image_size`](Self::image_size) is the size of the packed bytes that
+    /// [`Preprocess::apply`](crate::image::Preprocess::apply) returns.
+    /// [`Preprocess::patch_grid`](crate::image::Preprocess::patch_grid) returns the patches of an image.
+    pub any_aspect_ratio: bool,
+    /// Number of tokens before the patches.
+    pub prefix_tokens: usize,
+    /// Number of blocks.
+    pub depth: usize,
+    /// Number of channels.
+    pub dim: usize,
+    /// Number of attention heads. 0 for a model without attention.
+    pub heads: usize,
+    /// Number of logits. 0 without a classifier.
+    pub classes: usize,
+    /// Number of parameters in use.
+    pub parameters: u64,
+    /// Stored grid of patches and grid of the image, if position embeddings were interpolated.
+    pub interpolated: Option<([usize; 2], [usize; 2])>,
+    /// Tensors of the weight file that are not used.
+    pub ignored: Vec<Ignored>,
+    /// Text tower of a model that compares images with texts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<TextInfo>,
+    /// Description of the adapter that was merged into the weights, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
+    /// Quantisation of the weights, if they are quantised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantization: Option<Quantization>,
+    /// Packed 2:4 sparse weights, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sparsity: Option<Sparsity>,
+}
+
+/// Libraries whose model directories can be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Library {
+    /// PyTorch Image Models.
+    Timm,
+    /// Hugging Face transformers.
+    Transformers,
+    /// open_clip.
+    #[serde(rename = "open_clip")]
+    OpenClip,
+}
+
+/// Families of Vision Transformers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// ViT, <https://arxiv.org/abs/2010.11929>.
+    Vit,
+    /// DeiT, distilled or not, <https://arxiv.org/abs/2012.12877>; DeiT III, <https://arxiv.org/abs/2204.07118>.
+    Deit,
+    /// DINOv2, <https://arxiv.org/abs/2304.07193>, with or without registers, <https://arxiv.org/abs/2309.16588>.
+    Dinov2,
+    /// DINOv3, <https://arxiv.org/abs/2508.10104>.
+    Dinov3,
+    /// EVA, <https://arxiv.org/abs/2211.07636>, and EVA-02, <https://arxiv.org/abs/2303.11331>.
+    Eva,
+    /// BEiT, <https://arxiv.org/abs/2106.08254>, and BEiT v2, <https://arxiv.org/abs/2208.06366>.
+    Beit,
+    /// Vision tower of AIMv2, <https://arxiv.org/abs/2411.14402>.
+    Aimv2,
+    /// CLIP, <https://arxiv.org/abs/2103.00020>.
+    Clip,
+    /// SigLIP, <https://arxiv.org/abs/2303.15343>, and SigLIP 2, <https://arxiv.org/abs/2502.14786>, with or without
+    /// NaFlex.
+    Siglip,
+    /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
+    /// <https://arxiv.org/abs/2105.08050>. They have no attention; linear layers mix the tokens.
+    Mixer,
+}
+
+impl Info {
+    /// Returns true if the model has attention.
+    pub fn has_attention(&self) -> bool {
+        self.heads > 0
+    }
+
+    /// Returns the rows and columns of patches, or `None` if each image has its own grid.
+    pub fn patch_grid(&self) -> Option<[usize; 2]> {
+        let grid = [0, 1].map(|axis| self.image_size[axis] / self.patch[axis].max(1));
+        (!self.any_aspect_ratio).then_some(grid)
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Timm => "timm",
+            Self::Transformers => "transformers",
+            Self::OpenClip => "open_clip",
+        })
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Vit => "ViT",
+            Self::Deit => "DeiT",
+            Self::Dinov2 => "DINOv2",
+            Self::Dinov3 => "DINOv3",
+            Self::Eva => "EVA",
+            Self::Beit => "BEiT",
+            Self::Aimv2 => "AIMv2",
+            Self::Clip => "CLIP",
+            Self::Siglip => "SigLIP",
+            Self::Mixer => "MLP-Mixer",
+        })
+    }
+}
+
+/// Formats a few lines: the model's name and family, its sizes, and the tensors that are not used.
+impl fmt::Display for Info {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            image_size: [height, width],
+            patch: [patch_height, patch_width],
+            ..
+        } = self;
+        writeln!(f, "{} ({}, {})", self.architecture, self.family, self.library)?;
+        let heads = if self.has_attention() {
+            format!("{} heads", self.heads)
+        } else {
+            "no attention".to_owned()
+        };
+        let image = if self.any_aspect_ratio {
+            "images of any aspect ratio".to_owned()
+        } else {
+            format!("image {height}×{width}")
+        };
+        writeln!(
+            f,
+            "{image}, patch {patch_height}×{patch_width}, {} tokens, depth {}, {} channels, {heads}, \
+             {} classes, {} parameters",
+            self.tokens, self.depth, self.dim, self.classes, self.parameters
+        )?;
+        if let Some(([rows, columns], [new_rows, new_columns])) = self.interpolated {
+            writeln!(
+                f,
+                "position embeddings interpolated from {rows}×{columns} to {new_rows}×{new_columns}"
+            )?;
+        }
+        if let Some(text) = &self.text {
+            writeln!(f, "{text}")?;
+        }
+        if let Some(adapter) = &self.adapter {
+            writeln!(f, "{adapter}")?;
+        }
+        if let Some(quantization) = &self.quantization {
+            writeln!(f, "quantised, {quantization}")?;
+        }
+        if let Some(sparsity) = &self.sparsity {
+            writeln!(f, "sparse, {sparsity}")?;
+        }
+        for ignored in &self.ignored {
+            writeln!(f, "ignored: {} ({})", ignored.tensor, ignored.reason)?;
+        }
+        Ok(())
+    }
+}

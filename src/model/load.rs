@@ -1,0 +1,282 @@
+//! Loads a model: reads its configuration by the rules of its library, and builds its graph.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::bf16_layers::Bf16Layers;
+use super::description::Description;
+use super::document::Document;
+use super::info::Info;
+use super::model_bytes::ModelBytes;
+use super::options::{InputKind, LoadOptions, MAX_FLOPS};
+use super::source::Source;
+use super::text::TextTower;
+use super::vit::{self, Vit};
+use super::weights::Weights;
+use super::{builder, compressed_tensors, hugging_face, open_clip, preprocessing, timm};
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Role};
+use crate::image::Preprocess;
+use crate::labels::Labels;
+use crate::ops::Op;
+use crate::outputs::Scores;
+use crate::tensor::DType;
+
+/// A loaded model: everything that does not depend on an image.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Name of the model: its repository on the hub, otherwise its directory.
+    pub name: String,
+    /// Computation as the library performs it, step by step. [`crate::graph::optimize`] makes it fast.
+    pub graph: Graph,
+    /// Preprocessing that converts an image to the graph's input.
+    pub preprocess: Preprocess,
+    /// Names of the classes. Empty for a model without a classifier.
+    pub labels: Labels,
+    /// Function that converts logits to probabilities.
+    pub scores: Scores,
+    /// Facts that `hipvit inspect` shows.
+    pub info: Info,
+    /// Text tower of a dual encoder.
+    pub text: Option<TextTower>,
+}
+
+/// Loads the model at `path`.
+///
+/// `path` is one of these, in this order:
+///
+/// 1. a directory with `config.json` and weights, or a `.safetensors` file in the directory of its `config.json`
+/// 2. the name of a model of the Hugging Face hub in its local cache
+///
+/// The weights are mapped, not read. The files must not be changed in place while the model is in use.
+///
+/// # Errors
+///
+/// Errors name the file or tensor at fault and the cause.
+///
+/// - [`Error::Io`] for a file that cannot be read
+/// - [`Error::Hub`] for a model that the cache lacks or has only in part, with the command that downloads it
+/// - [`Error::Config`] for a configuration that is invalid or not supported
+/// - [`Error::Weights`] and [`Error::Tensor`] for weights that are damaged or do not match the configuration
+/// - [`Error::Argument`] for an image size that is out of range
+pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
+    assemble(&Source::open(path)?, options)
+}
+
+/// Returns the directory of the model that [`load`] would load. For a model of the hub it is in the local cache.
+///
+/// # Errors
+///
+/// Returns the errors of [`load`] for a model that does not exist.
+pub fn directory(path: &Path) -> Result<PathBuf> {
+    match Source::open(path)? {
+        Source::Directory { path, .. } => Ok(path),
+        Source::Bytes(_) => Ok(path.to_owned()),
+    }
+}
+
+/// Loads a model from the contents of its files.
+///
+/// # Errors
+///
+/// Returns the errors of [`load`].
+pub fn from_bytes(files: ModelBytes<'_>, options: &LoadOptions) -> Result<Model> {
+    assemble(&Source::Bytes(files), options)
+}
+
+/// Loads the small model that is embedded in the crate. It classifies handwritten digits of 32×32 pixels.
+///
+/// # Errors
+///
+/// Returns the errors of [`load`]. With the default options there are none.
+pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
+    from_bytes(embedded(), options)
+}
+
+/// Returns the files of the embedded model.
+pub(super) fn embedded() -> ModelBytes<'static> {
+    let weights: &'static [u8] = include_bytes!("../../assets/tinyvit32/model.safetensors");
+    ModelBytes {
+        name: "tinyvit32",
+        config: include_bytes!("../../assets/tinyvit32/config.json"),
+        weights: Arc::new(weights),
+        preprocessor: None,
+    }
+}
+
+fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
+    if let Some([height, width]) = options.image_size
+        && ![height, width]
+            .iter()
+            .all(|side| (1..=vit::LARGEST_SIDE).contains(side))
+    {
+        let reason = format!(
+            "{height}×{width} is not between 1 and {} pixels",
+            vit::LARGEST_SIDE
+        );
+        return Err(Error::argument("image size", reason));
+    }
+    let config = source.config()?;
+    // Check this before files are reported missing. Downloading files does not help if the model is not supported.
+    check_supported(source, &config)?;
+    let mut weights = source.weights(config.fields()?)?;
+    weights.scheme = compressed_tensors::scheme(config.fields()?)?;
+    weights.bf16_layers = Bf16Layers::new(config.fields()?)?;
+    weights.unpack()?;
+    let (description, preprocess) = describe(source, &config, options, &weights)?;
+    let vit = &description.vit;
+    let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
+    if flops > limit {
+        let [height, width] = vit.image;
+        let reason = format!(
+            "an image of {height}×{width} takes {:.1e} floating-point operations, more than the limit of {:.1e}; \
+             SessionBuilder::max_flops or --max-flops raises it",
+            flops as f64, limit as f64
+        );
+        return Err(Error::config(&config.file, reason));
+    }
+    if let Some(block) = options.hidden_layers.iter().find(|&&block| block >= vit.depth) {
+        let reason = format!(
+            "block {block} is not one of the model's {}, counted from 0",
+            vit.depth
+        );
+        return Err(Error::argument("hidden layers", reason));
+    }
+
+    let [height, width] = vit.image;
+    if vit.is_flexible() && options.input == InputKind::PixelValues {
+        let reason = format!(
+            "{} takes images of any aspect ratio, which come as pixels with their grid of patches, not as pixel values",
+            source.name()
+        );
+        return Err(Error::argument("input", reason));
+    }
+    let (mut graph, pixels) = match options.input {
+        InputKind::PixelValues => {
+            let graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
+            let pixels = graph.input();
+            (graph, pixels)
+        }
+        InputKind::Pixels => {
+            let mut graph = Graph::new(source.name(), [1, height, width, 3], DType::U8);
+            let op = Op::Normalize(preprocessing::normalize(&preprocess));
+            let input = graph.input();
+            let pixels = graph.push(Role::Patch, "normalize", op, [input])?;
+            (graph, pixels)
+        }
+    };
+    let found = |prefix: &&&str| {
+        weights
+            .shape(&format!("{prefix}{}.weight", description.names.patch))
+            .is_some()
+    };
+    let prefix = description
+        .prefixes
+        .iter()
+        .find(found)
+        .unwrap_or(&description.prefixes[0]);
+    let names = description.names;
+    let interpolated = builder::build(&mut graph, pixels, vit, names, prefix, options, &mut weights)?;
+    let parameters = weights.parameters();
+    let text = match description.text {
+        Some(spec) => Some(TextTower::load(source, spec, &mut weights)?),
+        None => None,
+    };
+    let text_parameters = weights.parameters() - parameters;
+    for (pattern, reason) in &description.ignored {
+        weights.ignore(pattern, reason);
+    }
+    let (quantization, sparsity) = (weights.quantization(), weights.sparsity());
+    let adapter = weights.adapter.take();
+    let ignored = weights.finish()?;
+    let [rows, columns] = vit.grid();
+    let sigmoid = description.multi_label || vit.classes == 1;
+    Ok(Model {
+        name: source.name(),
+        graph,
+        preprocess,
+        scores: if sigmoid { Scores::Sigmoid } else { Scores::Softmax },
+        labels: description.labels,
+        info: Info {
+            library: description.library,
+            family: description.family,
+            architecture: description.architecture,
+            image_size: vit.image,
+            patch: vit.patch,
+            tokens: vit.prefix() + rows * columns,
+            any_aspect_ratio: vit.is_flexible(),
+            prefix_tokens: vit.prefix(),
+            depth: vit.depth,
+            dim: vit.dim,
+            heads: vit.heads,
+            classes: vit.classes,
+            parameters,
+            interpolated,
+            ignored,
+            text: text.as_ref().map(|text| text.info(text_parameters)),
+            adapter,
+            quantization,
+            sparsity,
+        },
+        text,
+    })
+}
+
+/// Checks that the model is supported, as far as the name in the configuration tells.
+fn check_supported(source: &Source<'_>, config: &Document) -> Result<()> {
+    if source.is_open_clip() {
+        return open_clip::check(config.fields()?).map_err(|error| source.not_open_clip(&error));
+    }
+    let config = config.fields()?;
+    match (config.has("architecture"), config.has("model_type")) {
+        (true, _) => timm::check_architecture(config),
+        (false, true) => hugging_face::check_class(config),
+        (false, false) => {
+            let reason = "has neither timm's `architecture` nor transformers' `model_type`";
+            Err(Error::config(config.file(), reason))
+        }
+    }
+}
+
+/// Reads the configuration by the rules of the library that wrote it.
+fn describe(
+    source: &Source<'_>,
+    config: &Document,
+    options: &LoadOptions,
+    weights: &Weights,
+) -> Result<(Description, Preprocess)> {
+    let fields = config.fields()?;
+    let check = |vit: &Vit| vit.check().map_err(|reason| Error::config(fields.file(), reason));
+    if source.is_open_clip() {
+        let described = open_clip::describe(fields, options.image_size, weights);
+        let (description, preprocess) = described.map_err(|error| source.not_open_clip(&error))?;
+        check(&description.vit)?;
+        return Ok((description, preprocess));
+    }
+    if !fields.has("architecture") {
+        let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
+        let (height, width) = preprocess.output_size();
+        let description = hugging_face::describe(fields, [height, width], weights)?;
+        check(&description.vit)?;
+        return Ok((description, preprocess));
+    }
+    if timm::is_wrapped(fields)? {
+        if preprocessing::has_processor(source)? {
+            let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
+            let (height, width) = preprocess.output_size();
+            let description = timm::describe(fields, Some([height, width]), weights)?;
+            check(&description.vit)?;
+            return Ok((description, preprocess));
+        }
+        if fields.get("pretrained_cfg").is_none() {
+            let reason = "is missing, which says how images are prepared: transformers cannot make an image processor without it \
+                              either. Add it, for example {\"input_size\": [3, 224, 224], \"mean\": [0.5, 0.5, 0.5], \"std\": [0.5, 0.5, 0.5], \
+                              \"interpolation\": \"bicubic\", \"crop_pct\": 0.9}, with the values of training";
+            return Err(fields.error("pretrained_cfg", reason));
+        }
+    }
+    let description = timm::describe(fields, options.image_size, weights)?;
+    check(&description.vit)?;
+    let preprocess = preprocessing::timm(config, description.vit.image)?;
+    Ok((description, preprocess))
+}

@@ -1,0 +1,36 @@
+//! Options of loading a model.
+
+/// Options of [`load`](super::load()).
+#[derive(Clone, Debug, Default)]
+pub struct LoadOptions {
+    /// Height and width of the images, if they differ from the model's. Position embeddings are interpolated.
+    pub image_size: Option<[usize; 2]>,
+    /// Input of the graph.
+    pub input: InputKind,
+    /// If true, the tokens before the first block are an output,
+    /// [`OutputKind::EmbeddedTokens`](crate::graph::OutputKind::EmbeddedTokens).
+    pub embedded_tokens: bool,
+    /// If true, all tokens after the final norm are an output.
+    pub tokens: bool,
+    /// Blocks, counted from 0, after which all tokens are an output.
+    pub hidden_layers: Vec<usize>,
+    /// Maximum number of floating-point operations per image, if not [`MAX_FLOPS`].
+    pub max_flops: Option<u64>,
+}
+
+/// Default limit of floating-point operations per image, several times what the largest supported models take at their
+/// own image size.
+///
+/// Without a limit, a wrong size in a configuration could take hours and all memory.
+pub const MAX_FLOPS: u64 = 10_000_000_000_000;
+
+/// Input of a graph.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InputKind {
+    /// Resized and cropped images, u8 `[B,H,W,3]`. The graph normalises them.
+    #[default]
+    Pixels,
+    /// Normalised images, f32 `[B,3,H,W]`, as the libraries' processors return them.
+    PixelValues,
+}
