@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `Kernels` | the code of the builtin kernels |
 //! | `Constants` | the weights, in one allocation |
+//! | `States` | the parameters and states, which persist across runs, in one allocation |
 //! | `Selection`, `Libraries` | the candidate for each call, and the libraries' handles on a stream |
 //! | `HostMemory` | pinned memory for inputs, and the stream that copies them |
 //! | `Contexts` | a stream, the activations' arena and captured graphs for each run in flight |
@@ -16,6 +17,8 @@
 //! stream computes, and then copies the results to pinned memory. Another stream copies the inputs of all contexts. Events order an input
 //! copy after the context's previous run and before its next run. Pageable input is [staged](staging) in pieces. Images that the device
 //! resizes are copied as decoded, on the context's own stream.
+//!
+//! A graph with parameters or states has one stream for all its runs, which thus execute in the order of submission (`states`).
 //!
 //! The second run of a plan on a context is captured as a graph. Later runs replay the graph if its first replay gave the same bytes as the
 //! steps (`Replay`). Some of these replays are checked too (`GraphMode`).
@@ -47,6 +50,7 @@ mod results;
 mod run;
 mod sparse;
 mod staging;
+mod states;
 mod steps;
 mod tensor;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The named inputs of a run.
 
+use std::iter;
+
 use super::slabs::Images;
 use super::staging::Staging;
 use crate::error::{Error, Result};
@@ -41,7 +43,8 @@ impl InputData<'_> {
     }
 }
 
-/// The named inputs of a run.
+/// The named inputs of a run. The first input of a graph is `pixels` (u8), `values` (f32) or `activations`. Other inputs have the names that
+/// they were [added](Graph::add_input) with.
 #[derive(Debug)]
 pub struct Inputs<'a>(Vec<(&'a str, InputData<'a>)>);
 
@@ -62,20 +65,73 @@ impl<'a> Inputs<'a> {
     ///
     /// [`Error::Argument`] if the input is missing, or if an input of another name was given.
     pub(super) fn only(self, plan: &Plan) -> Result<InputData<'a>> {
-        let expected = input_name(plan.graph());
-        let mut found = None;
-        for (name, input) in self.0 {
-            if name != expected || found.is_some() {
-                let reason = format!("the model has one input, `{expected}`, and `{name}` was given");
-                return Err(Error::argument("inputs", reason));
-            }
-            found = Some(input);
+        Ok(self.in_order(plan)?.first)
+    }
+
+    /// Takes the inputs of a plan.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`], naming the input, if one is missing, unknown, or given twice.
+    pub(super) fn in_order(mut self, plan: &Plan) -> Result<PlanInputs<'a>> {
+        let graph = plan.graph();
+        let first = self.take(input_name(graph));
+        if let (Err(_), [(name, _), ..], [_]) = (&first, self.0.as_slice(), plan.inputs()) {
+            return Err(unexpected(plan, name));
         }
-        found.ok_or_else(|| Error::argument("inputs", format!("`{expected}` is missing")))
+        let first = first?;
+        let others = plan.inputs().iter().skip(1);
+        let others = others.map(|of_plan| self.take(&graph.value(of_plan.input.value).name));
+        let rest = others.collect::<Result<_>>()?;
+        match self.0.first() {
+            Some((name, _)) => Err(unexpected(plan, name)),
+            None => Ok(PlanInputs { first, rest }),
+        }
+    }
+
+    /// Removes the input `name`.
+    fn take(&mut self, name: &str) -> Result<InputData<'a>> {
+        match self.0.iter().position(|(given, _)| *given == name) {
+            Some(index) => Ok(self.0.swap_remove(index).1),
+            None => Err(Error::argument("inputs", format!("`{name}` is missing"))),
+        }
     }
 }
 
-/// Returns the name of a graph's input.
+/// Returns the error for an input that the plan does not have, or has only once.
+fn unexpected(plan: &Plan, name: &str) -> Error {
+    let graph = plan.graph();
+    let others = plan.inputs().iter().skip(1);
+    let others = others.map(|of_plan| graph.value(of_plan.input.value).name.as_str());
+    let known: Vec<&str> = iter::once(input_name(graph)).chain(others).collect();
+    let reason = match known.as_slice() {
+        [only] => format!("the model has one input, `{only}`, and `{name}` was given"),
+        known => format!(
+            "`{name}` is unknown or was given twice. The model has `{}`",
+            known.join("`, `")
+        ),
+    };
+    Error::argument("inputs", reason)
+}
+
+/// The inputs of a run, in the order of the plan.
+#[derive(Debug)]
+pub(super) struct PlanInputs<'a> {
+    pub(super) first: InputData<'a>,
+    /// Empty for most models, so that a run allocates nothing for it.
+    pub(super) rest: Vec<InputData<'a>>,
+}
+
+impl<'a> From<InputData<'a>> for PlanInputs<'a> {
+    fn from(first: InputData<'a>) -> Self {
+        Self {
+            first,
+            rest: Vec::new(),
+        }
+    }
+}
+
+/// Returns the name of a graph's first input. The others have the names of their values.
 pub(super) fn input_name(graph: &Graph) -> &'static str {
     if graph.takes_activations() {
         "activations"

@@ -5,6 +5,7 @@ use hipvit_graph::op::{Linear, Op};
 use super::Unit;
 use super::lower::{Call, LinearCall, Lower, Lowering, one};
 use crate::graph::plan::{Operand, Plan, Step};
+use crate::tensor::DType;
 use std::borrow::Cow;
 
 use super::bindings::{ELEMENTWISE_THREADS, PatchExtractArgs};
@@ -202,14 +203,24 @@ impl Lowering<'_> {
     }
 
     fn extraction(&self, spec: &PatchExtract) -> Result<KernelCall, KernelError> {
-        if self.operand(0)? != Operand::Input {
+        let Operand::Input(image) = self.operand(0)? else {
             return Err("takes the image that is given, not one that is computed".into());
-        }
+        };
         let (height, width) = match (spec.layout, self.shape_of(0)?) {
             (PixelLayout::Hwc, &[_, h, w, _]) | (PixelLayout::Chw, &[_, _, h, w]) => (h, w),
             (_, shape) => return Err(format!("takes images, not {shape:?}").into()),
         };
         let extents = [self.plan.batch(), height, width];
-        PatchExtractArgs::call(spec, [self.addresses.input, self.out], extents)
+        let (image, dtype) = self.input(image)?;
+        let takes = match spec.layout {
+            PixelLayout::Hwc => DType::U8,
+            PixelLayout::Chw => DType::F32,
+        };
+        if dtype != takes {
+            return Err(KernelError::unsupported(format!(
+                "takes {takes} images, not {dtype}"
+            )));
+        }
+        PatchExtractArgs::call(spec, [image, self.out], extents)
     }
 }

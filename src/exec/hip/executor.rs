@@ -1,5 +1,6 @@
 //! The executor of one GPU.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -15,6 +16,7 @@ use super::order::RunOrder;
 use super::preprocess::DeviceResize;
 use super::rank::Rank;
 use super::sparse::SparseWeights;
+use super::states::States;
 use crate::dtype::from_hip;
 use crate::error::{Error, Result};
 use crate::exec::executor::ExecutorInfo;
@@ -22,15 +24,18 @@ use crate::exec::options::ExecutorOptions;
 use crate::exec::plans::Plans;
 use crate::exec::replays::{GraphSwitch, Replays};
 use crate::exec::select::{HIPSPARSELT, SelectOptions, Selection, Store};
+use crate::exec::states::check_divisible;
 use crate::exec::threads::HostThreads;
-use crate::graph::{Float8, Graph};
-use crate::hip::{self, Device, Dnn};
+use crate::graph::{Float8, Graph, ValueId};
+use crate::hip::{self, Device, DeviceAddress, Dnn};
 use crate::kernels::{Kernels, Unit};
 use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::DType;
 use crate::timeline::{self, Activity};
 
 /// Runs plans of one graph on a GPU. Any number of threads may run it at once, each on its own stream.
+///
+/// If the graph has parameters or states, all runs share a stream and execute one after the other, in the order of submission.
 pub struct HipExecutor {
     pub(super) info: ExecutorInfo,
     pub(super) plans: Plans,
@@ -38,6 +43,10 @@ pub struct HipExecutor {
     pub(super) dtype: DType,
     pub(super) kernels: Kernels,
     pub(super) constants: Constants,
+    /// Set if the graph has parameters or states.
+    pub(super) states: Option<States>,
+    /// The addresses of parameters and states if there are none.
+    pub(super) no_states: HashMap<ValueId, DeviceAddress>,
     pub(super) selection: Selection,
     pub(super) memory: HostMemory,
     pub(super) contexts: Contexts,
@@ -69,12 +78,17 @@ impl HipExecutor {
     }
 
     /// Creates the executor for a part of a model. It packs no weights.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has parameters, states or several inputs. The errors of [`HipExecutor::new`].
     pub(super) fn of_share(
         graph: &Graph,
         device: &Device,
         host: HostThreads,
         options: &ExecutorOptions,
     ) -> Result<Self> {
+        check_divisible(graph)?;
         let constants = HostConstants::new(
             graph,
             options.dtype,
@@ -123,6 +137,7 @@ impl HipExecutor {
         }
         let uploading = timeline::named_span(Activity::Weights, || "weights: upload".into());
         let constants = Constants::upload(constants, &copier)?;
+        let states = States::upload(graph, dtype, device)?;
         drop(uploading);
         let resize = match &options.resize {
             Some(rule) => Some(DeviceResize::load(rule, device)?),
@@ -137,7 +152,7 @@ impl HipExecutor {
                 activations: dtype,
                 in_flight: 2,
                 resizes: resize.is_some(),
-                weight_bytes: vec![constants.bytes()],
+                weight_bytes: vec![constants.bytes() + states.as_ref().map_or(0, States::bytes)],
                 host,
                 graphs: graphs.clone(),
             },
@@ -146,6 +161,8 @@ impl HipExecutor {
             dtype,
             kernels,
             constants,
+            states,
+            no_states: HashMap::new(),
             selection,
             memory: HostMemory::new(device, copier),
             contexts: Contexts::default(),
@@ -223,9 +240,9 @@ impl HipExecutor {
         self.dtype
     }
 
-    /// Returns the bytes of the weights on the device.
+    /// Returns the bytes of the weights on the device, including parameters and states.
     pub fn weight_bytes(&self) -> usize {
-        self.constants.bytes()
+        self.constants.bytes() + self.states.as_ref().map_or(0, States::bytes)
     }
 
     /// Returns the code of the builtin kernels that the executor loaded, by kernel and dtype.

@@ -58,7 +58,8 @@ impl HipExecutor {
         // A null address would mean an absent operand.
         let placeholder = DeviceAddress::from_raw(256);
         let addresses = Addresses {
-            input: placeholder,
+            inputs: placeholder,
+            states: self.addresses_of_states(),
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),

@@ -535,7 +535,13 @@ impl Work for Launches<'_, '_> {
         };
         selection.choose(*problem, self.candidate);
         let (memory, weights) = (memory.writing(), weights.reading());
-        let regions = Regions([memory, weights, weights, weights]);
+        let regions = Regions {
+            arena: memory,
+            constants: weights,
+            states: None,
+            inputs: weights,
+            scratch: weights,
+        };
         for calls in launches.iter().cycle().take(self.count) {
             libraries.submit(calls.clone(), 1, selection, kernels, &regions)?;
         }

@@ -217,12 +217,15 @@ impl Host {
             within(self.arena.offset(buffer.offset), buffer.bytes)
         };
         let operand = |operand: &Operand| match *operand {
-            Operand::Input => within(self.input, self.arena.offset_from(self.input).unwrap() as usize),
+            Operand::Input(id) => {
+                let input = plan.input(id).unwrap();
+                within(self.input.offset(input.offset), input.bytes)
+            }
             Operand::Constant(id) => {
                 let len = plan.graph().value(id).constant.as_ref().unwrap().len();
                 within(self.constants[&id], len * plan.dtype().size())
             }
-            Operand::State(_) => panic!("GPUs have no states"),
+            Operand::State(_) => panic!("no model here has states"),
             Operand::Buffer(id) => buffer(id),
         };
         // Attention with rotation reads the table of the previous step.
@@ -245,8 +248,9 @@ impl Host {
     /// Returns the calls of a step. Checks that they only access the step's operands and result.
     pub(super) fn calls(&self, plan: &Plan, step: &Step) -> Vec<Call> {
         let addresses = Addresses {
-            input: self.input,
+            inputs: self.input,
             constants: &self.constants,
+            states: &HashMap::new(),
             steps: &HashMap::new(),
             float8: None,
             sparse: &HashMap::new(),
