@@ -175,7 +175,7 @@ impl HostExecutor {
 
 /// Returns an input beside the first one.
 fn on_host<'a>(plan: &Plan, of_plan: &PlanInput, data: &'a InputData<'_>) -> Result<Input<'a>> {
-    let name = &plan.graph().value(of_plan.input.value).name;
+    let name = plan.graph().input_name(of_plan.input);
     let bytes: &[u8] = match data {
         InputData::Host(input) => return Ok(*input),
         InputData::Staged(staging) => staging,

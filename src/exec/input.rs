@@ -1,14 +1,11 @@
 //! The named inputs of a run.
 
-use std::iter;
-
 use super::slabs::Images;
 use super::staging::Staging;
 use crate::error::{Error, Result};
-use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::hip::{ForeignMemory, Operand};
-use crate::tensor::{DType, Input};
+use crate::tensor::Input;
 
 /// An input of a run, on the host or on a GPU.
 #[derive(Debug)]
@@ -44,7 +41,7 @@ impl InputData<'_> {
 }
 
 /// The named inputs of a run. The first input of a graph is `pixels` (u8), `values` (f32) or `activations`. Other inputs have the names that
-/// they were [added](Graph::add_input) with.
+/// they were [added](crate::graph::Graph::add_input) with.
 #[derive(Debug)]
 pub struct Inputs<'a>(Vec<(&'a str, InputData<'a>)>);
 
@@ -56,7 +53,7 @@ impl<'a> Inputs<'a> {
 
     /// Creates the input of a plan that has only one.
     pub fn of_plan(plan: &Plan, input: InputData<'a>) -> Self {
-        Self(vec![(input_name(plan.graph()), input)])
+        Self(vec![(plan.graph().first_input_name(), input)])
     }
 
     /// Takes the input of a plan that has only one.
@@ -75,13 +72,13 @@ impl<'a> Inputs<'a> {
     /// [`Error::Argument`], naming the input, if one is missing, unknown, or given twice.
     pub(super) fn in_order(mut self, plan: &Plan) -> Result<PlanInputs<'a>> {
         let graph = plan.graph();
-        let first = self.take(input_name(graph));
+        let first = self.take(graph.first_input_name());
         if let (Err(_), [(name, _), ..], [_]) = (&first, self.0.as_slice(), plan.inputs()) {
             return Err(unexpected(plan, name));
         }
         let first = first?;
         let others = plan.inputs().iter().skip(1);
-        let others = others.map(|of_plan| self.take(&graph.value(of_plan.input.value).name));
+        let others = others.map(|of_plan| self.take(graph.input_name(of_plan.input)));
         let rest = others.collect::<Result<_>>()?;
         match self.0.first() {
             Some((name, _)) => Err(unexpected(plan, name)),
@@ -101,9 +98,7 @@ impl<'a> Inputs<'a> {
 /// Returns the error for an input that the plan does not have, or has only once.
 fn unexpected(plan: &Plan, name: &str) -> Error {
     let graph = plan.graph();
-    let others = plan.inputs().iter().skip(1);
-    let others = others.map(|of_plan| graph.value(of_plan.input.value).name.as_str());
-    let known: Vec<&str> = iter::once(input_name(graph)).chain(others).collect();
+    let known: Vec<&str> = graph.inputs().map(|input| graph.input_name(input)).collect();
     let reason = match known.as_slice() {
         [only] => format!("the model has one input, `{only}`, and `{name}` was given"),
         known => format!(
@@ -128,16 +123,5 @@ impl<'a> From<InputData<'a>> for PlanInputs<'a> {
             first,
             rest: Vec::new(),
         }
-    }
-}
-
-/// Returns the name of a graph's first input. The others have the names of their values.
-pub(super) fn input_name(graph: &Graph) -> &'static str {
-    if graph.takes_activations() {
-        "activations"
-    } else if graph.value(graph.input()).dtype == DType::U8 {
-        "pixels"
-    } else {
-        "values"
     }
 }

@@ -199,8 +199,8 @@ pub(crate) struct Addresses<'a> {
     /// Memory of all inputs.
     pub(crate) inputs: DeviceAddress,
     pub(crate) constants: &'a HashMap<ValueId, DeviceAddress>,
-    /// Parameters and states.
-    pub(crate) states: &'a HashMap<ValueId, DeviceAddress>,
+    /// Parameters and states. `None` if the graph has none.
+    pub(crate) states: Option<&'a HashMap<ValueId, DeviceAddress>>,
     /// Address of each FP8 scale by its bits: an f32, followed by its reciprocal.
     pub(crate) steps: &'a HashMap<u32, DeviceAddress>,
     /// FP8 encoding of the device, if it has FP8 GEMMs.
@@ -367,7 +367,7 @@ impl<'a> Lowering<'a> {
 
     /// Returns the address of a parameter or state, whose elements have the dtype [`Plan::state_dtype`].
     pub(super) fn state(&self, id: ValueId) -> Result<DeviceAddress, KernelError> {
-        let address = self.addresses.states.get(&id).copied();
+        let address = self.addresses.states.and_then(|states| states.get(&id).copied());
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
     }
 

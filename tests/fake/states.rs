@@ -110,7 +110,9 @@ fn inputs_that_do_not_fit_are_named() {
         };
         assert_eq!(run(&|batch| drop(batch.0.remove(3))), "inputs: `rate` is missing");
         assert_eq!(
-            run(&|batch| drop(batch.0[1].1.pop())),
+            run(&|batch| {
+                batch.0[1].1.pop();
+            }),
             "inputs: `targets` has 29 elements, expected 2 × 15, at least one image"
         );
         assert_eq!(

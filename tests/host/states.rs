@@ -90,7 +90,9 @@ fn inputs_that_do_not_fit_are_named() {
             .starts_with("inputs: `rate` is unknown or was given twice")
     );
     assert_eq!(
-        run(&|named| drop(named[1].1.pop())),
+        run(&|named| {
+            named[1].1.pop();
+        }),
         "inputs: `targets` has 29 elements, expected 2 × 15, at least one image"
     );
     assert_eq!(
@@ -98,7 +100,9 @@ fn inputs_that_do_not_fit_are_named() {
         "inputs: `rate` has 6 elements, expected [5]"
     );
     assert_eq!(
-        run(&|named| drop(named[0].1.pop())),
+        run(&|named| {
+            named[0].1.pop();
+        }),
         "input: has 29 elements, expected 2 × 15, at least one image"
     );
     // A failed run leaves the states as they were.
@@ -111,9 +115,12 @@ fn inputs_that_do_not_fit_are_named() {
 fn inputs_and_updates_that_are_wrong_are_refused() {
     let mut graph = Graph::of_tokens("wrong", [1, 2]);
     let input = graph.input();
-    let error = |result: Result<_, hipvit::graph::Error>| result.map(|_| ()).unwrap_err().to_string();
-    assert!(error(graph.add_input("labels", [3], DType::F32)).contains("`labels`"));
-    assert!(error(graph.add_fixed_input("half", [3], DType::F16)).contains("inputs are u8 or f32"));
+    let error = |result: Result<(), hipvit::graph::Error>| result.unwrap_err().to_string();
+    assert!(error(graph.add_input("labels", [3], DType::F32).map(drop)).contains("`labels`"));
+    assert!(
+        error(graph.add_fixed_input("pixels", [3], DType::F32).map(drop)).contains("Choose another name")
+    );
+    assert!(error(graph.add_fixed_input("half", [3], DType::F16).map(drop)).contains("inputs are u8 or f32"));
     let state = graph.state("sum", Tensor::from_f32([1, 1, 2], vec![0.0; 2]).unwrap());
     let doubled = graph
         .push(Role::Other, "doubled", MulScalar(2.0), [input])

@@ -6,12 +6,16 @@ use crate::graph::Graph;
 use crate::tensor::Input;
 use crate::value::{GraphInput, Value, ValueId, ValueKind};
 
+/// Names of a graph's first input: pixels in u8, values in f32, activations of an earlier stage.
+const FIRST_INPUT: [&str; 3] = ["pixels", "values", "activations"];
+
 impl Graph {
     /// Adds an input with a row per image, such as labels. `shape` is `[1, …]`. Runs provide it by its name.
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`], naming the input, if the first extent is not 1 or the dtype is neither u8 nor f32.
+    /// [`Error::Graph`], naming the input, if the first extent is not 1, the dtype is neither u8 nor f32, or the name is one of the
+    /// [first input](Self::first_input_name).
     pub fn add_input(
         &mut self,
         name: impl Into<String>,
@@ -30,7 +34,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`], naming the input, if the dtype is neither u8 nor f32.
+    /// [`Error::Graph`], naming the input, if the dtype is neither u8 nor f32, or the name is one of the [first input](Self::first_input_name).
     pub fn add_fixed_input(
         &mut self,
         name: impl Into<String>,
@@ -47,6 +51,10 @@ impl Graph {
         dtype: DType,
         per_image: bool,
     ) -> Result<ValueId> {
+        if FIRST_INPUT.contains(&name.as_str()) {
+            let reason = "is the name under which runs provide the first input. Choose another name";
+            return Err(Error::graph(name, reason));
+        }
         if !matches!(dtype, DType::U8 | DType::F32) {
             return Err(Error::graph(
                 name,
@@ -72,6 +80,27 @@ impl Graph {
         std::iter::once(self.first_input()).chain(self.more_inputs.iter().copied())
     }
 
+    /// Returns the name under which runs provide the first input: `pixels` (u8), `values` (f32) or `activations`.
+    pub fn first_input_name(&self) -> &'static str {
+        let [pixels, values, activations] = FIRST_INPUT;
+        if self.takes_activations {
+            activations
+        } else if self.value(self.input).dtype == DType::U8 {
+            pixels
+        } else {
+            values
+        }
+    }
+
+    /// Returns the name under which runs provide an input: the [name of the first](Self::first_input_name), or the name of its value.
+    pub fn input_name(&self, input: GraphInput) -> &str {
+        if input.value == self.input {
+            self.first_input_name()
+        } else {
+            &self.value(input.value).name
+        }
+    }
+
     /// Checks that `input` fits the graph's first input for `batch` images.
     ///
     /// # Errors
@@ -92,7 +121,7 @@ impl Graph {
             return self.check_input(input, batch);
         }
         self.check(of_graph, input, batch).map_err(|reason| {
-            let name = &self.value(of_graph.value).name;
+            let name = self.input_name(of_graph);
             Error::argument("inputs", format!("`{name}` {reason}"))
         })
     }

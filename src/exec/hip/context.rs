@@ -36,6 +36,12 @@ pub(super) struct ExecutionContext {
     seen: Vec<Seen>,
 }
 
+/// A plan, and a context with the memory for a run of it.
+pub(super) struct Reserved {
+    pub(super) plan: Arc<Plan>,
+    pub(super) context: ExecutionContext,
+}
+
 /// A plan that has run on this context's memory.
 #[derive(Debug)]
 struct Seen {

@@ -1,6 +1,5 @@
 //! The executor of one GPU.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +15,7 @@ use super::order::RunOrder;
 use super::preprocess::DeviceResize;
 use super::rank::Rank;
 use super::sparse::SparseWeights;
-use super::states::States;
+use super::states::{States, Turn};
 use crate::dtype::from_hip;
 use crate::error::{Error, Result};
 use crate::exec::executor::ExecutorInfo;
@@ -24,13 +23,13 @@ use crate::exec::options::ExecutorOptions;
 use crate::exec::plans::Plans;
 use crate::exec::replays::{GraphSwitch, Replays};
 use crate::exec::select::{HIPSPARSELT, SelectOptions, Selection, Store};
-use crate::exec::states::check_divisible;
+use crate::exec::states::{check_divisible, check_shape, state_named};
 use crate::exec::threads::HostThreads;
 use crate::graph::{Float8, Graph, ValueId};
-use crate::hip::{self, Device, DeviceAddress, Dnn};
+use crate::hip::{self, Device, Dnn};
 use crate::kernels::{Kernels, Unit};
 use crate::ops::{Linear, Op, Rounding};
-use crate::tensor::DType;
+use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
 
 /// Runs plans of one graph on a GPU. Any number of threads may run it at once, each on its own stream.
@@ -45,8 +44,6 @@ pub struct HipExecutor {
     pub(super) constants: Constants,
     /// Set if the graph has parameters or states.
     pub(super) states: Option<States>,
-    /// The addresses of parameters and states if there are none.
-    pub(super) no_states: HashMap<ValueId, DeviceAddress>,
     pub(super) selection: Selection,
     pub(super) memory: HostMemory,
     pub(super) contexts: Contexts,
@@ -162,7 +159,6 @@ impl HipExecutor {
             kernels,
             constants,
             states,
-            no_states: HashMap::new(),
             selection,
             memory: HostMemory::new(device, copier),
             contexts: Contexts::default(),
@@ -210,6 +206,40 @@ impl HipExecutor {
             | (None, error) => error,
             (Some(rank), error) => rank.error(error),
         }
+    }
+
+    /// Waits for the right to submit work. It must be held while anything is submitted to the stream of a context.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        self.states.as_ref().map_or(Turn::FREE, States::turn)
+    }
+
+    /// Returns the elements of the parameter or state `name`, as of the runs that were submitted before. Waits for these runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name. Fails if a run failed.
+    pub fn state(&self, name: &str) -> Result<Tensor> {
+        let (states, id) = self.state_named(name)?;
+        let shape = self.info.graph.value(id).shape.as_slice();
+        let tensor = Tensor::from_f32(shape, states.read(id)?);
+        tensor.ok_or_else(|| Error::internal("states", format!("`{name}` has no elements of its shape")))
+    }
+
+    /// Sets the elements of the parameter or state `name`, rounded to its dtype, for runs that are submitted later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name, or if its shape differs. Fails if a run failed.
+    pub fn set_state(&self, name: &str, tensor: &Tensor) -> Result<()> {
+        let (states, id) = self.state_named(name)?;
+        check_shape(&self.info.graph, id, tensor)?;
+        states.set(id, &tensor.to_f32())
+    }
+
+    fn state_named(&self, name: &str) -> Result<(&States, ValueId)> {
+        let id = state_named(&self.info.graph, name)?;
+        let missing = || Error::internal("states", format!("`{name}` is not on the device"));
+        Ok((self.states.as_ref().ok_or_else(missing)?, id))
     }
 
     /// Changes how kernels are selected.

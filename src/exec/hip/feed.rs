@@ -4,10 +4,9 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use half::{bf16, f16};
-
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
+use super::elements::append;
 use super::executor::HipExecutor;
 use super::staging::Uploaded;
 use crate::error::{Error, Result};
@@ -76,7 +75,7 @@ impl HipExecutor {
         data: InputData<'_>,
         submitted: &mut VecDeque<Uploaded>,
     ) -> Result<()> {
-        let name = &plan.graph().value(input.input.value).name;
+        let name = plan.graph().input_name(input.input);
         let expect = |bytes: usize| {
             if bytes == input.bytes {
                 return Ok(());
@@ -210,10 +209,10 @@ fn elements(dtype: DType, input: Input<'_>) -> Cow<'_, [u8]> {
         Input::Pixels(pixels) => return pixels.into(),
         Input::Values(values) => values,
     };
-    let narrow = |convert: fn(f32) -> u16| values.iter().flat_map(|&v| convert(v).to_le_bytes()).collect();
-    match dtype {
-        DType::F16 => Cow::Owned(narrow(|value| f16::from_f32(value).to_bits())),
-        DType::BF16 => Cow::Owned(narrow(|value| bf16::from_f32(value).to_bits())),
-        _ => bytemuck::cast_slice(values).into(),
+    if dtype == DType::F32 {
+        return bytemuck::cast_slice(values).into();
     }
+    let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+    append(&mut bytes, values, dtype);
+    bytes.into()
 }

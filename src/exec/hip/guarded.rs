@@ -31,8 +31,8 @@ impl HipExecutor {
     ) -> Result<Vec<u8>> {
         plan.graph().check_input(input, plan.batch())?;
         let turn = self.turn();
-        let stream = match self.stream_of_states() {
-            Some(stream) => stream.clone(),
+        let stream = match &self.states {
+            Some(states) => states.stream().clone(),
             None => self.device.stream()?,
         };
         let mut libraries = Libraries::new(&stream, None);

@@ -21,8 +21,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::context::Reserved;
 use super::executor::HipExecutor;
-use super::reserve::Reserved;
 use super::run::{CompletedRun, Running, phase_observer};
 use crate::error::{Error, Result};
 use crate::exec::executor::{

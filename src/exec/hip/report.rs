@@ -4,6 +4,7 @@ use super::candidate::Called;
 use super::executor::HipExecutor;
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, lower};
+use super::states::States;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{KernelLaunch, SelectedKernels};
 use crate::graph::plan::{Plan, Step};
@@ -59,7 +60,7 @@ impl HipExecutor {
         let placeholder = DeviceAddress::from_raw(256);
         let addresses = Addresses {
             inputs: placeholder,
-            states: self.addresses_of_states(),
+            states: self.states.as_ref().map(States::addresses),
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),

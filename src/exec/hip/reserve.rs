@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Stage;
-use super::context::{ExecutionContext, Memory};
+use super::context::{ExecutionContext, Memory, Reserved};
 use super::executor::HipExecutor;
 use super::lower::SparseForm;
 use super::run::HipRun;
+use super::states::States;
 use crate::error::{Error, Result};
 use crate::exec::executor::{Executor, ExecutorInfo, PendingRun, Reservation, Statistics, Submission};
 use crate::exec::input::{InputData, Inputs};
@@ -20,12 +21,6 @@ use crate::hip::{self, DeviceAddress, Operand};
 use crate::kernels::sparse_bytes;
 use crate::tensor::Input;
 use crate::timeline::{self, Activity};
-
-/// A plan, and a context with the memory for a run of it.
-pub(super) struct Reserved {
-    pub(super) plan: Arc<Plan>,
-    pub(super) context: ExecutionContext,
-}
 
 /// Memory for a run on one GPU.
 pub(super) struct HipReservation {
@@ -130,7 +125,8 @@ impl HipExecutor {
         let parameter = |(&id, &address): (&ValueId, &DeviceAddress)| {
             let shape = &plan.graph().value(id).shape;
             let elements: usize = shape.iter().product();
-            let dense = self.bytes_of_state(id).unwrap_or(elements * self.dtype.size());
+            let dense = self.states.as_ref().and_then(|states| states.bytes_of(id));
+            let dense = dense.unwrap_or(elements * self.dtype.size());
             let bytes = match (self.constants.sparse().get(&id), shape.as_slice()) {
                 (Some(SparseForm::Packed), &[n, k]) => sparse_bytes(n, k),
                 (Some(&SparseForm::Compressed { bytes }), _) => bytes,
@@ -149,7 +145,7 @@ impl HipExecutor {
                 .constants
                 .addresses()
                 .iter()
-                .chain(self.addresses_of_states())
+                .chain(self.states.iter().flat_map(States::addresses))
                 .map(parameter)
                 .collect(),
         };
@@ -199,7 +195,7 @@ impl HipExecutor {
             }
             None => {
                 let on = self.rank.as_ref().map(|rank| &rank.on);
-                let states = self.stream_of_states();
+                let states = self.states.as_ref().map(States::stream);
                 ExecutionContext::new(&self.device, plan, input, on, states)?
             }
         };

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::{Anchor, Clock, Stage, StageObserver};
-use super::constants::unpack;
-use super::context::ExecutionContext;
+use super::context::{ExecutionContext, Reserved};
+use super::elements::unpack;
 use super::executor::HipExecutor;
 use super::feed::Uploads;
 use super::graphs::Submitted;
-use super::reserve::Reserved;
 use super::results::{boundary, downloaded, is_overwritten};
 use crate::error::{Error, Result};
 use crate::exec::executor::{FinishOptions, Finished, KeepResult, PendingRun, Submission};
@@ -129,9 +128,9 @@ impl HipExecutor {
             Some(order) => order.submit_next(&stream, compute)?,
             None => compute()?,
         };
-        if self.states.is_some() {
+        if let Some(states) = &self.states {
             self.check_before_writing(&mut context, &plan, submitted, &turn)?;
-            self.write_states(&context, &plan, &mut turn)?;
+            states.write(context.memory.arena.reading(), &plan, &mut turn)?;
         }
         if let Some(copy) = &mut context.memory.handed_on
             && let Some(id) = boundary(&plan)

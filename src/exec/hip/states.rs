@@ -4,22 +4,19 @@
 //! order of submission. A run reads the values that the run before it wrote. A thread needs the [`Turn`] to submit work to the stream, so
 //! that the steps of two runs do not interleave, and nothing is submitted during a capture.
 //!
-//! Steps write new values to the arena. [`HipExecutor::write_states`] copies them to the states behind all steps of a run. So the steps can
-//! be repeated: a captured graph is compared with the steps before its values are copied.
+//! Steps write new values to the arena. [`States::write`] copies them to the states behind all steps of a run. So the steps can be repeated: a
+//! captured graph is compared with the steps before its values are copied.
 
 use std::collections::HashMap;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use super::constants::{append, unpack};
-use super::context::ExecutionContext;
-use super::executor::HipExecutor;
+use super::elements::{append, unpack};
 use crate::error::{Error, Result};
-use crate::exec::states::{check_shape, state_named};
 use crate::graph::plan::{ALIGNMENT, Plan, state_dtype};
 use crate::graph::{Graph, ValueId};
 use crate::hip::{Device, DeviceAddress, DeviceBuffer, Operand, PinnedBuffer, Stream};
-use crate::tensor::{DType, Tensor};
+use crate::tensor::DType;
 
 /// The parameters and states of a graph.
 #[derive(Debug)]
@@ -44,6 +41,9 @@ struct Place {
 pub(super) struct Turn<'a>(Option<MutexGuard<'a, DeviceBuffer<u8>>>);
 
 impl Turn<'_> {
+    /// The turn of a run without parameters and states.
+    pub(super) const FREE: Self = Self(None);
+
     /// Returns the memory of the parameters and states, if the graph has any.
     pub(super) fn reading(&self) -> Option<Operand<'_>> {
         self.0.as_ref().map(|memory| memory.reading())
@@ -95,95 +95,64 @@ impl States {
         self.bytes
     }
 
-    fn place(&self, id: ValueId) -> Result<Place> {
-        let place = self.places.get(&id).copied();
-        place.ok_or_else(|| Error::internal("states", "the plan is of another graph than the executor"))
-    }
-}
-
-impl HipExecutor {
-    /// Waits for the right to submit work. It must be held while anything is submitted to a context's stream.
-    pub(super) fn turn(&self) -> Turn<'_> {
-        Turn(self.states.as_ref().map(|states| states.memory.lock()))
-    }
-
-    /// Returns the stream of all runs, if the graph has parameters or states.
-    pub(super) fn stream_of_states(&self) -> Option<&Stream> {
-        self.states.as_ref().map(|states| &states.stream)
+    /// Returns the stream of all runs.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
     }
 
     /// Returns the address of each parameter and state.
-    pub(super) fn addresses_of_states(&self) -> &HashMap<ValueId, DeviceAddress> {
-        match &self.states {
-            Some(states) => &states.addresses,
-            None => &self.no_states,
-        }
+    pub(super) fn addresses(&self) -> &HashMap<ValueId, DeviceAddress> {
+        &self.addresses
     }
 
-    /// Returns the size in bytes of a parameter or state on the device. `None` for another value.
-    pub(super) fn bytes_of_state(&self, id: ValueId) -> Option<usize> {
-        Some(self.states.as_ref()?.places.get(&id)?.bytes)
+    /// Returns the size in bytes of a parameter or state. `None` for another value.
+    pub(super) fn bytes_of(&self, id: ValueId) -> Option<usize> {
+        Some(self.places.get(&id)?.bytes)
     }
 
-    /// Copies the new values of a run to the parameters and states, behind the steps of the run.
-    pub(super) fn write_states(
-        &self,
-        context: &ExecutionContext,
-        plan: &Plan,
-        turn: &mut Turn<'_>,
-    ) -> Result<()> {
-        let (Some(states), Some(memory)) = (&self.states, &mut turn.0) else {
-            return Ok(());
+    /// Waits for the right to submit work.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        Turn(Some(self.memory.lock()))
+    }
+
+    /// Copies the new values of a run of `plan` from its arena, behind the steps of the run.
+    pub(super) fn write(&self, arena: Operand<'_>, plan: &Plan, turn: &mut Turn<'_>) -> Result<()> {
+        let Some(memory) = &mut turn.0 else {
+            return Err(Error::internal("states", "are written without a turn"));
         };
-        let arena = context.memory.arena.reading();
         for &(to, id) in plan.updates() {
-            let (place, buffer) = (states.place(to)?, plan.buffer(id));
+            let (place, buffer) = (self.place(to)?, plan.buffer(id));
             let source = arena.part(buffer.offset..buffer.offset + buffer.bytes)?;
             let target = memory.writing().part(place.offset..place.offset + place.bytes)?;
             let row = place.bytes.max(1);
-            states
-                .stream
+            self.stream
                 .copy_rows((target, row), (source, row), place.bytes, 1)?;
         }
         Ok(())
     }
 
-    /// Returns the elements of the parameter or state `name`, as of the runs that were submitted before. Waits for these runs.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the graph has no parameter or state of this name. Fails if a run failed.
-    pub fn state(&self, name: &str) -> Result<Tensor> {
-        let (states, id) = self.state_named(name)?;
-        let place = states.place(id)?;
-        let target = self.device.pinned(place.bytes)?;
-        let copy = states.memory.lock().download(place.offset, target)?;
-        let values = unpack(&copy.wait()?, place.dtype);
-        let tensor = Tensor::from_f32(self.info.graph.value(id).shape.as_slice(), values);
-        tensor.ok_or_else(|| Error::internal("states", format!("`{name}` has no elements of its shape")))
+    /// Returns the elements of a parameter or state, as of the runs that were submitted before. Waits for these runs.
+    pub(super) fn read(&self, id: ValueId) -> Result<Vec<f32>> {
+        let place = self.place(id)?;
+        let target = self.stream.device().pinned(place.bytes)?;
+        let copy = self.memory.lock().download(place.offset, target)?;
+        Ok(unpack(&copy.wait()?, place.dtype))
     }
 
-    /// Sets the elements of the parameter or state `name`, rounded to its dtype, for runs that are submitted later.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the graph has no parameter or state of this name, or if its shape differs. Fails if a run failed.
-    pub fn set_state(&self, name: &str, tensor: &Tensor) -> Result<()> {
-        let (states, id) = self.state_named(name)?;
-        check_shape(&self.info.graph, id, tensor)?;
-        let place = states.place(id)?;
+    /// Sets the elements of a parameter or state, rounded to its dtype, for runs that are submitted later.
+    pub(super) fn set(&self, id: ValueId, values: &[f32]) -> Result<()> {
+        let place = self.place(id)?;
         let mut bytes = Vec::with_capacity(place.bytes);
-        append(&mut bytes, &tensor.to_f32(), place.dtype);
-        let mut source: PinnedBuffer<u8> = self.device.pinned(place.bytes)?;
+        append(&mut bytes, values, place.dtype);
+        let mut source: PinnedBuffer<u8> = self.stream.device().pinned(place.bytes)?;
         source.copy_from_slice(&bytes);
-        let copy = states.memory.lock().upload(place.offset, source)?;
+        let copy = self.memory.lock().upload(place.offset, source)?;
         copy.wait()?;
         Ok(())
     }
 
-    fn state_named(&self, name: &str) -> Result<(&States, ValueId)> {
-        let id = state_named(&self.info.graph, name)?;
-        let missing = || Error::internal("states", format!("`{name}` is not on the device"));
-        Ok((self.states.as_ref().ok_or_else(missing)?, id))
+    fn place(&self, id: ValueId) -> Result<Place> {
+        let place = self.places.get(&id).copied();
+        place.ok_or_else(|| Error::internal("states", "the plan is of another graph than the executor"))
     }
 }

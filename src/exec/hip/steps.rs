@@ -8,7 +8,7 @@ use super::libraries::Libraries;
 use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
 use super::results::{is_overwritten, kept};
-use super::states::Turn;
+use super::states::{States, Turn};
 use crate::error::{Error, Result};
 use crate::graph::Node;
 use crate::graph::plan::{BufferId, Plan, Step};
@@ -103,7 +103,7 @@ impl HipExecutor {
     pub(super) fn calls(&self, plan: &Plan, step: &Step, regions: &Regions<'_>) -> Result<Vec<Call>> {
         let addresses = Addresses {
             inputs: regions.inputs.address(),
-            states: self.addresses_of_states(),
+            states: self.states.as_ref().map(States::addresses),
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),

@@ -239,7 +239,7 @@ fn tokens_are_mixed_in_rows_of_whole_vectors() {
 fn refused(plan: &Plan) -> String {
     let addresses = Addresses {
         inputs: DeviceAddress::from_raw(1),
-        states: &HashMap::new(),
+        states: None,
         constants: &HashMap::new(),
         steps: &HashMap::new(),
         float8: None,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::candidate::Hipsparselt;
-use super::constants::append;
+use super::elements::append;
 use super::executor::HipExecutor;
 use super::libraries::Libraries;
 use super::lower::{

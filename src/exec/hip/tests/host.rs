@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use half::{bf16, f16};
 
 use super::kernels::{self, Memory as _, OnHost};
-use crate::exec::hip::constants::{HostConstants, unpack};
+use crate::exec::hip::constants::HostConstants;
+use crate::exec::hip::elements::unpack;
 use crate::exec::hip::lower::{Addresses, Call, Unfused, lower, rotation, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{OutputKind, ValueId};
@@ -250,7 +251,7 @@ impl Host {
         let addresses = Addresses {
             inputs: self.input,
             constants: &self.constants,
-            states: &HashMap::new(),
+            states: None,
             steps: &HashMap::new(),
             float8: None,
             sparse: &HashMap::new(),
