@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use hipvit::DType;
-use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement};
+use hipvit::exec::{Executor, ExecutorOptions, Placement};
 use hipvit::graph::{Graph, OutputKind, Role};
 use hipvit::ops::{MulScalar, Pool};
-use hipvit::tensor::{Input, Tensor};
+use hipvit::tensor::Tensor;
 
 use crate::support::states::{Batch, Gradient, check, graph, states, train};
 
@@ -64,44 +64,41 @@ fn inputs_that_do_not_fit_are_named() {
     let gradient = Gradient::Given;
     let executor = executor(&graph(gradient));
     let plan = executor.plan(2).unwrap();
-    let Batch(named) = Batch::new(gradient, 2, 0);
-    let run = |change: &dyn Fn(&mut Vec<(&'static str, Vec<f32>)>)| {
-        let mut named = named.clone();
-        change(&mut named);
-        let inputs = named.iter();
-        let inputs = inputs.map(|(name, values)| (*name, Input::Values(values).into()));
-        let error = executor.run_inputs(&plan, Inputs::new(inputs)).unwrap_err();
+    let run = |change: &dyn Fn(&mut Batch)| {
+        let mut batch = Batch::new(gradient, 2, 0);
+        change(&mut batch);
+        let error = executor.run_inputs(&plan, batch.inputs()).unwrap_err();
         error.to_string()
     };
     assert_eq!(
-        run(&|named| drop(named.remove(1))),
+        run(&|batch| drop(batch.0.remove(1))),
         "inputs: `targets` is missing"
     );
     assert_eq!(
-        run(&|named| drop(named.remove(0))),
+        run(&|batch| drop(batch.0.remove(0))),
         "inputs: `activations` is missing"
     );
     assert_eq!(
-        run(&|named| named.push(("label", vec![0.0]))),
+        run(&|batch| batch.0.push(("label", vec![0.0]))),
         "inputs: `label` is unknown or was given twice. The model has `activations`, `targets`, `gradient`, `rate`"
     );
     assert!(
-        run(&|named| named.push(("rate", vec![0.0; 5])))
+        run(&|batch| batch.0.push(("rate", vec![0.0; 5])))
             .starts_with("inputs: `rate` is unknown or was given twice")
     );
     assert_eq!(
-        run(&|named| {
-            named[1].1.pop();
+        run(&|batch| {
+            batch.0[1].1.pop();
         }),
         "inputs: `targets` has 29 elements, expected 2 × 15, at least one image"
     );
     assert_eq!(
-        run(&|named| named[3].1.push(0.0)),
+        run(&|batch| batch.0[3].1.push(0.0)),
         "inputs: `rate` has 6 elements, expected [5]"
     );
     assert_eq!(
-        run(&|named| {
-            named[0].1.pop();
+        run(&|batch| {
+            batch.0[0].1.pop();
         }),
         "input: has 29 elements, expected 2 × 15, at least one image"
     );
