@@ -23,6 +23,7 @@ mod replicas;
 pub mod select;
 mod slabs;
 mod staging;
+mod states;
 mod step_args;
 mod threads;
 

@@ -143,6 +143,21 @@ fn ops_of_other_crates_run() {
     }
 }
 
+/// Parameters and states are updated by runs, with waves of 64 and of 32 lanes.
+#[test]
+fn parameters_and_states_persist_across_runs() {
+    if !available() {
+        return;
+    }
+    for arch in ["gfx942", "gfx1100"] {
+        let tests = [
+            "gpu::states::states_follow_the_reference_eager_and_replayed",
+            "gpu::states::runs_of_several_threads_take_turns",
+        ];
+        passes(arch, "f32,f16,bf16", &tests);
+    }
+}
+
 /// Later processes use the measurements of `tune`, unless the file is damaged. Results stay within tolerance
 /// for every selection.
 #[test]

@@ -19,5 +19,6 @@ mod rtc;
 mod serve;
 mod serve_divided;
 mod session;
+mod states;
 mod validate;
 mod work;

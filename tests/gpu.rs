@@ -29,6 +29,7 @@ mod quantized;
 mod resize;
 mod selection;
 mod sparse;
+mod states;
 
 #[test]
 fn golden_models_agree_in_every_dtype() {

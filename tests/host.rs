@@ -36,6 +36,7 @@ mod serve;
 mod session;
 mod sparse;
 mod special_files;
+mod states;
 mod texts;
 mod validate;
 mod weight_files;

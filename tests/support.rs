@@ -15,6 +15,7 @@ pub(crate) mod program;
 pub(crate) mod quantize;
 pub(crate) mod server;
 pub(crate) mod session;
+pub(crate) mod states;
 pub(crate) mod zero_shot;
 
 use std::path::{Path, PathBuf};

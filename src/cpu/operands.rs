@@ -9,6 +9,7 @@ use super::constants::{Constants, States};
 use super::int8::Int8Weight;
 use super::prepacked::PrepackedWeight;
 use super::rows::Source;
+use crate::graph::ValueId;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::tensor::{DType, Input};
 
@@ -36,7 +37,7 @@ impl<'a> Memory<'a> {
     pub(crate) fn split(
         plan: &'a Plan,
         step: &'a Step,
-        input: Input<'a>,
+        inputs: &'a [Input<'a>],
         constants: &'a Constants,
         states: &'a States,
         arena: &'a mut [f32],
@@ -64,7 +65,7 @@ impl<'a> Memory<'a> {
             operands: Operands {
                 plan,
                 step,
-                input,
+                inputs,
                 constants,
                 states,
                 between,
@@ -78,7 +79,8 @@ impl<'a> Memory<'a> {
 pub(crate) struct Operands<'a> {
     plan: &'a Plan,
     step: &'a Step,
-    input: Input<'a>,
+    /// The inputs, in the order of the plan.
+    inputs: &'a [Input<'a>],
     constants: &'a Constants,
     states: &'a States,
     /// The parts of the arena that are not results of this step, each with the index of its first element.
@@ -101,12 +103,11 @@ impl<'a> Operands<'a> {
         &self.plan.buffer(self.step.outputs[index]).shape
     }
 
-    /// Returns the operand's extents, at batch 1 for the input and for constants.
+    /// Returns the operand's extents, at batch 1 for inputs and constants.
     pub(crate) fn shape(&self, index: usize) -> Result<&'a [usize], OpError> {
         let value = |id| self.plan.graph().value(id).shape.as_slice();
         match self.step.inputs.get(index) {
-            Some(&Operand::Input) => Ok(value(self.plan.graph().input())),
-            Some(&(Operand::Constant(id) | Operand::State(id))) => Ok(value(id)),
+            Some(&(Operand::Input(id) | Operand::Constant(id) | Operand::State(id))) => Ok(value(id)),
             Some(&Operand::Buffer(id)) => Ok(&self.plan.buffer(id).shape),
             None => Err(missing(index)),
         }
@@ -115,9 +116,20 @@ impl<'a> Operands<'a> {
     /// Returns the operand's extents. Constants have their extents at batch 1.
     pub(crate) fn batched_shape(&self, index: usize) -> Result<&'a [usize], OpError> {
         match self.step.inputs.get(index) {
-            Some(Operand::Input) => Ok(self.plan.input_shape()),
+            Some(&Operand::Input(id)) => match self.plan.input(id) {
+                Some(input) => Ok(&input.shape),
+                None => Err(missing(index)),
+            },
             _ => self.shape(index),
         }
+    }
+
+    /// Returns the input `id` of the run.
+    fn input(&self, id: ValueId) -> Result<Input<'a>, OpError> {
+        let mut pairs = self.plan.inputs().iter().zip(self.inputs);
+        let found = pairs.find(|(of_plan, _)| of_plan.input.value == id);
+        let (_, input) = found.ok_or("an input is missing")?;
+        Ok(*input)
     }
 
     /// Returns the number of channels, which is the last extent.
@@ -129,7 +141,7 @@ impl<'a> Operands<'a> {
     /// Returns the operand's elements.
     pub(crate) fn values(&self, index: usize) -> Result<&'a [f32], OpError> {
         match self.step.inputs.get(index) {
-            Some(Operand::Input) => match self.input {
+            Some(&Operand::Input(id)) => match self.input(id)? {
                 Input::Values(values) => Ok(values),
                 Input::Pixels(_) => Err("takes f32 values, not pixels".into()),
             },
@@ -199,7 +211,7 @@ impl<'a> Operands<'a> {
     /// Returns the operand's elements, u8 or f32.
     pub(crate) fn pixels(&self, index: usize) -> Result<Input<'a>, OpError> {
         match self.step.inputs.get(index) {
-            Some(Operand::Input) => Ok(self.input),
+            Some(&Operand::Input(id)) => self.input(id),
             _ => self.values(index).map(Input::Values),
         }
     }

@@ -23,6 +23,9 @@ use crate::timing::Timing;
 ///
 /// A run has three parts: [`reserve`](Executor::reserve) finds memory for it, [`Reservation::submit`] starts it, and
 /// [`PendingRun::finish`] waits for it. Any number of threads may run an executor at once.
+///
+/// If the graph has parameters or states, the runs execute one after the other, in the order of submission. A run reads what the runs before
+/// it wrote.
 pub trait Executor: Any + fmt::Debug + Send + Sync {
     /// Returns the devices and what the executor accepts.
     fn info(&self) -> &ExecutorInfo;

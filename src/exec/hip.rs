@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `Kernels` | the code of the builtin kernels |
 //! | `Constants` | the weights, in one allocation |
+//! | `States` | the parameters and states, which persist across runs, in one allocation |
 //! | `Selection`, `Libraries` | the candidate for each call, and the libraries' handles on a stream |
 //! | `HostMemory` | pinned memory for inputs, and the stream that copies them |
 //! | `Contexts` | a stream, the activations' arena and captured graphs for each run in flight |
@@ -17,6 +18,8 @@
 //! copy after the context's previous run and before its next run. Pageable input is [staged](staging) in pieces. Images that the device
 //! resizes are copied as decoded, on the context's own stream.
 //!
+//! A graph with parameters or states has one stream for all its runs, which thus execute in the order of submission (`states`).
+//!
 //! The second run of a plan on a context is captured as a graph. Later runs replay the graph if its first replay gave the same bytes as the
 //! steps (`Replay`). Some of these replays are checked too (`GraphMode`).
 
@@ -28,6 +31,7 @@ mod clock;
 mod constants;
 mod context;
 mod direct;
+mod elements;
 mod executor;
 mod feed;
 mod graphs;
@@ -47,6 +51,7 @@ mod results;
 mod run;
 mod sparse;
 mod staging;
+mod states;
 mod steps;
 mod tensor;
 #[cfg(test)]
@@ -56,8 +61,8 @@ mod tune;
 pub use self::call_clock::TimedCall;
 pub use self::clock::{Stage, StageObserver};
 pub(crate) use self::constants::HostConstants;
-pub use self::constants::{append, unpack};
 pub use self::direct::{PeerAllReduce, PeerNorm, PeerSum};
+pub use self::elements::{append, unpack};
 pub use self::executor::HipExecutor;
 pub use self::pipeline::PipelineExecutor;
 pub use self::preprocess::HipPreprocess;

@@ -2,23 +2,25 @@
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{iter, slice};
 
 use parking_lot::Mutex;
 
 use super::cpu::{Arena, CpuExecutor};
 use super::executor::{Executor, ExecutorInfo, FinishOptions, Finished, PendingRun, Reservation, Submission};
-use super::input::{InputData, Inputs};
+use super::input::{InputData, Inputs, PlanInputs};
 use super::options::ExecutorOptions;
 use super::output::{RunOutput, RunOutputs};
 use super::plans::Plans;
 use super::replays::GraphSwitch;
 use super::staging::Staging;
+use super::states::{check_shape, state_named};
 use super::step_args::step_args;
 use super::threads::HostThreads;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
-use crate::graph::plan::{Plan, Step};
-use crate::tensor::{DType, Input};
+use crate::graph::plan::{Plan, PlanInput, Step};
+use crate::tensor::{DType, Input, Tensor};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
@@ -72,27 +74,62 @@ impl HostExecutor {
         input: Input<'_>,
         observe: &mut (dyn FnMut(&Step, Duration) + Send),
     ) -> Result<()> {
-        self.compute(plan, input, observe)?;
+        self.compute(plan, &[input], observe)?;
         Ok(())
     }
 
     fn compute(
         &self,
         plan: &Plan,
-        input: Input<'_>,
+        inputs: &[Input<'_>],
         observe: &mut (dyn FnMut(&Step, Duration) + Send),
     ) -> Result<RunOutputs> {
         let mut arena = self.arenas.lock().pop().unwrap_or_default();
         let mut observe = |step: &Step, time| observe(step, time);
-        let outputs = self.executor.run(plan, input, &mut arena, Some(&mut observe))?;
+        let outputs = self
+            .executor
+            .run_inputs(plan, inputs, &mut arena, Some(&mut observe))?;
         self.arenas.lock().push(arena);
         let output = |(kind, values)| RunOutput { kind, values };
         Ok(outputs.into_iter().map(output).collect())
     }
 
-    fn submit(&self, plan: &Plan, input: InputData<'_>) -> Result<HostRun> {
+    /// Returns the elements of the parameter or state `name` after the last run that wrote it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name.
+    pub fn state(&self, name: &str) -> Result<Tensor> {
+        let id = state_named(&self.info.graph, name)?;
+        let shape = self.info.graph.value(id).shape.as_slice();
+        let tensor = self
+            .executor
+            .state(id)
+            .and_then(|values| Tensor::from_f32(shape, values));
+        tensor.ok_or_else(|| Error::internal("states", format!("`{name}` has no elements of its shape")))
+    }
+
+    /// Sets the elements of the parameter or state `name` for later runs. Waits for a run that writes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name, or if its shape differs.
+    pub fn set_state(&self, name: &str, tensor: &Tensor) -> Result<()> {
+        let id = state_named(&self.info.graph, name)?;
+        check_shape(&self.info.graph, id, tensor)?;
+        if self.executor.set_state(id, &tensor.to_f32()) {
+            return Ok(());
+        }
+        Err(Error::internal(
+            "states",
+            format!("`{name}` has no elements of its shape"),
+        ))
+    }
+
+    fn submit(&self, plan: &Plan, inputs: PlanInputs<'_>) -> Result<HostRun> {
+        let PlanInputs { first, rest } = inputs;
         let mut staged = None;
-        let input = match input {
+        let input = match first {
             InputData::Host(input) => input,
             InputData::Staged(staging) => Input::Pixels(staged.insert(staging)),
             InputData::Bytes(bytes) => Input::Pixels(bytes),
@@ -103,6 +140,16 @@ impl HostExecutor {
                 let reason = "is in a GPU's memory; copy it to the host for a model on the CPU";
                 return Err(Error::argument("input", reason));
             }
+        };
+        let others = plan.inputs().iter().skip(1).zip(&rest);
+        let others = others.map(|(of_plan, data)| on_host(plan, of_plan, data));
+        let others = others.collect::<Result<Vec<_>>>()?;
+        let several: Vec<Input<'_>>;
+        let inputs = if others.is_empty() {
+            slice::from_ref(&input)
+        } else {
+            several = iter::once(input).chain(others).collect();
+            &several
         };
         let mut timing = Timing::default();
         let start = Instant::now();
@@ -115,7 +162,7 @@ impl HostExecutor {
             let name = || node.name.clone().into();
             timeline::add_ended(Activity::Step(node.role), name, time, || step_args(plan, step));
         };
-        let outputs = self.compute(plan, input, &mut observe)?;
+        let outputs = self.compute(plan, inputs, &mut observe)?;
         drop(span);
         timing.add(Phase::CopyOut, start.elapsed().saturating_sub(steps));
         Ok(HostRun {
@@ -124,6 +171,28 @@ impl HostExecutor {
             staging: staged,
         })
     }
+}
+
+/// Returns an input beside the first one.
+fn on_host<'a>(plan: &Plan, of_plan: &PlanInput, data: &'a InputData<'_>) -> Result<Input<'a>> {
+    let name = plan.graph().input_name(of_plan.input);
+    let bytes: &[u8] = match data {
+        InputData::Host(input) => return Ok(*input),
+        InputData::Staged(staging) => staging,
+        InputData::Bytes(bytes) => bytes,
+        InputData::Images(_) | InputData::Device(_) | InputData::Peer(_) => {
+            let reason = format!("`{name}` must be elements in host memory");
+            return Err(Error::argument("inputs", reason));
+        }
+    };
+    if of_plan.dtype == DType::U8 {
+        return Ok(Input::Pixels(bytes));
+    }
+    let values = bytemuck::try_cast_slice(bytes);
+    let reason = |error| format!("`{name}` is not a slice of f32: {error}");
+    Ok(Input::Values(
+        values.map_err(|error| Error::argument("inputs", reason(error)))?,
+    ))
 }
 
 impl Executor for HostExecutor {
@@ -155,8 +224,8 @@ struct HostReservation {
 
 impl Reservation for HostReservation {
     fn submit(self: Box<Self>, inputs: Inputs<'_>, _submission: Submission) -> Result<Box<dyn PendingRun>> {
-        let input = inputs.only(&self.plan)?;
-        Ok(Box::new(self.executor.submit(&self.plan, input)?))
+        let inputs = inputs.in_order(&self.plan)?;
+        Ok(Box::new(self.executor.submit(&self.plan, inputs)?))
     }
 }
 

@@ -3,10 +3,9 @@
 use super::slabs::Images;
 use super::staging::Staging;
 use crate::error::{Error, Result};
-use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::hip::{ForeignMemory, Operand};
-use crate::tensor::{DType, Input};
+use crate::tensor::Input;
 
 /// An input of a run, on the host or on a GPU.
 #[derive(Debug)]
@@ -41,7 +40,8 @@ impl InputData<'_> {
     }
 }
 
-/// The named inputs of a run.
+/// The named inputs of a run. The first input of a graph is `pixels` (u8), `values` (f32) or `activations`. Other inputs have the names that
+/// they were [added](crate::graph::Graph::add_input) with.
 #[derive(Debug)]
 pub struct Inputs<'a>(Vec<(&'a str, InputData<'a>)>);
 
@@ -53,7 +53,7 @@ impl<'a> Inputs<'a> {
 
     /// Creates the input of a plan that has only one.
     pub fn of_plan(plan: &Plan, input: InputData<'a>) -> Self {
-        Self(vec![(input_name(plan.graph()), input)])
+        Self(vec![(plan.graph().first_input_name(), input)])
     }
 
     /// Takes the input of a plan that has only one.
@@ -62,26 +62,66 @@ impl<'a> Inputs<'a> {
     ///
     /// [`Error::Argument`] if the input is missing, or if an input of another name was given.
     pub(super) fn only(self, plan: &Plan) -> Result<InputData<'a>> {
-        let expected = input_name(plan.graph());
-        let mut found = None;
-        for (name, input) in self.0 {
-            if name != expected || found.is_some() {
-                let reason = format!("the model has one input, `{expected}`, and `{name}` was given");
-                return Err(Error::argument("inputs", reason));
-            }
-            found = Some(input);
+        Ok(self.in_order(plan)?.first)
+    }
+
+    /// Takes the inputs of a plan.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`], naming the input, if one is missing, unknown, or given twice.
+    pub(super) fn in_order(mut self, plan: &Plan) -> Result<PlanInputs<'a>> {
+        let graph = plan.graph();
+        let first = self.take(graph.first_input_name());
+        if let (Err(_), [(name, _), ..], [_]) = (&first, self.0.as_slice(), plan.inputs()) {
+            return Err(unexpected(plan, name));
         }
-        found.ok_or_else(|| Error::argument("inputs", format!("`{expected}` is missing")))
+        let first = first?;
+        let others = plan.inputs().iter().skip(1);
+        let others = others.map(|of_plan| self.take(graph.input_name(of_plan.input)));
+        let rest = others.collect::<Result<_>>()?;
+        match self.0.first() {
+            Some((name, _)) => Err(unexpected(plan, name)),
+            None => Ok(PlanInputs { first, rest }),
+        }
+    }
+
+    /// Removes the input `name`.
+    fn take(&mut self, name: &str) -> Result<InputData<'a>> {
+        match self.0.iter().position(|(given, _)| *given == name) {
+            Some(index) => Ok(self.0.swap_remove(index).1),
+            None => Err(Error::argument("inputs", format!("`{name}` is missing"))),
+        }
     }
 }
 
-/// Returns the name of a graph's input.
-pub(super) fn input_name(graph: &Graph) -> &'static str {
-    if graph.takes_activations() {
-        "activations"
-    } else if graph.value(graph.input()).dtype == DType::U8 {
-        "pixels"
-    } else {
-        "values"
+/// Returns the error for an input that the plan does not have, or has only once.
+fn unexpected(plan: &Plan, name: &str) -> Error {
+    let graph = plan.graph();
+    let known: Vec<&str> = graph.inputs().map(|input| graph.input_name(input)).collect();
+    let reason = match known.as_slice() {
+        [only] => format!("the model has one input, `{only}`, and `{name}` was given"),
+        known => format!(
+            "`{name}` is unknown or was given twice. The model has `{}`",
+            known.join("`, `")
+        ),
+    };
+    Error::argument("inputs", reason)
+}
+
+/// The inputs of a run, in the order of the plan.
+#[derive(Debug)]
+pub(super) struct PlanInputs<'a> {
+    pub(super) first: InputData<'a>,
+    /// Empty for most models, so that a run allocates nothing for it.
+    pub(super) rest: Vec<InputData<'a>>,
+}
+
+impl<'a> From<InputData<'a>> for PlanInputs<'a> {
+    fn from(first: InputData<'a>) -> Self {
+        Self {
+            first,
+            rest: Vec::new(),
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::output::RunOutputs;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
 use crate::hip::Device;
-use crate::tensor::Input;
+use crate::tensor::{Input, Tensor};
 use crate::timing::Timing;
 
 impl dyn Executor {
@@ -35,6 +35,43 @@ impl dyn Executor {
         let run = reservation.submit(Inputs::of_plan(plan, input.into()), submission)?;
         let finished = run.finish(FinishOptions { timing, keep: None })?;
         Ok(finished.outputs)
+    }
+
+    /// Runs `plan` on named inputs and waits for the results.
+    ///
+    /// # Errors
+    ///
+    /// The device has no memory for a run, an input is missing, unknown or does not fit the plan, or the device fails.
+    pub fn run_inputs(self: &Arc<Self>, plan: &Arc<Plan>, inputs: Inputs<'_>) -> Result<RunOutputs> {
+        let reservation = self.clone().reserve(plan, None)?;
+        let run = reservation.submit(inputs, Submission::default())?;
+        Ok(run.finish(FinishOptions::default())?.outputs)
+    }
+
+    /// Returns the elements of the parameter or state `name`, as of the runs that were submitted before. Waits for these runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the model has no parameter or state of this name, or is on several devices. Fails if a run failed.
+    pub fn state(&self, name: &str) -> Result<Tensor> {
+        if let Some(host) = self.host() {
+            return host.state(name);
+        }
+        self.hip().ok_or_else(|| divided("state"))?.state(name)
+    }
+
+    /// Sets the elements of the parameter or state `name` for runs that are submitted later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the model has no parameter or state of this name and shape, or is on several devices. Fails if a run failed.
+    pub fn set_state(&self, name: &str, tensor: &Tensor) -> Result<()> {
+        if let Some(host) = self.host() {
+            return host.set_state(name, tensor);
+        }
+        self.hip()
+            .ok_or_else(|| divided("state"))?
+            .set_state(name, tensor)
     }
 
     /// Runs `plan` step by step, and calls `observe` with each step and its time.
@@ -99,6 +136,6 @@ impl dyn Executor {
 }
 
 fn divided(what: &'static str) -> Error {
-    let reason = "are those of one device; this model is divided among several GPUs";
+    let reason = "is available from one device only. This model uses several GPUs";
     Error::argument(what, reason)
 }

@@ -16,6 +16,7 @@ use super::options::ExecutorOptions;
 use super::replays::Replays;
 use super::slabs::Slabs;
 use super::staging::Staging;
+use super::states::check_replicable;
 use super::threads::HostThreads;
 use crate::dtype::from_hip;
 use crate::error::{Error, Result};
@@ -249,12 +250,13 @@ impl PendingRun for ReplicaRun {
 ///
 /// # Errors
 ///
-/// The errors of [`HipExecutor::new`] on any of the GPUs.
+/// [`Error::Argument`] if the graph has parameters or states, which the replicas would not share. The errors of [`HipExecutor::new`] on any of the GPUs.
 pub(super) fn on_each(
     graph: &Graph,
     devices: &[Device],
     options: &ExecutorOptions,
 ) -> Result<Vec<Arc<dyn Executor>>> {
+    check_replicable(graph)?;
     let mut nodes: Vec<Option<&NumaNode>> = Vec::new();
     for device in devices {
         if !nodes.contains(&device.numa_node()) {

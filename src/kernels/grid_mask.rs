@@ -92,8 +92,9 @@ impl Lowering<'_> {
     /// Returns the grids of the images in operand `index`.
     pub(super) fn grids(&self, index: usize) -> Result<PatchGrids, KernelError> {
         match (self.operand(index)?, self.shape_of(index)?) {
-            (Operand::Input, &[_, height, width, _]) => {
-                Ok(PatchGrids::of_images(self.addresses.input, [height, width]))
+            (Operand::Input(id), &[_, height, width, _]) => {
+                let (images, _) = self.input(id)?;
+                Ok(PatchGrids::of_images(images, [height, width]))
             }
             _ => Err("takes the image that is given, not one that is computed".into()),
         }

@@ -101,8 +101,11 @@ for_each_op!(dispatch);
 /// Addresses of all operands.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses<'a> {
-    pub(crate) input: DeviceAddress,
+    /// Memory of all inputs.
+    pub(crate) inputs: DeviceAddress,
     pub(crate) constants: &'a HashMap<ValueId, DeviceAddress>,
+    /// Parameters and states. `None` if the graph has none.
+    pub(crate) states: Option<&'a HashMap<ValueId, DeviceAddress>>,
     /// Address of each FP8 scale by its bits: an f32, followed by its reciprocal.
     pub(crate) steps: &'a HashMap<u32, DeviceAddress>,
     /// FP8 encoding of the device, if it has FP8 GEMMs.
@@ -121,12 +124,19 @@ pub(crate) fn scratch_bytes(plan: &Plan) -> usize {
     plan.steps().iter().map(bytes).max().unwrap_or(0)
 }
 
+/// Returns true if the input `id` is images, which kernels read in their own dtype.
+fn is_image(plan: &Plan, id: ValueId) -> bool {
+    id == plan.graph().input() && !plan.graph().takes_activations()
+}
+
 /// Returns the operand's extents, at batch 1 for images and constants.
 pub(super) fn shape_of(plan: &Plan, operand: Operand) -> &[usize] {
     let graph = plan.graph();
     match operand {
-        Operand::Input if graph.takes_activations() => plan.input_shape(),
-        Operand::Input => &graph.value(graph.input()).shape,
+        Operand::Input(id) => match plan.input(id) {
+            Some(input) if !is_image(plan, id) => &input.shape,
+            _ => &graph.value(id).shape,
+        },
         Operand::Constant(id) | Operand::State(id) => &graph.value(id).shape,
         Operand::Buffer(id) => &plan.buffer(id).shape,
     }
@@ -187,18 +197,46 @@ impl<'a> Lowering<'a> {
     /// Returns the address of an operand in the plan's dtype.
     pub(super) fn address(&self, index: usize) -> Result<DeviceAddress, KernelError> {
         match self.operand(index)? {
-            Operand::Input if self.plan.graph().takes_activations() => Ok(self.addresses.input),
-            Operand::Input => {
+            Operand::Input(id) if is_image(self.plan, id) => {
                 let reason = "reads the image, which only patch_extract does on a GPU";
                 Err(KernelError::unsupported(reason))
             }
+            Operand::Input(id) => {
+                let (address, dtype) = self.input(id)?;
+                self.in_dtype_of_plan(id, dtype)?;
+                Ok(address)
+            }
             Operand::Constant(id) => self.constant(id),
-            Operand::State(_) => {
-                let reason = "reads a parameter or state, which only the CPU keeps";
-                Err(KernelError::unsupported(reason))
+            Operand::State(id) => {
+                self.in_dtype_of_plan(id, self.plan.state_dtype(id))?;
+                self.state(id)
             }
             Operand::Buffer(id) => Ok(self.addresses.arena.offset(self.plan.buffer(id).offset)),
         }
+    }
+
+    /// Returns the address of an input, and the dtype of its elements.
+    pub(super) fn input(&self, id: ValueId) -> Result<(DeviceAddress, DType), KernelError> {
+        let input = self.plan.input(id);
+        let input =
+            input.ok_or_else(|| KernelError::internal("reads an input that the plan does not have"))?;
+        Ok((self.addresses.inputs.offset(input.offset), input.dtype))
+    }
+
+    /// Returns the address of a parameter or state, whose elements have the dtype [`Plan::state_dtype`].
+    pub(super) fn state(&self, id: ValueId) -> Result<DeviceAddress, KernelError> {
+        let address = self.addresses.states.and_then(|states| states.get(&id).copied());
+        address.ok_or_else(|| "the plan is of another graph than the executor".into())
+    }
+
+    /// Checks that an input, parameter or state, whose elements are in `dtype`, can be read by a kernel of the plan's dtype.
+    fn in_dtype_of_plan(&self, id: ValueId, dtype: DType) -> Result<(), KernelError> {
+        if dtype == self.plan.dtype() {
+            return Ok(());
+        }
+        let (name, of_plan) = (&self.plan.graph().value(id).name, self.plan.dtype());
+        let reason = format!("reads `{name}` in {of_plan}, which is kept in {dtype}");
+        Err(KernelError::unsupported(reason))
     }
 
     /// Returns the addresses of an FP8 scale and its reciprocal.

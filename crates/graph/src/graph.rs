@@ -10,8 +10,8 @@ use crate::error::{Error, Result};
 use crate::op::{Linear, NodeValues, Op, Rounding};
 use crate::optimizations::Optimizations;
 use crate::provenance::Provenance;
-use crate::tensor::{Input, Tensor};
-use crate::value::{Value, ValueId, ValueKind};
+use crate::tensor::Tensor;
+use crate::value::{GraphInput, Value, ValueId, ValueKind};
 
 /// An op applied to values.
 #[derive(Clone, Debug)]
@@ -114,6 +114,8 @@ pub struct Graph {
     pub(crate) values: Vec<Value>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) input: ValueId,
+    /// Inputs beside `input`.
+    pub(crate) more_inputs: Vec<GraphInput>,
     pub(crate) outputs: Vec<(OutputKind, ValueId)>,
     pub(crate) updates: Vec<(ValueId, ValueId)>,
     pub(crate) optimizations: Optimizations,
@@ -141,6 +143,7 @@ impl Graph {
             values: vec![input],
             nodes: Vec::new(),
             input: ValueId(0),
+            more_inputs: Vec::new(),
             outputs: Vec::new(),
             updates: Vec::new(),
             optimizations: Optimizations::default(),
@@ -242,7 +245,7 @@ impl Graph {
         &self.nodes
     }
 
-    /// Returns the input: u8 pixels `[1,H,W,3]`, or f32 pixel values `[1,3,H,W]`.
+    /// Returns the first input: u8 pixels `[1,H,W,3]`, or f32 pixel values `[1,3,H,W]`. See [`inputs`](Self::inputs) for all inputs.
     pub fn input(&self) -> ValueId {
         self.input
     }
@@ -304,7 +307,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`] if `to` is not a parameter or state, or if the shapes differ.
+    /// [`Error::Graph`] if `to` is not a parameter or state, is already written, or has another shape.
     pub fn update(&mut self, to: ValueId, result: ValueId) -> Result<()> {
         let (target, source) = (self.value(to), self.value(result));
         if !target.is_stateful() {
@@ -320,8 +323,19 @@ impl Graph {
             );
             return Err(Error::graph(&target.name, reason));
         }
+        if self.updates.iter().any(|&(known, _)| known == to) {
+            return Err(Error::graph(
+                &target.name,
+                "is written twice. Write it once per run",
+            ));
+        }
         self.updates.push((to, result));
         Ok(())
+    }
+
+    /// Returns the parameters and states.
+    pub fn states(&self) -> impl Iterator<Item = ValueId> {
+        self.ids().filter(|&id| self.value(id).is_stateful())
     }
 
     /// Returns the parameters and states that runs update, each with the new value.
@@ -329,11 +343,12 @@ impl Graph {
         &self.updates
     }
 
-    /// Drops the constants' elements once an executor has copied them. The graph can still be planned and inspected, but not rewritten or
-    /// passed to another executor.
+    /// Drops the elements of constants, parameters and states once an executor has copied them. The graph can still be planned and
+    /// inspected, but not rewritten or passed to another executor.
     pub fn release_constants(&mut self) {
         for value in &mut self.values {
             value.constant = None;
+            value.initial = None;
         }
     }
 
@@ -386,7 +401,9 @@ impl Graph {
     /// [`Error::Graph`], naming the node, if an op rejects the shapes of its operands.
     pub fn shapes(&self, batch: usize) -> Result<Vec<Vec<usize>>> {
         let mut shapes: Vec<Vec<usize>> = self.values.iter().map(|v| v.shape.clone()).collect();
-        shapes[self.input.index()][0] = batch;
+        for input in self.inputs().filter(|input| input.per_image) {
+            shapes[input.value.index()][0] = batch;
+        }
         for node in &self.nodes {
             let results = node.op.shapes(&operands(node, &shapes));
             let results = results.map_err(|source| Error::op(&node.name, &node.op, source))?;
@@ -399,28 +416,6 @@ impl Graph {
             }
         }
         Ok(shapes)
-    }
-
-    /// Checks that `input` fits the graph's input for `batch` images.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the dtype or the number of elements differs.
-    pub fn check_input(&self, input: Input<'_>, batch: usize) -> Result<()> {
-        let expected = self.value(self.input);
-        if input.dtype() != expected.dtype {
-            let reason = format!("is {}, expected {}", input.dtype(), expected.dtype);
-            return Err(Error::argument("input", reason));
-        }
-        let image: usize = expected.shape.iter().skip(1).product();
-        if batch == 0 || batch.checked_mul(image) != Some(input.len()) {
-            let reason = format!(
-                "has {} elements, expected {batch} × {image}, at least one image",
-                input.len()
-            );
-            return Err(Error::argument("input", reason));
-        }
-        Ok(())
     }
 
     pub(crate) fn push_value(&mut self, value: Value) -> ValueId {

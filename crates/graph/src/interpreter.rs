@@ -1,5 +1,7 @@
 //! Interpreter of graphs by the reference implementation, in double precision.
 
+use std::collections::HashMap;
+
 use ndarray::Array2;
 
 use crate::array::Array;
@@ -7,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, OutputKind, matrix};
 use crate::stages::Stage;
 use crate::tensor::Input;
-use crate::value::ValueId;
+use crate::value::{GraphInput, ValueId};
 
 /// Outputs of a graph, each as `[B, channels]` or `[B·tokens, channels]`.
 type Outputs = Vec<(OutputKind, Array2<f64>)>;
@@ -18,8 +20,58 @@ type Outputs = Vec<(OutputKind, Array2<f64>)>;
 ///
 /// [`Error::Argument`] if `input` does not fit the graph. [`Error::Graph`] if the operands of a node do not fit its op.
 pub fn interpret(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Outputs> {
-    let mut results = interpret_shards(std::slice::from_ref(graph), batch, input)?;
-    Ok(results.pop().unwrap_or_default())
+    Interpreter::new(graph).run(batch, &[input])
+}
+
+/// Runs a graph repeatedly, and keeps its parameters and states between the runs.
+#[derive(Clone, Debug)]
+pub struct Interpreter<'a> {
+    graph: &'a Graph,
+    states: HashMap<ValueId, Array>,
+}
+
+impl<'a> Interpreter<'a> {
+    /// Creates an interpreter with the initial elements of the graph's parameters and states.
+    pub fn new(graph: &'a Graph) -> Self {
+        let initial = |id| Some((id, Array::from(graph.value(id).initial.as_ref()?)));
+        Self {
+            graph,
+            states: graph.states().filter_map(initial).collect(),
+        }
+    }
+
+    /// Runs the graph on `batch` images, and updates its parameters and states. `inputs` are in the order of [`Graph::inputs`]. Returns
+    /// each output as `[B, channels]` or `[B·tokens, channels]`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an input is missing or does not fit the graph. [`Error::Graph`] if the operands of a node do not fit its op.
+    pub fn run(&mut self, batch: usize, inputs: &[Input<'_>]) -> Result<Outputs> {
+        self.graph.check_inputs(inputs, batch)?;
+        let mut values = Values::new(self.graph);
+        for (of_graph, &input) in self.graph.inputs().zip(inputs) {
+            values.values[of_graph.value.index()] = Some(elements(self.graph, of_graph, batch, input)?);
+        }
+        for (id, state) in &self.states {
+            values.values[id.index()] = Some(state.clone());
+        }
+        let mut ranks = [values];
+        run(&mut ranks)?;
+        let [mut values] = ranks;
+        for &(to, result) in self.graph.updates() {
+            let new = values.values[result.index()].clone();
+            let name = &self.graph.value(to).name;
+            let new =
+                new.ok_or_else(|| Error::graph(name, "is written with a value that no node computes"))?;
+            self.states.insert(to, new);
+        }
+        values.outputs()
+    }
+
+    /// Returns the elements of a parameter or state after the last run. `None` for another value.
+    pub fn state(&self, id: ValueId) -> Option<&Array> {
+        self.states.get(&id)
+    }
 }
 
 /// Runs the [shards](super::shard()) of a graph in lock step on the same images. Returns the outputs of each shard.
@@ -30,7 +82,7 @@ pub fn interpret(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Output
 pub fn interpret_shards(shards: &[Graph], batch: usize, input: Input<'_>) -> Result<Vec<Outputs>> {
     let start = |graph| {
         Graph::check_input(graph, input, batch)?;
-        Values::new(graph, image(graph, batch, input)?)
+        Ok(Values::new(graph).with_input(image(graph, batch, input)?))
     };
     let mut ranks = shards.iter().map(start).collect::<Result<Vec<_>>>()?;
     run(&mut ranks)?;
@@ -69,7 +121,7 @@ pub fn interpret_stage_shards(ranks: &[&[Stage]], batch: usize, input: Input<'_>
                     image(graph, batch, input)?
                 }
             };
-            values.push(Values::new(graph, entry)?);
+            values.push(Values::new(graph).with_input(entry));
         }
         run(&mut values)?;
         for (rank, values) in values.iter_mut().enumerate() {
@@ -97,23 +149,27 @@ struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    fn new(graph: &'a Graph, input: Array) -> Result<Self> {
+    fn new(graph: &'a Graph) -> Self {
         let mut last_use = vec![0; graph.values().len()];
         for (index, node) in graph.nodes().iter().enumerate() {
             for id in &node.inputs {
                 last_use[id.index()] = index;
             }
         }
-        for (_, id) in graph.outputs() {
+        let outputs = graph.outputs().iter().map(|&(_, id)| id);
+        for id in outputs.chain(graph.updates().iter().map(|&(_, result)| result)) {
             last_use[id.index()] = usize::MAX;
         }
-        let mut values: Vec<Option<Array>> = vec![None; graph.values().len()];
-        values[graph.input().index()] = Some(input);
-        Ok(Self {
+        Self {
             graph,
-            values,
+            values: vec![None; graph.values().len()],
             last_use,
-        })
+        }
+    }
+
+    fn with_input(mut self, input: Array) -> Self {
+        self.values[self.graph.input().index()] = Some(input);
+        self
     }
 
     fn operands(&mut self, node: &Node) -> Result<Vec<&Array>> {
@@ -199,11 +255,15 @@ fn run(ranks: &mut [Values<'_>]) -> Result<()> {
 }
 
 fn image(graph: &Graph, batch: usize, input: Input<'_>) -> Result<Array> {
+    elements(graph, graph.first_input(), batch, input)
+}
+
+fn elements(graph: &Graph, of_graph: GraphInput, batch: usize, input: Input<'_>) -> Result<Array> {
     let values = match input {
         Input::Pixels(pixels) => pixels.iter().map(|&v| f64::from(v)).collect(),
         Input::Values(values) => values.iter().map(|&v| f64::from(v)).collect(),
     };
-    Array::new(graph.input_shape(batch), values)
+    Array::new(graph.input_shape(of_graph, batch), values)
         .ok_or_else(|| Error::argument("input", "does not have the graph's shape"))
 }
 

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::{self, Graph, Node, OutputKind};
 use crate::op::Rounding;
 use crate::tensor::DType;
-use crate::value::ValueId;
+use crate::value::{GraphInput, ValueId, ValueKind};
 
 pub use crate::arena::ALIGNMENT;
 
@@ -30,8 +30,8 @@ impl BufferId {
 /// Location of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// The graph's input, in the caller's memory.
-    Input,
+    /// An input of the graph, in the caller's memory or in a copy of it.
+    Input(ValueId),
     /// A constant of the graph.
     Constant(ValueId),
     /// A parameter or a state of the graph. It is outside the arena, since it persists across runs.
@@ -75,6 +75,22 @@ impl Buffer {
     }
 }
 
+/// An input of the graph at the plan's batch size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanInput {
+    /// The input of the graph.
+    pub input: GraphInput,
+    /// Extents, outermost first.
+    pub shape: Vec<usize>,
+    /// Dtype in which steps read it. Activations and f32 inputs with a row per image have the plan's dtype. Pixels and fixed inputs keep
+    /// their own.
+    pub dtype: DType,
+    /// Offset in bytes, a multiple of [`ALIGNMENT`], for executors that copy all inputs into one buffer.
+    pub offset: usize,
+    /// Size in bytes.
+    pub bytes: usize,
+}
+
 /// A node with the locations of its operands, and its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
@@ -114,7 +130,8 @@ pub struct Plan {
     arena_bytes: usize,
     naive_bytes: usize,
     lower_bound_bytes: usize,
-    input_shape: Vec<usize>,
+    /// The inputs, in the order of the graph. There is at least one.
+    inputs: Vec<PlanInput>,
 }
 
 impl Plan {
@@ -123,7 +140,7 @@ impl Plan {
     /// # Errors
     ///
     /// [`Error::Argument`] if the batch is 0, or so large that a buffer cannot be addressed. [`Error::Graph`] if the shapes do not fit at
-    /// this batch size, or if an output is not the result of a node.
+    /// this batch size, or if an output or the new value of a state is not the result of a node.
     pub fn new(graph: Arc<Graph>, batch: usize, dtype: DType) -> Result<Self> {
         if batch == 0 {
             return Err(Error::argument("batch", "is 0; at least one image is needed"));
@@ -237,15 +254,11 @@ impl Plan {
             })
             .collect::<Result<_>>()?;
         Ok(Self {
-            input_shape: graph.input_shape(batch),
+            inputs: plan_inputs(&graph, &shapes, dtype)?,
             batch,
             dtype,
             steps,
-            updates: graph
-                .updates()
-                .iter()
-                .filter_map(|(to, result)| Some((*to, *of_value.get(result)?)))
-                .collect(),
+            updates: updates(&graph, &buffers, &of_value)?,
             outputs,
             arena_bytes,
             naive_bytes: arena::naive(buffers.iter().map(|b| b.bytes)),
@@ -265,14 +278,19 @@ impl Plan {
         self.batch
     }
 
-    /// Returns the shape of the input.
-    pub fn input_shape(&self) -> &[usize] {
-        &self.input_shape
+    /// Returns the inputs in the order of the [graph](Graph::inputs). There is at least one.
+    pub fn inputs(&self) -> &[PlanInput] {
+        &self.inputs
     }
 
-    /// Returns the bytes of the input.
+    /// Returns the input of this value, if it is one.
+    pub fn input(&self, value: ValueId) -> Option<&PlanInput> {
+        self.inputs.iter().find(|of_plan| of_plan.input.value == value)
+    }
+
+    /// Returns the bytes of all inputs, with the padding between them.
     pub fn input_bytes(&self) -> usize {
-        input_dtype(&self.graph, self.dtype).size() * self.input_shape.iter().product::<usize>()
+        self.inputs.last().map_or(0, |last| last.offset + last.bytes)
     }
 
     /// Returns the dtype of the activations.
@@ -303,6 +321,12 @@ impl Plan {
     /// Returns the outputs, each with the buffer that holds it after the last step.
     pub fn outputs(&self) -> &[(OutputKind, ValueId, BufferId)] {
         &self.outputs
+    }
+
+    /// Returns the dtype in which executors keep a parameter or state; see [`state_dtype`].
+    pub fn state_dtype(&self, id: ValueId) -> DType {
+        let written = self.updates.iter().find(|&&(to, _)| to == id);
+        written.map_or(self.dtype, |&(_, buffer)| self.buffer(buffer).dtype)
     }
 
     /// Returns the parameters and states that the run updates, each with the buffer that holds its new elements after the last step.
@@ -354,8 +378,8 @@ fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
 
 fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -> Result<Vec<Operand>> {
     let find = |&id: &ValueId| {
-        if id == graph.input() {
-            Ok(Operand::Input)
+        if id == graph.input() || graph.value(id).kind == ValueKind::Input {
+            Ok(Operand::Input(id))
         } else if graph.value(id).is_constant() {
             Ok(Operand::Constant(id))
         } else if graph.value(id).is_stateful() {
@@ -370,13 +394,81 @@ fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -
     node.inputs.iter().map(find).collect()
 }
 
-/// Returns the dtype of a plan's input: that of an image, or that of the activations.
-fn input_dtype(graph: &Graph, dtype: DType) -> DType {
-    if graph.takes_activations() {
-        dtype
+/// Returns the dtype in which executors keep the parameter or state `id`, if plans have activations in `dtype`.
+///
+/// It is the dtype of the result that is written to it. An op whose result is always f32, such as that of an optimiser, thus has f32 master
+/// weights in plans of 16 bits. Parameters and states that no run writes have `dtype`.
+pub fn state_dtype(graph: &Graph, id: ValueId, dtype: DType) -> DType {
+    let written = graph.updates().iter().find(|&&(to, _)| to == id);
+    let of_result = |&(_, result): &(ValueId, ValueId)| {
+        graph.nodes().iter().find_map(|node| {
+            let position = node.outputs.iter().position(|&output| output == result)?;
+            Some(node.op.result_dtype(position, dtype))
+        })
+    };
+    written.and_then(of_result).unwrap_or(dtype)
+}
+
+/// Returns the inputs of a plan. `shapes` has the shapes of all values.
+fn plan_inputs(graph: &Graph, shapes: &[Vec<usize>], dtype: DType) -> Result<Vec<PlanInput>> {
+    let mut end: usize = 0;
+    let of_plan = |input: GraphInput| {
+        let shape = shapes[input.value.index()].clone();
+        let dtype = input_dtype(graph, input, dtype);
+        let bytes = buffer_bytes(&graph.value(input.value).name, &shape, dtype, None)?;
+        let offset = end.next_multiple_of(ALIGNMENT);
+        end = offset + bytes;
+        Ok(PlanInput {
+            input,
+            shape,
+            dtype,
+            offset,
+            bytes,
+        })
+    };
+    graph.inputs().map(of_plan).collect()
+}
+
+/// Returns the dtype in which steps read an input.
+fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
+    let own = graph.value(input.value).dtype;
+    let is_activation = if input.value == graph.input() {
+        graph.takes_activations()
     } else {
-        graph.value(graph.input()).dtype
-    }
+        input.per_image && own == DType::F32
+    };
+    if is_activation { dtype } else { own }
+}
+
+/// Returns the parameters and states that a run writes, each with the buffer of its new elements.
+fn updates(
+    graph: &Graph,
+    buffers: &[Buffer],
+    of_value: &HashMap<ValueId, BufferId>,
+) -> Result<Vec<(ValueId, BufferId)>> {
+    let update = |&(to, result): &(ValueId, ValueId)| {
+        let state = graph.value(to);
+        let Some(&id) = of_value.get(&result) else {
+            let name = &graph.value(result).name;
+            return Err(Error::graph(
+                &state.name,
+                format!("is written with `{name}`, which no node computes"),
+            ));
+        };
+        let Buffer { shape, rounding, .. } = &buffers[id.index()];
+        if *shape != state.shape {
+            let reason = format!("has shape {:?}, but {shape:?} is written to it", state.shape);
+            return Err(Error::graph(&state.name, reason));
+        }
+        if rounding.is_some() {
+            return Err(Error::graph(
+                &state.name,
+                "is written with elements that are rounded to 8 bits",
+            ));
+        }
+        Ok((to, id))
+    };
+    graph.updates().iter().map(update).collect()
 }
 
 fn buffer_bytes(node: &str, shape: &[usize], dtype: DType, rounding: Option<Rounding>) -> Result<usize> {
@@ -416,8 +508,10 @@ fn results(node: &Node, shapes: &[Vec<usize>]) -> Vec<Vec<usize>> {
 fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -> u64 {
     let (operands, results) = (graph::operands(node, shapes), results(node, shapes));
     let bytes = |(index, &id): (usize, &ValueId)| {
-        let size = if id == graph.input() {
-            input_dtype(graph, dtype).size()
+        let size = if let Some(input) = graph.inputs().find(|input| input.value == id) {
+            input_dtype(graph, input, dtype).size()
+        } else if graph.value(id).is_stateful() {
+            state_dtype(graph, id, dtype).size()
         } else if graph.value(id).dtype.size() == 1 || graph.value(id).rounding.is_some() {
             1
         } else {

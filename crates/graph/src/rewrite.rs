@@ -8,7 +8,7 @@ use crate::graph::{Graph, Node, Role};
 use crate::op::{Linear, Op, Rounding};
 use crate::provenance::Provenance;
 use crate::tensor::Tensor;
-use crate::value::{ValueId, ValueKind};
+use crate::value::{GraphInput, ValueId, ValueKind};
 
 /// Result of a pass.
 #[derive(Debug)]
@@ -135,9 +135,15 @@ impl<'a> Rewriter<'a> {
         new.optimizations = old.optimizations;
         new.takes_activations = old.takes_activations;
         new.shard = old.shard;
+        let mut map = HashMap::from([(old.input, new.input)]);
+        for input in &old.more_inputs {
+            let value = new.push_value(old.value(input.value).clone());
+            map.insert(input.value, value);
+            new.more_inputs.push(GraphInput { value, ..*input });
+        }
         Self {
             old,
-            map: HashMap::from([(old.input, new.input)]),
+            map,
             new,
             producers: old
                 .nodes
@@ -294,10 +300,12 @@ pub(super) fn sized(node: &Node, tensor: Option<Tensor>) -> Result<Tensor> {
 }
 
 impl Graph {
-    /// Removes the nodes and values that no output depends on. The input stays.
+    /// Removes the nodes and values that no output depends on. The inputs stay.
     pub(super) fn without_dead_code(self) -> Self {
         let mut live = vec![false; self.values.len()];
-        live[self.input.index()] = true;
+        for input in self.inputs() {
+            live[input.value.index()] = true;
+        }
         for (_, id) in &self.outputs {
             live[id.index()] = true;
         }
@@ -331,6 +339,14 @@ impl Graph {
             takes_activations: self.takes_activations,
             shard: self.shard,
             input: rename(self.input),
+            more_inputs: self
+                .more_inputs
+                .into_iter()
+                .map(|input| GraphInput {
+                    value: rename(input.value),
+                    ..input
+                })
+                .collect(),
             updates: self
                 .updates
                 .into_iter()

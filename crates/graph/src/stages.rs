@@ -32,6 +32,9 @@ pub fn stages(graph: &Graph, count: usize) -> Result<Vec<Stage>> {
     if !graph.updates.is_empty() {
         return wrong(format!("{} is trained, which stages cannot do", graph.name));
     }
+    if !graph.more_inputs.is_empty() {
+        return wrong(format!("{} has several inputs, but a stage has one", graph.name));
+    }
     if count == 0 {
         return wrong("has no stage; at least 1 is needed".into());
     }
@@ -181,16 +184,4 @@ fn receive(part: &mut Graph) {
         role,
     };
     part.nodes.insert(0, node);
-}
-
-impl Graph {
-    /// Returns the shape of the input for `batch` images.
-    pub fn input_shape(&self, batch: usize) -> Vec<usize> {
-        let Value { shape, .. } = self.value(self.input);
-        let mut shape = shape.clone();
-        if let Some(outermost) = shape.first_mut() {
-            *outermost = batch;
-        }
-        shape
-    }
 }

@@ -34,6 +34,15 @@ pub enum ValueKind {
     Result,
 }
 
+/// An input of a graph, which the caller provides with each run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphInput {
+    /// The value.
+    pub value: ValueId,
+    /// True if the first extent is the number of images. Otherwise the shape is the same for any batch size.
+    pub per_image: bool,
+}
+
 /// An operand or result of nodes.
 #[derive(Clone, Debug)]
 pub struct Value {

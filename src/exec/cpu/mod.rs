@@ -104,18 +104,29 @@ impl CpuExecutor {
         self.states.read().get(&id).cloned()
     }
 
+    /// Sets the elements of the parameter or state `id` for later runs. Waits for a run that writes it. Returns false for another value,
+    /// or if the number of elements differs.
+    pub fn set_state(&self, id: ValueId, values: &[f32]) -> bool {
+        let mut states = self.states.write();
+        match states.get_mut(&id).filter(|state| state.len() == values.len()) {
+            Some(state) => {
+                state.copy_from_slice(values);
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Runs `work` in this executor's thread pool.
     pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
         self.pool.install(work)
     }
 
-    /// Runs `plan`, which must belong to this executor's graph, on `input`. Returns each output as `[B, channels]` or
-    /// `[B·tokens, channels]`.
+    /// Runs `plan`, which must belong to this executor's graph and have one input. See [`run_inputs`](Self::run_inputs).
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if `input` does not fit the plan, or if the plan is not in f32. [`Error::Resource`] if the allocation fails.
-    /// [`Error::Op`], naming the node, if a step does not fit its op or the plan belongs to another graph.
+    /// The errors of [`run_inputs`](Self::run_inputs).
     pub fn run(
         &self,
         plan: &Plan,
@@ -123,7 +134,26 @@ impl CpuExecutor {
         arena: &mut Arena,
         observer: Option<&mut Observer<'_>>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
-        plan.graph().check_input(input, plan.batch())?;
+        self.run_inputs(plan, &[input], arena, observer)
+    }
+
+    /// Runs `plan`, which must belong to this executor's graph. `inputs` are in the order of [`Graph::inputs`]. Returns each output as
+    /// `[B, channels]` or `[B·tokens, channels]`.
+    ///
+    /// A run that writes parameters or states excludes all other runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if an input is missing or does not fit the plan, or if the plan is not in f32. [`Error::Resource`] if the
+    /// allocation fails. [`Error::Op`], naming the node, if a step does not fit its op or the plan belongs to another graph.
+    pub fn run_inputs(
+        &self,
+        plan: &Plan,
+        inputs: &[Input<'_>],
+        arena: &mut Arena,
+        observer: Option<&mut Observer<'_>>,
+    ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
+        plan.graph().check_inputs(inputs, plan.batch())?;
         if plan.dtype() != DType::F32 {
             let reason = format!("requires {}; the CPU's activations are in f32", plan.dtype());
             return Err(Error::argument("dtype", reason));
@@ -132,11 +162,11 @@ impl CpuExecutor {
         if plan.updates().is_empty() {
             let states = self.states.read();
             self.pool
-                .install(|| self.steps(plan, input, &states, arena, observer))?;
+                .install(|| self.steps(plan, inputs, &states, arena, observer))?;
         } else {
             let mut states = self.states.write();
             self.pool
-                .install(|| self.steps(plan, input, &states, arena, observer))?;
+                .install(|| self.steps(plan, inputs, &states, arena, observer))?;
             for &(to, id) in plan.updates() {
                 let values = cpu::range(plan.buffer(id)).and_then(|range| arena.get(range));
                 let name = &plan.graph().value(to).name;
@@ -162,7 +192,7 @@ impl CpuExecutor {
     fn steps(
         &self,
         plan: &Plan,
-        input: Input<'_>,
+        inputs: &[Input<'_>],
         states: &States,
         arena: &mut [f32],
         mut observer: Option<&mut Observer<'_>>,
@@ -170,7 +200,7 @@ impl CpuExecutor {
         for step in plan.steps() {
             let start = Instant::now();
             let node = plan.node(step);
-            Memory::split(plan, step, input, &self.constants, states, arena)
+            Memory::split(plan, step, inputs, &self.constants, states, arena)
                 .and_then(|mut memory| node.op.run(&memory.operands, &mut memory.results))
                 .map_err(|source| hipvit_graph::Error::op(&node.name, &node.op, source))?;
             if let Some(observer) = &mut observer {

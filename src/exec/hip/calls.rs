@@ -6,12 +6,22 @@ use super::call_clock::{CallClock, TimedCall};
 use super::executor::HipExecutor;
 use super::steps::Steps;
 use crate::error::Result;
-use crate::exec::input::InputData;
-use crate::graph::plan::Plan;
+use crate::exec::input::{InputData, PlanInputs};
+use crate::graph::plan::{Plan, PlanInput};
 use crate::hip::Work;
 
 /// Maximum number of runs that are submitted without waiting.
 const MAX_RUNS: f64 = 1000.0;
+
+/// Returns the inputs at their offsets in `bytes`.
+fn bytes_of_inputs<'a>(plan: &Plan, bytes: &'a [u8]) -> PlanInputs<'a> {
+    let of_plan = |input: &PlanInput| InputData::Bytes(&bytes[input.offset..input.offset + input.bytes]);
+    let mut inputs = plan.inputs().iter().map(of_plan);
+    PlanInputs {
+        first: inputs.next().unwrap_or(InputData::Bytes(&[])),
+        rest: inputs.collect(),
+    }
+}
 
 impl HipExecutor {
     /// Runs the steps of `plan` on grey images one by one, with an event after each kernel and library call.
@@ -24,10 +34,11 @@ impl HipExecutor {
     pub fn time_calls(&self, plan: &Plan) -> Result<Vec<TimedCall>> {
         let input = vec![0x80; plan.input_bytes()];
         let mut context = self.reserve_context(plan)?;
-        let uploads = self.feed(&mut context, plan, InputData::Bytes(&input), &mut None)?;
+        let turn = self.turn();
+        let uploads = self.feed(&mut context, plan, bytes_of_inputs(plan, &input), &mut None)?;
         let stream = context.stream.clone();
         context.libraries.calls = Some(CallClock::start(&stream)?);
-        Steps::new(self, plan, &mut context).enqueue(&stream)?;
+        Steps::new(self, plan, &mut context, &turn).enqueue(&stream)?;
         let calls = context.libraries.calls.take();
         stream.synchronize()?;
         let calls = calls.map_or_else(|| Ok(Vec::new()), CallClock::finish)?;
@@ -47,12 +58,13 @@ impl HipExecutor {
         // The power draw, and therefore the clock, depends on the values.
         let input: Vec<u8> = (0..plan.input_bytes()).map(|i| (i * 7919 % 251) as u8).collect();
         let mut context = self.reserve_context(plan)?;
-        let uploads = self.feed(&mut context, plan, InputData::Bytes(&input), &mut None)?;
+        let turn = self.turn();
+        let uploads = self.feed(&mut context, plan, bytes_of_inputs(plan, &input), &mut None)?;
         let stream = context.stream.clone();
         let mut run = |count: u32| -> Result<Duration> {
             let before = stream.record()?;
             for _ in 0..count {
-                self.compute(&mut context, plan, &mut None)?;
+                self.compute(&mut context, plan, &turn, &mut None)?;
             }
             Ok(stream.record()?.since(&before)? / count)
         };

@@ -57,7 +57,7 @@ pub(super) struct Submitter<'a> {
 impl Submitter<'_> {
     /// Launches a kernel.
     pub(super) fn launch(&mut self, kernel: KernelCall) -> Result<()> {
-        kernel.launch(self.kernels, self.stream, &self.regions.0)?;
+        kernel.launch(self.kernels, self.stream, &self.regions.operands())?;
         match self.clock {
             Some(clock) => {
                 let launch = kernel.geometry(self.kernels).ok();

@@ -3,11 +3,12 @@
 use super::context::ExecutionContext;
 use super::executor::HipExecutor;
 use super::graphs::{Submitted, is_due, is_unwritten};
-use super::results::{boundary, downloaded, is_overwritten};
+use super::results::{boundary, downloaded, is_overwritten, kept};
 use super::run::CompletedRun;
+use super::states::Turn;
 use super::steps::Steps;
-use crate::error::Result;
-use crate::graph::plan::Plan;
+use crate::error::{Error, Result};
+use crate::graph::plan::{BufferId, Plan};
 use crate::hip::{self, Operand, Pending, PinnedBuffer, Work};
 use crate::timeline::{self, Activity};
 
@@ -30,10 +31,7 @@ impl HipExecutor {
         } = completed;
         let plan: &Plan = plan;
         let others_wrong = self.graphs.has_fallen_back();
-        let unwritten = || {
-            let mut results = downloaded(plan, *on_device).zip(results.iter());
-            results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
-        };
+        let unwritten = || self.has_unwritten(plan, *on_device, results);
         // Either all ranks submit the steps, or none does.
         if self.agree(!(suspect || others_wrong || is_due(run) || unwritten())) {
             return Ok(false);
@@ -65,19 +63,82 @@ impl HipExecutor {
             return Ok(false);
         }
         self.graphs.count_recomputed();
-        self.graphs.fall_back(|| {
-            let before = match captured.unchecked_before(run) {
-                0 => String::new(),
-                n => {
-                    format!("; the {n} before it, since the last that was compared, may have been wrong too")
-                }
-            };
-            format!(
-                "{}: replay {run} of a captured graph differs from its steps, and was computed again{before}",
-                self.device.name()
-            )
-        });
+        let before = captured.unchecked_before(run);
+        self.graphs.fall_back(|| self.differs(run, before));
         Ok(true)
+    }
+
+    /// Checks a replay of a graph with parameters or states if a check is due, before anything is written to them: afterwards, the steps
+    /// would read the new values. If the replay was wrong, the results of the steps replace its results.
+    pub(super) fn check_before_writing(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        submitted: Submitted,
+        turn: &Turn<'_>,
+    ) -> Result<()> {
+        let Submitted::Replay(run) = submitted else {
+            return Ok(());
+        };
+        if !is_due(run) {
+            return Ok(());
+        }
+        let _span = timeline::span(Activity::CheckReplay);
+        let replayed = self.read_kept(context, plan)?;
+        let stream = context.stream.clone();
+        Steps::new(self, plan, context, turn).enqueue(&stream)?;
+        let right = replayed == self.read_kept(context, plan)?;
+        self.graphs.count_checked();
+        let Some(captured) = context.captured(plan) else {
+            return Ok(());
+        };
+        if right {
+            captured.passed(run);
+        } else {
+            let before = captured.unchecked_before(run);
+            self.graphs.count_recomputed();
+            self.graphs.fall_back(|| self.differs(run, before));
+        }
+        Ok(())
+    }
+
+    /// Checks that a finished replay of a graph with parameters or states wrote its results. It cannot be repeated, since they have changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] if it did not.
+    pub(super) fn check_written(&self, completed: &CompletedRun) -> Result<()> {
+        let Submitted::Replay(run) = completed.submitted else {
+            return Ok(());
+        };
+        if !self.has_unwritten(&completed.plan, completed.on_device, &completed.results) {
+            return Ok(());
+        }
+        let reason = format!(
+            "replay {run} of a captured graph did not write all results. Set the parameters and states again, and repeat the run: later \
+             runs do not replay graphs"
+        );
+        self.graphs.fall_back(|| reason.clone());
+        Err(Error::device(self.device.name(), reason))
+    }
+
+    /// Returns true if an element of the results of a replay was not written.
+    fn has_unwritten(&self, plan: &Plan, on_device: bool, results: &[PinnedBuffer<u8>]) -> bool {
+        let mut results = downloaded(plan, on_device).zip(results);
+        results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
+    }
+
+    /// Returns the reason why graphs are no longer replayed after replay number `run` was wrong. The `unchecked` replays before it were not
+    /// checked.
+    fn differs(&self, run: u64, unchecked: u64) -> String {
+        let before = match unchecked {
+            0 => String::new(),
+            n => format!("; the {n} before it, since the last that was compared, may have been wrong too"),
+        };
+        format!(
+            "{}: replay {run} of a captured graph differs from its steps, and was computed again{before}",
+            self.device.name()
+        )
     }
 
     /// Computes a finished run again step by step, from the corrected activations of the previous stage.
@@ -95,7 +156,7 @@ impl HipExecutor {
     /// Runs the steps and waits for their results.
     fn recompute(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
         let stream = context.stream.clone();
-        Steps::new(self, plan, context).enqueue(&stream)?;
+        Steps::new(self, plan, context, &self.turn()).enqueue(&stream)?;
         self.read_results(context, plan)
     }
 
@@ -107,14 +168,23 @@ impl HipExecutor {
 
     /// Returns the activations for the next stage, if there is one.
     fn handed_on(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Option<Vec<u8>>> {
-        let Some(id) = boundary(plan) else {
-            return Ok(None);
-        };
+        boundary(plan)
+            .map(|id| self.read_buffer(context, plan, id))
+            .transpose()
+    }
+
+    /// Returns the outputs, and the new values of parameters and states.
+    fn read_kept(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<Vec<u8>>> {
+        kept(plan).map(|id| self.read_buffer(context, plan, id)).collect()
+    }
+
+    /// Waits for the steps, and returns the bytes of a buffer.
+    fn read_buffer(&self, context: &mut ExecutionContext, plan: &Plan, id: BufferId) -> Result<Vec<u8>> {
         let buffer = plan.buffer(id);
         let target = context.results.take(buffer.bytes, &self.device)?;
         let bytes = context.memory.arena.download(buffer.offset, target)?.wait()?;
         let copy = bytes.to_vec();
         context.results.keep(bytes);
-        Ok(Some(copy))
+        Ok(copy)
     }
 }

@@ -36,6 +36,12 @@ pub(super) struct ExecutionContext {
     seen: Vec<Seen>,
 }
 
+/// A plan, and a context with the memory for a run of it.
+pub(super) struct Reserved {
+    pub(super) plan: Arc<Plan>,
+    pub(super) context: ExecutionContext,
+}
+
 /// A plan that has run on this context's memory.
 #[derive(Debug)]
 struct Seen {
@@ -48,6 +54,7 @@ struct Seen {
 /// The device memory of a context.
 #[derive(Debug)]
 pub(super) struct Memory {
+    /// The inputs, at their offsets in the plan.
     pub(super) input: DeviceBuffer<u8>,
     /// Target of the input's copy if contexts share the compute stream. The separate memory lets the copy, on its own stream, start before
     /// other runs finish.
@@ -58,15 +65,31 @@ pub(super) struct Memory {
     pub(super) scratch: DeviceBuffer<u8>,
 }
 
+impl Memory {
+    /// Returns the buffer that inputs are copied to. Runs that share the stream copy their inputs ahead, so that the copy does not wait for
+    /// other runs.
+    pub(super) fn input_target(&mut self) -> &mut DeviceBuffer<u8> {
+        self.ahead.as_mut().unwrap_or(&mut self.input)
+    }
+}
+
 impl ExecutionContext {
-    /// Creates a context for `plan`, whose input has `input` bytes. The context of a rank uses the communicator's stream.
-    pub(super) fn new(device: &Device, plan: &Plan, input: usize, on: Option<&RankStream>) -> Result<Self> {
-        let stream = match on {
-            Some(on) => on.comm.stream().clone(),
-            None => device.stream()?,
+    /// Creates a context for `plan`, whose inputs have `input` bytes. The context of a rank uses the communicator's stream. `states` is the
+    /// stream of the graph's parameters and states, if there are any.
+    pub(super) fn new(
+        device: &Device,
+        plan: &Plan,
+        input: usize,
+        on: Option<&RankStream>,
+        states: Option<&Stream>,
+    ) -> Result<Self> {
+        let (stream, several) = match (on, states) {
+            (Some(on), _) => (on.comm.stream().clone(), on.several),
+            (None, Some(stream)) => (stream.clone(), true),
+            (None, None) => (device.stream()?, false),
         };
         let apart = |bytes: Option<usize>| -> Result<Option<DeviceBuffer<u8>>> {
-            let bytes = bytes.filter(|_| on.is_some_and(|on| on.several));
+            let bytes = bytes.filter(|_| several);
             bytes
                 .map(|bytes| Ok(device.stream()?.allocate(bytes)?))
                 .transpose()

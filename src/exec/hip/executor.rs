@@ -15,6 +15,7 @@ use super::order::RunOrder;
 use super::preprocess::DeviceResize;
 use super::rank::Rank;
 use super::sparse::SparseWeights;
+use super::states::{States, Turn};
 use crate::dtype::from_hip;
 use crate::error::{Error, Result};
 use crate::exec::executor::ExecutorInfo;
@@ -22,15 +23,18 @@ use crate::exec::options::ExecutorOptions;
 use crate::exec::plans::Plans;
 use crate::exec::replays::{GraphSwitch, Replays};
 use crate::exec::select::{HIPSPARSELT, SelectOptions, Selection, Store};
+use crate::exec::states::{check_divisible, check_shape, state_named};
 use crate::exec::threads::HostThreads;
-use crate::graph::{Float8, Graph};
+use crate::graph::{Float8, Graph, ValueId};
 use crate::hip::{self, Device, Dnn};
 use crate::kernels::{Kernels, Unit};
 use crate::ops::{Linear, Op, Rounding};
-use crate::tensor::DType;
+use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
 
 /// Runs plans of one graph on a GPU. Any number of threads may run it at once, each on its own stream.
+///
+/// If the graph has parameters or states, all runs share a stream and execute one after the other, in the order of submission.
 pub struct HipExecutor {
     pub(super) info: ExecutorInfo,
     pub(super) plans: Plans,
@@ -38,6 +42,8 @@ pub struct HipExecutor {
     pub(super) dtype: DType,
     pub(super) kernels: Kernels,
     pub(super) constants: Constants,
+    /// Set if the graph has parameters or states.
+    pub(super) states: Option<States>,
     pub(super) selection: Selection,
     pub(super) memory: HostMemory,
     pub(super) contexts: Contexts,
@@ -69,12 +75,17 @@ impl HipExecutor {
     }
 
     /// Creates the executor for a part of a model. It packs no weights.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has parameters, states or several inputs. The errors of [`HipExecutor::new`].
     pub(super) fn of_share(
         graph: &Graph,
         device: &Device,
         host: HostThreads,
         options: &ExecutorOptions,
     ) -> Result<Self> {
+        check_divisible(graph)?;
         let constants = HostConstants::new(
             graph,
             options.dtype,
@@ -123,6 +134,7 @@ impl HipExecutor {
         }
         let uploading = timeline::named_span(Activity::Weights, || "weights: upload".into());
         let constants = Constants::upload(constants, &copier)?;
+        let states = States::upload(graph, dtype, device)?;
         drop(uploading);
         let resize = match &options.resize {
             Some(rule) => Some(DeviceResize::load(rule, device)?),
@@ -137,7 +149,7 @@ impl HipExecutor {
                 activations: dtype,
                 in_flight: 2,
                 resizes: resize.is_some(),
-                weight_bytes: vec![constants.bytes()],
+                weight_bytes: vec![constants.bytes() + states.as_ref().map_or(0, States::bytes)],
                 host,
                 graphs: graphs.clone(),
             },
@@ -146,6 +158,7 @@ impl HipExecutor {
             dtype,
             kernels,
             constants,
+            states,
             selection,
             memory: HostMemory::new(device, copier),
             contexts: Contexts::default(),
@@ -195,6 +208,40 @@ impl HipExecutor {
         }
     }
 
+    /// Waits for the right to submit work. It must be held while anything is submitted to the stream of a context.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        self.states.as_ref().map_or(Turn::FREE, States::turn)
+    }
+
+    /// Returns the elements of the parameter or state `name`, as of the runs that were submitted before. Waits for these runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name. Fails if a run failed.
+    pub fn state(&self, name: &str) -> Result<Tensor> {
+        let (states, id) = self.state_named(name)?;
+        let shape = self.info.graph.value(id).shape.as_slice();
+        let tensor = Tensor::from_f32(shape, states.read(id)?);
+        tensor.ok_or_else(|| Error::internal("states", format!("`{name}` has no elements of its shape")))
+    }
+
+    /// Sets the elements of the parameter or state `name`, rounded to its dtype, for runs that are submitted later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name, or if its shape differs. Fails if a run failed.
+    pub fn set_state(&self, name: &str, tensor: &Tensor) -> Result<()> {
+        let (states, id) = self.state_named(name)?;
+        check_shape(&self.info.graph, id, tensor)?;
+        states.set(id, &tensor.to_f32())
+    }
+
+    fn state_named(&self, name: &str) -> Result<(&States, ValueId)> {
+        let id = state_named(&self.info.graph, name)?;
+        let missing = || Error::internal("states", format!("`{name}` is not on the device"));
+        Ok((self.states.as_ref().ok_or_else(missing)?, id))
+    }
+
     /// Changes how kernels are selected.
     pub fn set_selection(&mut self, options: SelectOptions) {
         self.selection.set_options(options);
@@ -223,9 +270,9 @@ impl HipExecutor {
         self.dtype
     }
 
-    /// Returns the bytes of the weights on the device.
+    /// Returns the bytes of the weights on the device, including parameters and states.
     pub fn weight_bytes(&self) -> usize {
-        self.constants.bytes()
+        self.constants.bytes() + self.states.as_ref().map_or(0, States::bytes)
     }
 
     /// Returns the code of the builtin kernels that the executor loaded, by kernel and dtype.

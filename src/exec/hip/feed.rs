@@ -1,38 +1,117 @@
-//! The input of a run: its copies to the device, or the resizing that produces it.
+//! The inputs of a run: their copies to the device, or the resizing that produces the first one.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use half::{bf16, f16};
-
 use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
+use super::elements::append;
 use super::executor::HipExecutor;
 use super::staging::Uploaded;
 use crate::error::{Error, Result};
-use crate::exec::input::InputData;
+use crate::exec::input::{InputData, PlanInputs};
 use crate::exec::staging::{Given, InputPool};
-use crate::graph::plan::Plan;
+use crate::graph::plan::{Plan, PlanInput};
 use crate::tensor::{DType, Input};
 
-/// The copies of a run's input to the device.
+/// The copies of a run's inputs to the device.
 #[derive(Default)]
 pub(super) struct Uploads {
+    /// Copies of the first input.
     pub(super) copies: VecDeque<Uploaded>,
     /// Pool of the input's memory. Set if the input was staged.
     pub(super) staged: Option<Option<Arc<InputPool>>>,
+    /// Copies of the other inputs.
+    pub(super) others: VecDeque<Uploaded>,
 }
 
 impl From<VecDeque<Uploaded>> for Uploads {
     fn from(copies: VecDeque<Uploaded>) -> Self {
-        Self { copies, staged: None }
+        Self {
+            copies,
+            ..Self::default()
+        }
     }
 }
 
 impl HipExecutor {
-    /// Submits the copies of the input, or the resizing that produces it.
+    /// Submits the copies of the inputs, or the resizing that produces the first one.
     pub(super) fn feed(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        inputs: PlanInputs<'_>,
+        clock: &mut Option<Clock>,
+    ) -> Result<Uploads> {
+        let PlanInputs { first, rest } = inputs;
+        // Images are resized in the memory of the run itself.
+        let others = plan
+            .inputs()
+            .get(1)
+            .map_or(plan.input_bytes(), |input| input.offset);
+        let from = if matches!(first, InputData::Images(_)) {
+            others
+        } else {
+            0
+        };
+        let mut uploads = self.feed_first(context, plan, first, clock)?;
+        for (input, data) in plan.inputs().iter().skip(1).zip(rest) {
+            self.feed_other(context, plan, input, data, &mut uploads.others)?;
+        }
+        let Memory { input, ahead, .. } = &mut context.memory;
+        if let Some(ahead) = ahead {
+            input.copy_part_from_peer(from, ahead.reading().part(from..plan.input_bytes())?)?;
+        }
+        Ok(uploads)
+    }
+
+    /// Submits the copy of an input beside the first one.
+    fn feed_other(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        input: &PlanInput,
+        data: InputData<'_>,
+        submitted: &mut VecDeque<Uploaded>,
+    ) -> Result<()> {
+        let name = plan.graph().input_name(input.input);
+        let expect = |bytes: usize| {
+            if bytes == input.bytes {
+                return Ok(());
+            }
+            let reason = format!("`{name}` has {bytes} bytes, expected {}", input.bytes);
+            Err(Error::argument("inputs", reason))
+        };
+        let target = context.memory.input_target();
+        let bytes: Cow<'_, [u8]> = match &data {
+            InputData::Host(values) => {
+                plan.graph()
+                    .check_one_of_inputs(input.input, *values, plan.batch())?;
+                elements(input.dtype, *values)
+            }
+            InputData::Bytes(bytes) => (*bytes).into(),
+            InputData::Staged(staging) => (&**staging).into(),
+            InputData::Device(source) => {
+                expect(source.bytes())?;
+                let mut uploads = target.uploads_on(source.stream())?;
+                uploads.push_foreign(input.offset, source)?;
+                submitted.push_back(uploads.finish()?);
+                return Ok(());
+            }
+            InputData::Images(_) | InputData::Peer(_) => {
+                let reason = format!("`{name}` must be elements. Only the first input can be images");
+                return Err(Error::argument("inputs", reason));
+            }
+        };
+        expect(bytes.len())?;
+        let uploads = target.uploads_on(&self.memory.copier)?;
+        let (pieces, threads) = (&self.memory.pieces, self.info.host.pool());
+        pieces.upload(uploads, input.offset, &[&bytes], &self.device, threads, submitted)
+    }
+
+    /// Submits the copy of the first input, or the resizing that produces it.
+    fn feed_first(
         &self,
         context: &mut ExecutionContext,
         plan: &Plan,
@@ -40,19 +119,18 @@ impl HipExecutor {
         clock: &mut Option<Clock>,
     ) -> Result<Uploads> {
         let threads = self.info.host.pool();
+        let Some(of_plan) = plan.inputs().first() else {
+            return Err(Error::internal("inputs", "the plan has none"));
+        };
         let expect = |bytes: usize| {
-            if bytes == plan.input_bytes() {
+            if bytes == of_plan.bytes {
                 Ok(())
             } else {
-                let reason = format!("has {bytes} bytes, expected {}", plan.input_bytes());
+                let reason = format!("has {bytes} bytes, expected {}", of_plan.bytes);
                 Err(Error::argument("input", reason))
             }
         };
-        // Runs that share the stream copy their input ahead, so that the copy does not wait for other runs.
-        let Memory {
-            input: memory, ahead, ..
-        } = &mut context.memory;
-        let target = ahead.as_mut().unwrap_or(&mut *memory);
+        let target = context.memory.input_target();
         let stream = match &input {
             InputData::Host(_) | InputData::Bytes(_) | InputData::Staged(_) => self.memory.copier.clone(),
             InputData::Images(_) => context.stream.clone(),
@@ -67,6 +145,7 @@ impl HipExecutor {
             let pieces = &self.memory.pieces;
             pieces.upload(
                 target.uploads_on(&stream)?,
+                0,
                 &[bytes],
                 &self.device,
                 threads,
@@ -77,7 +156,7 @@ impl HipExecutor {
         let uploads: Uploads = match input {
             InputData::Host(input) => {
                 plan.graph().check_input(input, plan.batch())?;
-                upload(&elements(plan, input), &mut tick)?.into()
+                upload(&elements(of_plan.dtype, input), &mut tick)?.into()
             }
             InputData::Bytes(bytes) => upload(bytes, &mut tick)?.into(),
             InputData::Staged(staging) => match staging.give() {
@@ -89,6 +168,7 @@ impl HipExecutor {
                     Uploads {
                         copies: VecDeque::from([uploads.finish()?]),
                         staged: Some(pool),
+                        others: VecDeque::new(),
                     }
                 }
                 Given::Host(bytes) => upload(&bytes, &mut tick)?.into(),
@@ -119,27 +199,20 @@ impl HipExecutor {
             }
         };
         tick()?;
-        if let Some(ahead) = ahead {
-            memory.copy_part_from_peer(0, ahead.reading().part(0..plan.input_bytes())?)?;
-        }
         Ok(uploads)
     }
 }
 
-/// Returns the input's bytes in the device's format. Activations are rounded to the plan's dtype.
-fn elements<'a>(plan: &Plan, input: Input<'a>) -> Cow<'a, [u8]> {
+/// Returns the input's bytes in the device's format. Values are rounded to `dtype`.
+fn elements(dtype: DType, input: Input<'_>) -> Cow<'_, [u8]> {
     let values = match input {
         Input::Pixels(pixels) => return pixels.into(),
         Input::Values(values) => values,
     };
-    let narrow = |convert: fn(f32) -> u16| values.iter().flat_map(|&v| convert(v).to_le_bytes()).collect();
-    match plan.dtype() {
-        DType::F16 if plan.graph().takes_activations() => {
-            Cow::Owned(narrow(|value| f16::from_f32(value).to_bits()))
-        }
-        DType::BF16 if plan.graph().takes_activations() => {
-            Cow::Owned(narrow(|value| bf16::from_f32(value).to_bits()))
-        }
-        _ => bytemuck::cast_slice(values).into(),
+    if dtype == DType::F32 {
+        return bytemuck::cast_slice(values).into();
     }
+    let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+    append(&mut bytes, values, dtype);
+    bytes.into()
 }

@@ -30,7 +30,11 @@ impl HipExecutor {
         measure: impl FnOnce(Duration, &mut dyn FnMut(usize) -> Result<Duration>) -> Result<()>,
     ) -> Result<Vec<u8>> {
         plan.graph().check_input(input, plan.batch())?;
-        let stream = self.device.stream()?;
+        let turn = self.turn();
+        let stream = match &self.states {
+            Some(states) => states.stream().clone(),
+            None => self.device.stream()?,
+        };
         let mut libraries = Libraries::new(&stream, None);
         let input = match input {
             Input::Pixels(pixels) => stream.upload(pixels)?,
@@ -44,12 +48,13 @@ impl HipExecutor {
             [] => return Ok(memory.read()?),
         };
         let mut submit = |memory: &mut DeviceBuffer<u8>, steps: &mut dyn Iterator<Item = &Step>| {
-            let regions = Regions([
-                memory.writing().part(margin..margin + plan.arena_bytes())?,
-                self.constants.reading(),
-                input.reading(),
-                scratch.writing(),
-            ]);
+            let regions = Regions {
+                arena: memory.writing().part(margin..margin + plan.arena_bytes())?,
+                constants: self.constants.reading(),
+                states: turn.reading(),
+                inputs: input.reading(),
+                scratch: scratch.writing(),
+            };
             for step in steps {
                 let calls = self.calls(plan, step, &regions)?;
                 libraries

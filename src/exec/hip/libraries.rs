@@ -164,7 +164,7 @@ impl Libraries {
         let Some(direct) = direct.filter(|direct| !reproducible && direct.normalizes(call, norm)) else {
             return Ok(false);
         };
-        direct.submit(call, Some(norm), &self.stream, &regions.0)?;
+        direct.submit(call, Some(norm), &self.stream, &regions.operands())?;
         self.record_call("all-reduce over peer memory, norm", || {
             format!("{} bytes", call.bytes())
         })?;
@@ -174,7 +174,7 @@ impl Libraries {
     /// Submits an all-reduce, then bias and residual.
     fn all_reduce(&mut self, call: &AllReduceCall, to: &mut Submitter<'_>) -> Result<()> {
         if let Some(direct) = direct(&self.direct, call, to.reproducible) {
-            direct.submit(call, None, to.stream, &to.regions.0)?;
+            direct.submit(call, None, to.stream, &to.regions.operands())?;
             return to.record_call("all-reduce over peer memory", || {
                 format!("{} bytes", call.bytes())
             });

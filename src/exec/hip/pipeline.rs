@@ -21,8 +21,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::context::Reserved;
 use super::executor::HipExecutor;
-use super::reserve::Reserved;
 use super::run::{CompletedRun, Running, phase_observer};
 use crate::error::{Error, Result};
 use crate::exec::executor::{
@@ -34,6 +34,7 @@ use crate::exec::plans::Plans;
 use crate::exec::replays::{GraphSwitch, Replays};
 use crate::exec::slabs::Slabs;
 use crate::exec::staging::Staging;
+use crate::exec::states::check_divisible;
 use crate::exec::threads::HostThreads;
 use crate::graph::plan::Plan;
 use crate::graph::{self, Graph, stages};
@@ -67,6 +68,7 @@ impl PipelineExecutor {
         let first = devices.first();
         let first =
             first.ok_or_else(|| Error::argument("devices", "the list is empty. Name at least one GPU"))?;
+        check_divisible(graph)?;
         let host = HostThreads::near(first, options.threads)?;
         let parts = stages(graph, devices.len())?.into_iter().zip(devices);
         let create = |(index, (part, device)): (usize, (graph::Stage, &Device))| {
@@ -137,7 +139,7 @@ impl PipelineExecutor {
                     InputData::Peer(activations.ok_or_else(missing)?)
                 }
             };
-            let run = stage.executor.submit(reserved, input, submission);
+            let run = stage.executor.submit(reserved, input.into(), submission);
             runs.push(stage.with_rank(run)?);
         }
         Ok(runs)

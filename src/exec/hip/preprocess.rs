@@ -242,7 +242,7 @@ impl HipPreprocess {
                 None => uploaded.push_back(copy),
             }
         }
-        pieces.upload(uploads, &parts, stream.device(), threads, uploaded)?;
+        pieces.upload(uploads, 0, &parts, stream.device(), threads, uploaded)?;
         let memory = memory.reading();
         let mut group = Vec::with_capacity(images.len());
         for ((index, place, prepared), at) in images.iter().zip(at) {

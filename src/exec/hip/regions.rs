@@ -3,13 +3,26 @@
 use crate::error::{Error, Result};
 use crate::hip::{DeviceAddress, Operand};
 
-/// The memory that steps may access: arena, constants, input, scratch.
-pub(super) struct Regions<'a>(pub(super) [Operand<'a>; 4]);
+/// The memory that steps may access.
+pub(super) struct Regions<'a> {
+    pub(super) arena: Operand<'a>,
+    pub(super) constants: Operand<'a>,
+    /// Parameters and states. `None` if the graph has none.
+    pub(super) states: Option<Operand<'a>>,
+    pub(super) inputs: Operand<'a>,
+    pub(super) scratch: Operand<'a>,
+}
 
 impl<'a> Regions<'a> {
+    /// Returns all regions, as the operands of a launch.
+    pub(super) fn operands(&self) -> [Operand<'a>; 5] {
+        let states = self.states.unwrap_or(self.constants);
+        [self.arena, self.constants, states, self.inputs, self.scratch]
+    }
+
     /// Returns the region's memory from `address` to the end of the region.
     pub(super) fn from(&self, address: DeviceAddress) -> Result<Operand<'a>> {
-        for region in &self.0 {
+        for region in self.operands() {
             let offset = address.offset_from(region.address()).map(|o| o as usize);
             if let Some(offset) = offset.filter(|&o| o < region.bytes()) {
                 return Ok(region.part(offset..region.bytes())?);

@@ -4,6 +4,7 @@ use super::candidate::Called;
 use super::executor::HipExecutor;
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, lower};
+use super::states::States;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{KernelLaunch, SelectedKernels};
 use crate::graph::plan::{Plan, Step};
@@ -58,7 +59,8 @@ impl HipExecutor {
         // A null address would mean an absent operand.
         let placeholder = DeviceAddress::from_raw(256);
         let addresses = Addresses {
-            input: placeholder,
+            inputs: placeholder,
+            states: self.states.as_ref().map(States::addresses),
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),

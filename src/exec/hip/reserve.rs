@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::Stage;
-use super::context::{ExecutionContext, Memory};
+use super::context::{ExecutionContext, Memory, Reserved};
 use super::executor::HipExecutor;
 use super::lower::SparseForm;
 use super::run::HipRun;
+use super::states::States;
 use crate::error::{Error, Result};
 use crate::exec::executor::{Executor, ExecutorInfo, PendingRun, Reservation, Statistics, Submission};
 use crate::exec::input::{InputData, Inputs};
@@ -20,12 +21,6 @@ use crate::hip::{self, DeviceAddress, Operand};
 use crate::kernels::sparse_bytes;
 use crate::tensor::Input;
 use crate::timeline::{self, Activity};
-
-/// A plan, and a context with the memory for a run of it.
-pub(super) struct Reserved {
-    pub(super) plan: Arc<Plan>,
-    pub(super) context: ExecutionContext,
-}
 
 /// Memory for a run on one GPU.
 pub(super) struct HipReservation {
@@ -76,8 +71,8 @@ impl Executor for HipExecutor {
 impl Reservation for HipReservation {
     fn submit(self: Box<Self>, inputs: Inputs<'_>, submission: Submission) -> Result<Box<dyn PendingRun>> {
         let Self { executor, reserved } = *self;
-        let input = inputs.only(&reserved.plan)?;
-        let run = executor.submit(reserved, input, submission);
+        let inputs = inputs.in_order(&reserved.plan)?;
+        let run = executor.submit(reserved, inputs, submission);
         let run = run.map_err(|error| executor.with_rank(error))?;
         Ok(Box::new(HipRun { executor, run }))
     }
@@ -100,7 +95,7 @@ impl HipExecutor {
             plan: plan.clone(),
             context,
         };
-        let run = self.submit(reserved, InputData::Host(input), submission)?;
+        let run = self.submit(reserved, InputData::Host(input).into(), submission)?;
         let mut steps = |stage: Stage<'_>, time| {
             if let Stage::Step(step) = stage {
                 observe(step, time);
@@ -129,10 +124,13 @@ impl HipExecutor {
         } = &context.memory;
         let parameter = |(&id, &address): (&ValueId, &DeviceAddress)| {
             let shape = &plan.graph().value(id).shape;
+            let elements: usize = shape.iter().product();
+            let dense = self.states.as_ref().and_then(|states| states.bytes_of(id));
+            let dense = dense.unwrap_or(elements * self.dtype.size());
             let bytes = match (self.constants.sparse().get(&id), shape.as_slice()) {
                 (Some(SparseForm::Packed), &[n, k]) => sparse_bytes(n, k),
                 (Some(&SparseForm::Compressed { bytes }), _) => bytes,
-                _ => shape.iter().product::<usize>() * self.dtype.size(),
+                _ => dense,
             };
             (id, Region { address, bytes })
         };
@@ -143,7 +141,13 @@ impl HipExecutor {
             arena: region(arena.reading()),
             scratch: region(scratch.reading()),
             input: region(input.reading()),
-            parameters: self.constants.addresses().iter().map(parameter).collect(),
+            parameters: self
+                .constants
+                .addresses()
+                .iter()
+                .chain(self.states.iter().flat_map(States::addresses))
+                .map(parameter)
+                .collect(),
         };
         self.contexts.keep(context);
         Ok(memory)
@@ -151,6 +155,7 @@ impl HipExecutor {
 
     /// Returns a context with the device memory for a run of `plan`.
     pub(super) fn reserve_context(&self, plan: &Plan) -> Result<ExecutionContext> {
+        let _turn = self.turn();
         if plan.dtype() != self.dtype {
             let reason = format!(
                 "the plan requires {}, the executor has {}",
@@ -190,7 +195,8 @@ impl HipExecutor {
             }
             None => {
                 let on = self.rank.as_ref().map(|rank| &rank.on);
-                ExecutionContext::new(&self.device, plan, input, on)?
+                let states = self.states.as_ref().map(States::stream);
+                ExecutionContext::new(&self.device, plan, input, on, states)?
             }
         };
         drop(allocating);

@@ -24,6 +24,12 @@ pub(super) fn results(plan: &Plan) -> impl Iterator<Item = (OutputKind, ValueId,
     outputs.filter(|(kind, ..)| *kind != OutputKind::Boundary)
 }
 
+/// Returns the buffers that hold a result after the last step: the outputs, and the new values of parameters and states.
+pub(super) fn kept(plan: &Plan) -> impl Iterator<Item = BufferId> {
+    let outputs = plan.outputs().iter().map(|&(_, _, id)| id);
+    outputs.chain(plan.updates().iter().map(|&(_, id)| id))
+}
+
 /// Returns true if an output is overwritten before a replay.
 ///
 /// Activations for the next stage are overwritten: stale ones would give the results of an earlier run, overwritten ones give NaN. Other

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::clock::{Anchor, Clock, Stage, StageObserver};
-use super::constants::unpack;
-use super::context::ExecutionContext;
+use super::context::{ExecutionContext, Reserved};
+use super::elements::unpack;
 use super::executor::HipExecutor;
 use super::feed::Uploads;
 use super::graphs::Submitted;
-use super::reserve::Reserved;
 use super::results::{boundary, downloaded, is_overwritten};
 use crate::error::{Error, Result};
 use crate::exec::executor::{FinishOptions, Finished, KeepResult, PendingRun, Submission};
-use crate::exec::input::InputData;
+use crate::exec::input::{InputData, PlanInputs};
 use crate::exec::output::RunOutput;
 use crate::exec::staging::Staging;
 use crate::graph::plan::Plan;
@@ -29,7 +28,7 @@ pub(super) struct Running {
     downloads: Vec<Pending<PinnedBuffer<u8>>>,
     /// Stage that produced the input.
     entry: Stage<'static>,
-    /// Completion event of the run, for a thread that blocks on it.
+    /// Completion event of the run, for a thread that blocks on it, or if the run has no results.
     end: Option<Event>,
     clock: Option<Clock>,
     anchor: Option<Anchor>,
@@ -46,7 +45,8 @@ impl Running {
 
     /// Returns the event at which the device finishes the run.
     pub(super) fn end(&self) -> Option<Event> {
-        self.downloads.last().map(|last| last.event().clone())
+        let last = self.downloads.last().map(Pending::event);
+        last.or(self.end.as_ref()).cloned()
     }
 
     /// Returns the activations that the next stage reads, if there is one.
@@ -108,25 +108,30 @@ impl HipExecutor {
     pub(super) fn submit(
         &self,
         reserved: Reserved,
-        input: InputData<'_>,
+        inputs: PlanInputs<'_>,
         submission: Submission,
     ) -> Result<Running> {
         let Reserved { plan, mut context } = reserved;
+        let mut turn = self.turn();
         // A context is dropped on an error.
         let anchor = self.anchor.get(&self.memory.copier)?.filter(|_| submission.timed);
         let mut clock = submission.timed.then(Clock::default);
         let _span = timeline::named_span(Activity::Submit, || "submit batch".into());
-        let entry = match input {
+        let entry = match inputs.first {
             InputData::Images(_) => Stage::Resize,
             _ => Stage::Upload,
         };
-        let uploads = self.feed(&mut context, &plan, input, &mut clock)?;
+        let uploads = self.feed(&mut context, &plan, inputs, &mut clock)?;
         let stream = context.stream.clone();
-        let mut compute = || self.compute(&mut context, &plan, &mut clock);
+        let mut compute = || self.compute(&mut context, &plan, &turn, &mut clock);
         let submitted = match &self.order {
             Some(order) => order.submit_next(&stream, compute)?,
             None => compute()?,
         };
+        if let Some(states) = &self.states {
+            self.check_before_writing(&mut context, &plan, submitted, &turn)?;
+            states.write(context.memory.arena.reading(), &plan, &mut turn)?;
+        }
         if let Some(copy) = &mut context.memory.handed_on
             && let Some(id) = boundary(&plan)
         {
@@ -138,7 +143,8 @@ impl HipExecutor {
         if let Some(clock) = &mut clock {
             clock.tick(&stream)?;
         }
-        let end = submission.sleeps.then(|| stream.mark_blocking()).transpose()?;
+        let blocks = submission.sleeps || downloads.is_empty();
+        let end = blocks.then(|| stream.mark_blocking()).transpose()?;
         Ok(Running {
             uploads,
             downloads,
@@ -233,7 +239,14 @@ impl HipExecutor {
 
     /// Waits for the copies of an input. Returns the memory that it was staged in, and returns other pinned memory to its pool.
     pub(super) fn keep_uploaded(&self, uploads: Uploads) -> Result<Option<Staging>> {
-        let Uploads { copies, staged } = uploads;
+        let Uploads {
+            copies,
+            staged,
+            others,
+        } = uploads;
+        for copy in others {
+            self.memory.keep_pieces(copy.wait()?);
+        }
         let mut buffers = Vec::new();
         for copy in copies {
             buffers.extend(copy.wait()?);
@@ -252,6 +265,7 @@ impl HipExecutor {
     /// Calls `keep` with each result on the device, before its memory is reused.
     fn give_results(&self, completed: &CompletedRun, keep: &mut KeepResult<'_>) -> Result<()> {
         let arena = completed.context.memory.arena.reading();
+        let _turn = self.turn();
         for (index, &(_, _, id)) in completed.plan.outputs().iter().enumerate() {
             let buffer = completed.plan.buffer(id);
             keep(index, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
@@ -267,7 +281,11 @@ impl HipExecutor {
         keep: Option<&mut KeepResult<'_>>,
     ) -> Result<Finished> {
         let mut completed = self.wait(running)?;
-        self.check(&mut completed, false)?;
+        if self.states.is_some() {
+            self.check_written(&completed)?;
+        } else {
+            self.check(&mut completed, false)?;
+        }
         if let Some(keep) = keep {
             self.give_results(&completed, keep)?;
         }

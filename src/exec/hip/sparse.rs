@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::candidate::Hipsparselt;
-use super::constants::append;
+use super::elements::append;
 use super::libraries::selection_key;
 use super::lower::SparseForm;
 use crate::dtype::to_hip;

@@ -44,11 +44,12 @@ impl Pieces {
         self.0.lock().extend(pieces);
     }
 
-    /// Copies the concatenation of `parts` to the start of the buffer. Returns when all copies are submitted, and adds them to `submitted`.
-    /// Waits for the oldest of these if there are too many.
+    /// Copies the concatenation of `parts` to the buffer, starting at byte `at`. Returns when all copies are submitted, and adds them to
+    /// `submitted`. Waits for the oldest of these if there are too many.
     pub(super) fn upload(
         &self,
         mut uploads: Uploads<'_, u8>,
+        at: usize,
         parts: &[&[u8]],
         device: &Device,
         threads: &ThreadPool,
@@ -60,7 +61,7 @@ impl Pieces {
             let mut piece = self.take(device)?;
             piece.set_len(total)?;
             gather.copy(0..total, &mut piece);
-            uploads.push(0, piece)?;
+            uploads.push(at, piece)?;
             submitted.push_back(uploads.finish()?);
             return Ok(());
         }
@@ -93,7 +94,7 @@ impl Pieces {
                         return Ok(());
                     };
                     filling -= 1;
-                    uploads.push(start, piece)?;
+                    uploads.push(at + start, piece)?;
                     submitted.push_back(uploads.mark()?);
                 } else if starts.peek().is_some() {
                     self.keep_oldest(submitted)?;

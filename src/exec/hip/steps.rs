@@ -7,10 +7,11 @@ use super::graphs::{Captured, Submitted, UNWRITTEN};
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
-use super::results::is_overwritten;
+use super::results::{is_overwritten, kept};
+use super::states::{States, Turn};
 use crate::error::{Error, Result};
-use crate::graph::plan::{Plan, Step};
-use crate::graph::{Node, OutputKind};
+use crate::graph::Node;
+use crate::graph::plan::{BufferId, Plan, Step};
 use crate::hip::{self, Operand, Replay, Stream, Work};
 use crate::kernels::KernelCall;
 use crate::ops::Op;
@@ -22,6 +23,7 @@ impl HipExecutor {
         &self,
         context: &mut ExecutionContext,
         plan: &Plan,
+        turn: &Turn<'_>,
         clock: &mut Option<Clock>,
     ) -> Result<Submitted> {
         let stream = context.stream.clone();
@@ -34,7 +36,7 @@ impl HipExecutor {
             let submitted = match self.replay(context, plan)? {
                 Some(run) => Submitted::Replay(run),
                 None => {
-                    self.capture(context, plan)?;
+                    self.capture(context, plan, turn)?;
                     Submitted::Steps
                 }
             };
@@ -44,7 +46,7 @@ impl HipExecutor {
             return Ok(submitted);
         }
         self.graphs.count_eager();
-        let mut steps = Steps::new(self, plan, context);
+        let mut steps = Steps::new(self, plan, context, turn);
         steps.clock = clock.as_mut();
         steps.enqueue(&stream)?;
         Ok(Submitted::Steps)
@@ -68,12 +70,11 @@ impl HipExecutor {
     }
 
     /// Runs the steps, and keeps a captured graph of them if capture succeeds.
-    fn capture(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<()> {
+    fn capture(&self, context: &mut ExecutionContext, plan: &Plan, turn: &Turn<'_>) -> Result<()> {
         let _span = timeline::span(Activity::Capture);
         let stream = context.stream.clone();
-        let replay = Replay::agreed(&stream, &mut Steps::new(self, plan, context), &mut |done| {
-            self.agree(done)
-        })?;
+        let mut steps = Steps::new(self, plan, context, turn);
+        let replay = Replay::agreed(&stream, &mut steps, &mut |done| self.agree(done))?;
         match replay {
             Ok(replay) => {
                 context.keep_replay(plan, replay);
@@ -88,26 +89,27 @@ impl HipExecutor {
         Ok(())
     }
 
-    fn regions<'a>(&'a self, memory: &'a mut Memory) -> Regions<'a> {
-        Regions([
-            memory.arena.writing(),
-            self.constants.reading(),
-            memory.input.reading(),
-            memory.scratch.writing(),
-        ])
+    fn regions<'a>(&'a self, memory: &'a mut Memory, turn: &'a Turn<'_>) -> Regions<'a> {
+        Regions {
+            arena: memory.arena.writing(),
+            constants: self.constants.reading(),
+            states: turn.reading(),
+            inputs: memory.input.reading(),
+            scratch: memory.scratch.writing(),
+        }
     }
 
     /// Returns the calls that compute a step.
     pub(super) fn calls(&self, plan: &Plan, step: &Step, regions: &Regions<'_>) -> Result<Vec<Call>> {
-        let [arena, _, input, scratch] = regions.0.map(|region| region.address());
         let addresses = Addresses {
-            input,
+            inputs: regions.inputs.address(),
+            states: self.states.as_ref().map(States::addresses),
             constants: self.constants.addresses(),
             steps: self.constants.steps(),
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
-            arena,
-            scratch,
+            arena: regions.arena.address(),
+            scratch: regions.scratch.address(),
         };
         lower(plan, step, addresses)
             .map_err(|reason| Error::op(plan.node(step), Some(self.device.name()), reason))
@@ -163,15 +165,22 @@ pub(super) struct Steps<'a> {
     executor: &'a HipExecutor,
     plan: &'a Plan,
     memory: &'a mut Memory,
+    turn: &'a Turn<'a>,
     libraries: &'a mut Libraries,
     clock: Option<&'a mut Clock>,
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn new(executor: &'a HipExecutor, plan: &'a Plan, context: &'a mut ExecutionContext) -> Self {
+    pub(super) fn new(
+        executor: &'a HipExecutor,
+        plan: &'a Plan,
+        context: &'a mut ExecutionContext,
+        turn: &'a Turn<'_>,
+    ) -> Self {
         Self {
             executor,
             plan,
+            turn,
             memory: &mut context.memory,
             libraries: &mut context.libraries,
             clock: None,
@@ -179,13 +188,13 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// A step reads the input, constants, and the results of earlier steps.
+/// A step reads inputs, constants, parameters, states, and the results of earlier steps. It does not write parameters and states.
 impl Work for Steps<'_> {
     type Error = Error;
 
     fn enqueue(&mut self, stream: &Stream) -> Result<()> {
         let Self { executor, plan, .. } = *self;
-        let regions = executor.regions(self.memory);
+        let regions = executor.regions(self.memory, self.turn);
         let mut tick = || self.clock.as_mut().map_or(Ok(()), |clock| clock.tick(stream));
         let mut steps = plan.steps().iter().peekable();
         while let Some(step) = steps.next() {
@@ -214,12 +223,12 @@ impl Work for Steps<'_> {
 
     fn outputs(&mut self) -> Vec<Operand<'_>> {
         let arena = self.memory.arena.writing();
-        let part = |&(_, _, id): &(OutputKind, _, _)| {
+        let part = |id: BufferId| {
             let buffer = self.plan.buffer(id);
             arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
         };
         // The context's arena is at least as large as the plan needs.
-        self.plan.outputs().iter().filter_map(part).collect()
+        kept(self.plan).filter_map(part).collect()
     }
 
     fn intermediates(&mut self) -> Vec<Operand<'_>> {

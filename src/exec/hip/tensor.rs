@@ -48,6 +48,7 @@ use crate::exec::options::ExecutorOptions;
 use crate::exec::plans::Plans;
 use crate::exec::replays::{GraphSwitch, Replays};
 use crate::exec::staging::{Given, Staging};
+use crate::exec::states::check_divisible;
 use crate::exec::threads::HostThreads;
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, shard_stages, stages};
@@ -106,6 +107,7 @@ impl TensorExecutor {
             let reason = "with tensor parallelism images are resized on the host";
             return Err(Error::argument("resize", reason));
         }
+        check_divisible(graph)?;
         let parts = stages(graph, pipeline)?;
         let several = pipeline > 1;
         let streams = devices

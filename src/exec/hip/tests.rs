@@ -19,7 +19,7 @@ use crate::graph_tests::vit::{Head, Projection, Vit};
 use crate::hip::DeviceAddress;
 use crate::kernels as bindings;
 use crate::model::{self, LoadOptions};
-use crate::ops::{Activation, ConcatChannels, Linear, MulScalar, Normalize, Op, PatchConv, Pool};
+use crate::ops::{Activation, ConcatChannels, Linear, MulScalar, Normalize, Op, PatchConv, Pool, Scale};
 use crate::reference::{assert_close, model_tolerance, tolerance};
 use crate::tensor::{DType, Input, Tensor};
 
@@ -235,12 +235,11 @@ fn tokens_are_mixed_in_rows_of_whole_vectors() {
     }
 }
 
-#[test]
-fn what_is_not_optimised_is_refused() {
-    let graph = Arc::new(VIT.random(1));
-    let plan = Plan::new(graph, 1, DType::F32).unwrap();
+/// Returns the error of lowering the first step of a plan.
+fn refused(plan: &Plan) -> String {
     let addresses = Addresses {
-        input: DeviceAddress::from_raw(1),
+        inputs: DeviceAddress::from_raw(1),
+        states: None,
         constants: &HashMap::new(),
         steps: &HashMap::new(),
         float8: None,
@@ -248,6 +247,44 @@ fn what_is_not_optimised_is_refused() {
         arena: DeviceAddress::from_raw(1),
         scratch: DeviceAddress::from_raw(1),
     };
-    let error = lower(&plan, &plan.steps()[0], addresses).unwrap_err();
-    assert!(error.to_string().contains("passes"), "{error}");
+    let error = lower(plan, &plan.steps()[0], addresses).unwrap_err();
+    error.to_string()
+}
+
+#[test]
+fn what_is_not_optimised_is_refused() {
+    let graph = Arc::new(VIT.random(1));
+    let plan = Plan::new(graph, 1, DType::F32).unwrap();
+    let error = refused(&plan);
+    assert!(error.contains("passes"), "{error}");
+}
+
+/// An input without a row per image, such as a learning rate, is f32 in every plan.
+#[test]
+fn inputs_are_in_the_dtype_of_the_plan_or_in_f32() {
+    let mut graph = Graph::of_tokens("inputs", [3, 5]);
+    let rate = graph.add_fixed_input("rate", [5], DType::F32).unwrap();
+    graph.add_input("targets", [1, 7], DType::F32).unwrap();
+    graph.add_input("mask", [1, 3], DType::U8).unwrap();
+    let tokens = graph.input();
+    let scaled = graph.push(Role::Other, "scaled", Scale, [tokens, rate]).unwrap();
+    graph.set_output(OutputKind::Tokens, scaled);
+    let plan = Plan::new(Arc::new(graph), 2, DType::BF16).unwrap();
+    let inputs = plan.inputs().iter();
+    let inputs: Vec<_> = inputs
+        .map(|i| (i.dtype, i.shape.clone(), i.offset, i.bytes))
+        .collect();
+    let expected = [
+        (DType::BF16, vec![2, 3, 5], 0, 60),
+        (DType::F32, vec![5], 256, 20),
+        (DType::BF16, vec![2, 7], 512, 28),
+        (DType::U8, vec![2, 3], 768, 6),
+    ];
+    assert_eq!(inputs, expected);
+    assert_eq!(plan.input_bytes(), 774);
+    let error = refused(&plan);
+    assert!(
+        error.contains("reads `rate` in bf16, which is kept in f32"),
+        "{error}"
+    );
 }

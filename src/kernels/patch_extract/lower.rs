@@ -5,6 +5,7 @@ use hipvit_graph::op::{Linear, Op, PatchExtract, PixelLayout};
 use super::PatchExtractChwArgs;
 use super::call::PatchEmbeddingCall;
 use crate::graph::plan::{Operand, Plan, Step};
+use crate::tensor::DType;
 use crate::hip::DeviceAddress;
 use crate::kernels::bindings::PatchExtractArgs;
 use crate::kernels::lower::{Call, Lower, Lowering, one};
@@ -115,14 +116,23 @@ impl Lowering<'_> {
     }
 
     fn extraction(&self, spec: &PatchExtract) -> Result<KernelCall, KernelError> {
-        if self.operand(0)? != Operand::Input {
+        let Operand::Input(image) = self.operand(0)? else {
             return Err("takes the image that is given, not one that is computed".into());
-        }
+        };
         let (height, width) = match (spec.layout, self.shape_of(0)?) {
             (PixelLayout::Hwc, &[_, h, w, _]) | (PixelLayout::Chw, &[_, _, h, w]) => (h, w),
             (_, shape) => return Err(format!("takes images, not {shape:?}").into()),
         };
         let extents = [self.plan.batch(), height, width];
-        PatchExtractArgs::call(spec, [self.addresses.input, self.out], extents)
+        let (image, dtype) = self.input(image)?;
+        let takes = match spec.layout {
+            PixelLayout::Hwc => DType::U8,
+            PixelLayout::Chw => DType::F32,
+        };
+        if dtype != takes {
+            let reason = format!("takes {takes} images, not {dtype}");
+            return Err(KernelError::unsupported(reason));
+        }
+        PatchExtractArgs::call(spec, [image, self.out], extents)
     }
 }

@@ -47,7 +47,7 @@ impl Miopen {
     /// Submits a call that has a solution.
     fn run(&mut self, call: &Call, to: &Submitter<'_>) -> Result<()> {
         let regions = to.regions;
-        let launch = |kernel: KernelCall| kernel.launch(to.kernels, &self.stream, &regions.0);
+        let launch = |kernel: KernelCall| kernel.launch(to.kernels, &self.stream, &regions.operands());
         let wanted = Wanted::of(call);
         let solution = wanted.and_then(|wanted| self.solutions.get_mut(&wanted));
         let (Some(dnn), Some(Ok(solution))) = (&mut self.dnn, solution) else {

@@ -56,8 +56,7 @@ impl TensorExecutor {
         };
         let shares = shares();
         // Report missing memory before the first collective, so that no rank hangs.
-        let own = shares.as_ref().map(|_| Vec::new()).map_err(ToString::to_string);
-        let others = processes.exchange(own);
+        let others = processes.exchange(shares.as_ref().map(|_| Vec::new()));
         let shares = shares?;
         others?;
         let id = processes.unique_id(device)?;

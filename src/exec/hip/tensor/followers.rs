@@ -66,7 +66,7 @@ impl Follower {
                 Ok(Message::Failed(failure)) => group.fail(failure),
                 Ok(Message::Alive) => {}
                 Ok(message) => break format!("its process has sent {message:?}"),
-                Err(reason) => break reason,
+                Err(lost) => break lost.to_string(),
             }
         };
         // Stops the threads that still send to the rank.
@@ -98,7 +98,7 @@ pub(super) fn listen_to_leader(group: &Group, actions: &Sender<Action>, mut inco
                 return incoming.close();
             }
             Ok(message) => break format!("its process has sent {message:?}"),
-            Err(reason) => break reason,
+            Err(lost) => break lost.to_string(),
         };
         // The thread ends after this action. If it has panicked, that is a failure.
         let _ = actions.send(action);

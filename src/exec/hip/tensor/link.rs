@@ -143,18 +143,25 @@ impl Link {
     }
 }
 
+/// The reason why another process is lost.
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Lost(String);
+
 impl Incoming {
     /// Waits for the next message.
     ///
     /// # Errors
     ///
-    /// The reason why the other process is lost.
-    pub(super) fn next(&mut self) -> Result<Message, String> {
-        self.0.receive(SILENCE).map_err(|error| match error {
-            hip::Error::Rendezvous { reason, .. } => {
-                format!("its process has ended or is unreachable: {reason}")
-            }
-            error => error.to_string(),
+    /// [`Lost`] if the other process is lost.
+    pub(super) fn next(&mut self) -> Result<Message, Lost> {
+        self.0.receive(SILENCE).map_err(|error| {
+            Lost(match error {
+                hip::Error::Rendezvous { reason, .. } => {
+                    format!("its process has ended or is unreachable: {reason}")
+                }
+                error => error.to_string(),
+            })
         })
     }
 
@@ -321,7 +328,7 @@ pub(super) mod tests {
         link.close();
         assert_eq!(from_follower[0].next(), Ok(Message::Done));
         for lost in [&mut from_follower[0], &mut from_leader[0]] {
-            let reason = lost.next().unwrap_err();
+            let reason = lost.next().unwrap_err().to_string();
             assert!(
                 reason.starts_with("its process has ended or is unreachable: rank "),
                 "{reason}"

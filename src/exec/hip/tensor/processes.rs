@@ -13,17 +13,32 @@ pub struct Processes {
     pub(super) gpus: Vec<String>,
 }
 
-/// Message of a rank to the others: bytes, or the reason why it has none. Includes the rank's name.
+/// Message of a rank to the others.
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// The rank continues, and passes on these bytes.
+    Ready(Vec<u8>),
+    /// The rank cannot continue, for this reason.
+    Failed(String),
+}
+
+impl<E: ToString> From<Result<Vec<u8>, E>> for Report {
+    fn from(bytes: Result<Vec<u8>, E>) -> Self {
+        bytes.map_or_else(|error| Self::Failed(error.to_string()), Self::Ready)
+    }
+}
+
+/// A report with the name of its rank.
 #[derive(Serialize, Deserialize)]
 struct Given {
     name: String,
-    bytes: Result<Vec<u8>, String>,
+    report: Report,
 }
 
 impl Processes {
     /// Exchanges a message between the processes that have met. Returns the messages by rank.
     ///
-    /// `gpu` is the name of this process's GPU. `own` is its message, or the reason why it cannot continue.
+    /// `gpu` is the name of this process's GPU. `own` is its message.
     ///
     /// # Errors
     ///
@@ -31,9 +46,9 @@ impl Processes {
     pub(crate) fn meet(
         mut rendezvous: Rendezvous,
         gpu: String,
-        own: Result<Vec<u8>, String>,
+        own: impl Into<Report>,
     ) -> Result<(Self, Vec<Vec<u8>>)> {
-        let given = exchange(&mut rendezvous, gpu, own)?;
+        let given = exchange(&mut rendezvous, gpu, own.into())?;
         let (gpus, told) = given.into_iter().unzip();
         Ok((Self { rendezvous, gpus }, told))
     }
@@ -44,9 +59,9 @@ impl Processes {
     }
 
     /// Returns the messages of all ranks. Waits for all of them, which must call it equally often.
-    pub(super) fn exchange(&mut self, own: Result<Vec<u8>, String>) -> Result<Vec<Vec<u8>>> {
+    pub(super) fn exchange(&mut self, own: impl Into<Report>) -> Result<Vec<Vec<u8>>> {
         let gpu = self.gpus[self.rank()].clone();
-        let given = exchange(&mut self.rendezvous, gpu, own)?;
+        let given = exchange(&mut self.rendezvous, gpu, own.into())?;
         Ok(given.into_iter().map(|(_, bytes)| bytes).collect())
     }
 
@@ -56,7 +71,7 @@ impl Processes {
             0 => UniqueId::new(device).map(|id| id.to_bytes().to_vec()),
             _ => Ok(Vec::new()),
         };
-        let given = self.exchange(own.map_err(|error| error.to_string()))?;
+        let given = self.exchange(own)?;
         let id = given.first().and_then(|bytes| bytes.as_slice().try_into().ok());
         let id = id.ok_or_else(|| Error::internal("communicator", "rank 0 has given no id for it"))?;
         Ok(UniqueId::from_bytes(id))
@@ -64,23 +79,19 @@ impl Processes {
 }
 
 /// Exchanges messages, each with the name of its rank.
-fn exchange(
-    rendezvous: &mut Rendezvous,
-    name: String,
-    bytes: Result<Vec<u8>, String>,
-) -> Result<Vec<(String, Vec<u8>)>> {
+fn exchange(rendezvous: &mut Rendezvous, name: String, report: Report) -> Result<Vec<(String, Vec<u8>)>> {
     let ranks = rendezvous.world().size();
-    let encoded = serde_json::to_vec(&Given { name, bytes });
+    let encoded = serde_json::to_vec(&Given { name, report });
     let gathered = rendezvous.gather(&encoded.map_err(|error| Error::internal("processes", error))?)?;
     let given = |(rank, bytes): (usize, Vec<u8>)| {
         let other_version = |error| {
             let reason = format!("rank {rank} has another version of hipvit: {error}");
             Error::argument("processes", reason)
         };
-        let Given { name, bytes } = serde_json::from_slice(&bytes).map_err(other_version)?;
-        match bytes {
-            Ok(bytes) => Ok((name, bytes)),
-            Err(reason) => Err(Error::Rank {
+        let Given { name, report } = serde_json::from_slice(&bytes).map_err(other_version)?;
+        match report {
+            Report::Ready(bytes) => Ok((name, bytes)),
+            Report::Failed(reason) => Err(Error::Rank {
                 rank,
                 ranks,
                 device: name,

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use half::{bf16, f16};
 
 use super::kernels::{self, Memory as _, OnHost};
-use crate::exec::hip::constants::{HostConstants, unpack};
+use crate::exec::hip::constants::HostConstants;
+use crate::exec::hip::elements::unpack;
 use crate::exec::hip::lower::{Addresses, Call, Unfused, lower, rotation, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{OutputKind, ValueId};
@@ -217,12 +218,15 @@ impl Host {
             within(self.arena.offset(buffer.offset), buffer.bytes)
         };
         let operand = |operand: &Operand| match *operand {
-            Operand::Input => within(self.input, self.arena.offset_from(self.input).unwrap() as usize),
+            Operand::Input(id) => {
+                let input = plan.input(id).unwrap();
+                within(self.input.offset(input.offset), input.bytes)
+            }
             Operand::Constant(id) => {
                 let len = plan.graph().value(id).constant.as_ref().unwrap().len();
                 within(self.constants[&id], len * plan.dtype().size())
             }
-            Operand::State(_) => panic!("GPUs have no states"),
+            Operand::State(_) => panic!("no model here has states"),
             Operand::Buffer(id) => buffer(id),
         };
         // Attention with rotation reads the table of the previous step.
@@ -245,8 +249,9 @@ impl Host {
     /// Returns the calls of a step. Checks that they only access the step's operands and result.
     pub(super) fn calls(&self, plan: &Plan, step: &Step) -> Vec<Call> {
         let addresses = Addresses {
-            input: self.input,
+            inputs: self.input,
             constants: &self.constants,
+            states: None,
             steps: &HashMap::new(),
             float8: None,
             sparse: &HashMap::new(),

@@ -1,0 +1,183 @@
+//! The inputs of a graph.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::Graph;
+use crate::tensor::Input;
+use crate::value::{GraphInput, Value, ValueId, ValueKind};
+
+/// Names of a graph's first input: pixels in u8, values in f32, activations of an earlier stage.
+const FIRST_INPUT: [&str; 3] = ["pixels", "values", "activations"];
+
+impl Graph {
+    /// Adds an input with a row per image, such as labels. `shape` is `[1, …]`. Runs provide it by its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the input, if the first extent is not 1, the dtype is neither u8 nor f32, or the name is one of the
+    /// [first input](Self::first_input_name).
+    pub fn add_input(
+        &mut self,
+        name: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+    ) -> Result<ValueId> {
+        let (name, shape) = (name.into(), shape.into());
+        if shape.first() != Some(&1) {
+            let reason = format!("has shape {shape:?}, but an input with a row per image starts with 1");
+            return Err(Error::graph(name, reason));
+        }
+        self.push_input(name, shape, dtype, true)
+    }
+
+    /// Adds an input whose shape is the same for any batch size, such as a learning rate. Runs provide it by its name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the input, if the dtype is neither u8 nor f32, or the name is one of the [first input](Self::first_input_name).
+    pub fn add_fixed_input(
+        &mut self,
+        name: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+    ) -> Result<ValueId> {
+        self.push_input(name.into(), shape.into(), dtype, false)
+    }
+
+    fn push_input(
+        &mut self,
+        name: String,
+        shape: Vec<usize>,
+        dtype: DType,
+        per_image: bool,
+    ) -> Result<ValueId> {
+        if FIRST_INPUT.contains(&name.as_str()) {
+            let reason = "is the name under which runs provide the first input. Choose another name";
+            return Err(Error::graph(name, reason));
+        }
+        if !matches!(dtype, DType::U8 | DType::F32) {
+            return Err(Error::graph(
+                name,
+                format!("is {dtype}, but inputs are u8 or f32"),
+            ));
+        }
+        let value = self.push_value(Value {
+            name,
+            dtype,
+            shape,
+            rounding: None,
+            kind: ValueKind::Input,
+            provenance: None,
+            constant: None,
+            initial: None,
+        });
+        self.more_inputs.push(GraphInput { value, per_image });
+        Ok(value)
+    }
+
+    /// Returns all inputs: the [first](Self::input), then the others in the order in which they were added.
+    pub fn inputs(&self) -> impl Iterator<Item = GraphInput> + '_ {
+        std::iter::once(self.first_input()).chain(self.more_inputs.iter().copied())
+    }
+
+    /// Returns the name under which runs provide the first input: `pixels` (u8), `values` (f32) or `activations`.
+    pub fn first_input_name(&self) -> &'static str {
+        let [pixels, values, activations] = FIRST_INPUT;
+        if self.takes_activations {
+            activations
+        } else if self.value(self.input).dtype == DType::U8 {
+            pixels
+        } else {
+            values
+        }
+    }
+
+    /// Returns the name under which runs provide an input: the [name of the first](Self::first_input_name), or the name of its value.
+    pub fn input_name(&self, input: GraphInput) -> &str {
+        if input.value == self.input {
+            self.first_input_name()
+        } else {
+            &self.value(input.value).name
+        }
+    }
+
+    /// Checks that `input` fits the graph's first input for `batch` images.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the dtype or the number of elements differs.
+    pub fn check_input(&self, input: Input<'_>, batch: usize) -> Result<()> {
+        self.check(self.first_input(), input, batch)
+            .map_err(|reason| Error::argument("input", reason))
+    }
+
+    /// Checks that `input` fits the input `of_graph` for `batch` images.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`], naming the input, if the dtype or the number of elements differs.
+    pub fn check_one_of_inputs(&self, of_graph: GraphInput, input: Input<'_>, batch: usize) -> Result<()> {
+        if of_graph.value == self.input {
+            return self.check_input(input, batch);
+        }
+        self.check(of_graph, input, batch).map_err(|reason| {
+            let name = self.input_name(of_graph);
+            Error::argument("inputs", format!("`{name}` {reason}"))
+        })
+    }
+
+    /// Checks that `inputs` are one for each of the graph's [inputs](Self::inputs), in the same order, for `batch` images.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`], naming the input, if one is missing or has another dtype or number of elements.
+    pub fn check_inputs(&self, inputs: &[Input<'_>], batch: usize) -> Result<()> {
+        let expected = 1 + self.more_inputs.len();
+        if inputs.len() != expected {
+            let reason = format!("{} were given, but the graph has {expected}", inputs.len());
+            return Err(Error::argument("inputs", reason));
+        }
+        let mut pairs = self.inputs().zip(inputs);
+        pairs.try_for_each(|(of_graph, &input)| self.check_one_of_inputs(of_graph, input, batch))
+    }
+
+    fn check(&self, of_graph: GraphInput, input: Input<'_>, batch: usize) -> Result<(), String> {
+        let Value { dtype, shape, .. } = self.value(of_graph.value);
+        if input.dtype() != *dtype {
+            return Err(format!("is {}, expected {dtype}", input.dtype()));
+        }
+        let given = input.len();
+        if of_graph.per_image {
+            let image: usize = shape.iter().skip(1).product();
+            if batch == 0 || batch.checked_mul(image) != Some(given) {
+                return Err(format!(
+                    "has {given} elements, expected {batch} × {image}, at least one image"
+                ));
+            }
+        } else if given != shape.iter().product::<usize>() {
+            return Err(format!("has {given} elements, expected {shape:?}"));
+        }
+        Ok(())
+    }
+
+    /// Returns the first input, which has a row per image.
+    pub(crate) fn first_input(&self) -> GraphInput {
+        GraphInput {
+            value: self.input,
+            per_image: true,
+        }
+    }
+
+    /// Returns the shape of an input for `batch` images.
+    pub(crate) fn input_shape(
+        &self,
+        GraphInput { value, per_image }: GraphInput,
+        batch: usize,
+    ) -> Vec<usize> {
+        let mut shape = self.value(value).shape.clone();
+        if let Some(outermost) = shape.first_mut().filter(|_| per_image) {
+            *outermost = batch;
+        }
+        shape
+    }
+}

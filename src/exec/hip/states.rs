@@ -1,0 +1,158 @@
+//! Parameters and states on a GPU, which persist across runs.
+//!
+//! They are one allocation, which belongs to one stream. All runs of their graph are submitted to this stream, so that they execute in the
+//! order of submission. A run reads the values that the run before it wrote. A thread needs the [`Turn`] to submit work to the stream, so
+//! that the steps of two runs do not interleave, and nothing is submitted during a capture.
+//!
+//! Steps write new values to the arena. [`States::write`] copies them to the states behind all steps of a run. So the steps can be repeated: a
+//! captured graph is compared with the steps before its values are copied.
+
+use std::collections::HashMap;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::elements::{append, unpack};
+use crate::error::{Error, Result};
+use crate::graph::plan::{ALIGNMENT, Plan, state_dtype};
+use crate::graph::{Graph, ValueId};
+use crate::hip::{Device, DeviceAddress, DeviceBuffer, Operand, PinnedBuffer, Stream};
+use crate::tensor::DType;
+
+/// The parameters and states of a graph.
+#[derive(Debug)]
+pub(super) struct States {
+    stream: Stream,
+    memory: Mutex<DeviceBuffer<u8>>,
+    places: HashMap<ValueId, Place>,
+    addresses: HashMap<ValueId, DeviceAddress>,
+    bytes: usize,
+}
+
+/// Place of a parameter or state in the memory.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: usize,
+    bytes: usize,
+    dtype: DType,
+}
+
+/// The right to submit work to the stream of a graph's parameters and states. Without them, runs have their own streams and need no turns.
+#[derive(Debug)]
+pub(super) struct Turn<'a>(Option<MutexGuard<'a, DeviceBuffer<u8>>>);
+
+impl Turn<'_> {
+    /// The turn of a run without parameters and states.
+    pub(super) const FREE: Self = Self(None);
+
+    /// Returns the memory of the parameters and states, if the graph has any.
+    pub(super) fn reading(&self) -> Option<Operand<'_>> {
+        self.0.as_ref().map(|memory| memory.reading())
+    }
+}
+
+impl States {
+    /// Uploads the initial elements. `None` if the graph has no parameters and states.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the parameter or state, if it was released. Fails if the device has too little memory.
+    pub(super) fn upload(graph: &Graph, dtype: DType, device: &Device) -> Result<Option<Self>> {
+        let mut bytes = Vec::new();
+        let mut places = HashMap::new();
+        for id in graph.states() {
+            let value = graph.value(id);
+            let initial = value.initial.as_ref();
+            let initial =
+                initial.ok_or_else(|| Error::graph(&value.name, "has no elements: they were released"))?;
+            let dtype = state_dtype(graph, id, dtype);
+            let offset = bytes.len();
+            append(&mut bytes, &initial.to_f32(), dtype);
+            let place = Place {
+                offset,
+                bytes: bytes.len() - offset,
+                dtype,
+            };
+            places.insert(id, place);
+            bytes.resize(bytes.len().next_multiple_of(ALIGNMENT), 0);
+        }
+        if places.is_empty() {
+            return Ok(None);
+        }
+        let stream = device.stream()?;
+        let memory = stream.upload(&bytes)?;
+        let at = |(&id, place): (&ValueId, &Place)| (id, memory.address().offset(place.offset));
+        Ok(Some(Self {
+            addresses: places.iter().map(at).collect(),
+            bytes: memory.bytes(),
+            memory: Mutex::new(memory),
+            places,
+            stream,
+        }))
+    }
+
+    /// Returns the bytes of all parameters and states.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the stream of all runs.
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Returns the address of each parameter and state.
+    pub(super) fn addresses(&self) -> &HashMap<ValueId, DeviceAddress> {
+        &self.addresses
+    }
+
+    /// Returns the size in bytes of a parameter or state. `None` for another value.
+    pub(super) fn bytes_of(&self, id: ValueId) -> Option<usize> {
+        Some(self.places.get(&id)?.bytes)
+    }
+
+    /// Waits for the right to submit work.
+    pub(super) fn turn(&self) -> Turn<'_> {
+        Turn(Some(self.memory.lock()))
+    }
+
+    /// Copies the new values of a run of `plan` from its arena, behind the steps of the run.
+    pub(super) fn write(&self, arena: Operand<'_>, plan: &Plan, turn: &mut Turn<'_>) -> Result<()> {
+        let Some(memory) = &mut turn.0 else {
+            return Err(Error::internal("states", "are written without a turn"));
+        };
+        for &(to, id) in plan.updates() {
+            let (place, buffer) = (self.place(to)?, plan.buffer(id));
+            let source = arena.part(buffer.offset..buffer.offset + buffer.bytes)?;
+            let target = memory.writing().part(place.offset..place.offset + place.bytes)?;
+            let row = place.bytes.max(1);
+            self.stream
+                .copy_rows((target, row), (source, row), place.bytes, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the elements of a parameter or state, as of the runs that were submitted before. Waits for these runs.
+    pub(super) fn read(&self, id: ValueId) -> Result<Vec<f32>> {
+        let place = self.place(id)?;
+        let target = self.stream.device().pinned(place.bytes)?;
+        let copy = self.memory.lock().download(place.offset, target)?;
+        Ok(unpack(&copy.wait()?, place.dtype))
+    }
+
+    /// Sets the elements of a parameter or state, rounded to its dtype, for runs that are submitted later.
+    pub(super) fn set(&self, id: ValueId, values: &[f32]) -> Result<()> {
+        let place = self.place(id)?;
+        let mut bytes = Vec::with_capacity(place.bytes);
+        append(&mut bytes, values, place.dtype);
+        let mut source: PinnedBuffer<u8> = self.stream.device().pinned(place.bytes)?;
+        source.copy_from_slice(&bytes);
+        let copy = self.memory.lock().upload(place.offset, source)?;
+        copy.wait()?;
+        Ok(())
+    }
+
+    fn place(&self, id: ValueId) -> Result<Place> {
+        let place = self.places.get(&id).copied();
+        place.ok_or_else(|| Error::internal("states", "the plan is of another graph than the executor"))
+    }
+}
