@@ -17,6 +17,7 @@ use super::unit::Unit;
 use crate::graph::ValueId;
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::hip::{self, DeviceAddress};
+use crate::tensor::DType;
 
 /// Alignment of FP8 scales. With 8 bytes, cuBLASLt 13 rejects GEMMs (NOT_SUPPORTED).
 pub(crate) const FACTOR_ALIGNMENT: usize = 16;
