@@ -27,6 +27,7 @@ mod launch;
 mod library;
 pub(crate) mod linear;
 pub(crate) mod lower;
+pub(crate) mod pattern_attention;
 mod resize;
 mod select;
 #[cfg(test)]

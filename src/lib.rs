@@ -135,6 +135,11 @@
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+/// Runs the Rust code in docs/attention.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/attention.md")]
+struct AttentionPatterns;
+
 /// Compiles the Rust code in docs/scaling.md.
 #[cfg(doctest)]
 #[doc = include_str!("../docs/scaling.md")]
@@ -161,6 +166,7 @@ mod guide {
     struct Logit;
 }
 
+pub mod attention;
 pub mod cpu;
 pub mod custom;
 pub mod digits;

@@ -33,7 +33,7 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
 
     HIPVIT_DEVICE AsyncAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query,
                                  const Policy &policy)
-        : Base(a, memory, image, head, first_query, policy), next_key(this->key_begin),
+        : Base(a, memory, image, head, first_query, policy), next_key(this->tile_from(this->key_begin)),
           k_element(opaque(Tile::template x_element<Rows>())), v_element(opaque(Tile::template x_rows_element<Rows>())) {
         const CopyTile copy(thread_index());
         next_k = this->k + u64(next_key + copy.row) * a.k_token + copy.column;
@@ -57,7 +57,13 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
             const u32 rows = a.keys - next_key;
             copy.to_lds(to, next_k, a.k_token, rows, a.head_dim, this->vector_k);
             copy.to_lds(to + V_AT, next_v, a.v_token, rows, a.head_dim, this->vector_v);
-            next_key += KEYS, next_k += u64(a.k_token) * KEYS, next_v += u64(a.v_token) * KEYS;
+            if constexpr (Policy::MASKS) {
+                next_key = this->tile_from(next_key + KEYS);
+                next_k = this->k + u64(next_key + copy.row) * a.k_token + copy.column;
+                next_v = this->v + u64(next_key + copy.row) * a.v_token + copy.column;
+            } else {
+                next_key += KEYS, next_k += u64(a.k_token) * KEYS, next_v += u64(a.v_token) * KEYS;
+            }
         }
         end_copies();
     }
@@ -122,7 +128,7 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
     // IDLE: for a wave that has no query, but copies its part.
     template <bool IDLE> HIPVIT_DEVICE void process_tiles() {
         const bool maskless = (Policy::HAS_BIAS || this->scale_log2 > 0.0f) && !a.visible.key_mask;
-        for (u32 start = this->key_begin; start < key_end; start += KEYS) {
+        for (u32 start = this->tile_from(this->key_begin); start < key_end; start = this->tile_from(start + KEYS)) {
             wait_copies<STAGES - 2>();
             barrier(); // the tile is in LDS, and the previous one, or the queries, have been read
             copy_next(previous(stage));
@@ -131,7 +137,7 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
                 barrier();
             }
             if constexpr (!IDLE) {
-                if (maskless && start >= this->common_begin && start + KEYS <= this->common_end) {
+                if (maskless && policy.is_visible(start / KEYS) && start >= this->common_begin && start + KEYS <= this->common_end) {
                     process_tile<true>(start);
                 } else {
                     process_tile<false>(start);
@@ -220,6 +226,9 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
         if constexpr (Policy::STATISTICS) {
             this->store_statistics();
             if (!a.out) return;
+        }
+        if constexpr (Policy::LOG_SUM_EXP) {
+            if (policy.sums) this->store_log_sum_exp(policy.sums);
         }
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) store(g);

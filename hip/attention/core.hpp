@@ -110,8 +110,68 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         schedule_fence();
     }
 
-    // S becomes scale_log2 · S + log2(e) · bias.
+    // The first tile from key `start` on that has a key which some query of the block sees.
+    HIPVIT_DEVICE u32 tile_from(u32 start) const {
+        if constexpr (Policy::MASKS) {
+            while (start < key_end && policy.is_hidden(start / KEYS)) start += KEYS;
+        }
+        return start;
+    }
+
+    // Calls change(score, query, key, column) for the lane's scores of the tile's first `keys` keys. Queries and keys that do not exist
+    // are replaced by the last ones.
+    template <class Change> HIPVIT_DEVICE void for_each_place(Scores &acc_s, u32 start, u32 keys, const Change &change) const {
+        u32 queries[COLUMNS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int e = 0; e < Tile::VALUES; ++e) {
+                const u32 query = query_at(g, Tile::of_lane(e).j);
+                queries[g * Tile::COLUMNS + Tile::column(e)] = query < a.queries ? query : a.queries - 1;
+            }
+        }
+        for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
+            change(s, queries[column], start + key < a.keys ? start + key : a.keys - 1);
+        });
+    }
+
+    // Scores of a tile that a lane has.
+    static constexpr int ELEMENTS_OF_LANE = GROUPS * (KEYS / 16) * Tile::VALUES;
+
+    // Calls change(score, index) for the lane's scores of the tile's first `keys` keys, in steps of 16; the index is below
+    // ELEMENTS_OF_LANE.
+    template <class Change> static HIPVIT_DEVICE void for_each_element(Scores &acc_s, u32 keys, const Change &change) {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int t = 0; t < KEYS / 16; ++t) {
+                if (t * 16 >= keys) break;
+#pragma unroll
+                for (int e = 0; e < Tile::VALUES; ++e)
+                    change(acc_s[g][t].value[e], (g * (KEYS / 16) + t) * Tile::VALUES + e);
+                schedule_fence();
+            }
+        }
+    }
+
+    // S becomes scale_log2 · S + log2(e) · bias, or log2(e) · f(scale · S) with the pattern's score f.
     HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
+        if constexpr (Policy::ADDS) {
+            Vec<T> addends;
+            for_each_element(acc_s, keys, [&](float &s, int at) {
+                if (at % VEC<T> == 0) addends = policy.addends_at(start / KEYS, at / VEC<T>);
+                s = multiply_add(s, scale_log2, to_float(addends.element[at % VEC<T>]) * LOG2_E);
+            });
+        } else if constexpr (Policy::SCORES) {
+            return for_each_place(acc_s, start, keys, [&](float &s, u32 query, u32 key) {
+                s = policy.pattern.score(s * a.scale, query, key) * LOG2_E;
+            });
+        } else {
+            add_bias_rows(acc_s, start, keys);
+        }
+    }
+
+    HIPVIT_DEVICE void add_bias_rows(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::STATISTICS) {
             if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
         }
@@ -139,7 +199,13 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         } else if (!(scale_log2 > 0.0f)) {
             for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
         }
-        if (start < common_begin || start + KEYS > common_end) {
+        if constexpr (Policy::ADDS) {
+            // The addend of a hidden key is −∞.
+        } else if constexpr (Policy::MASKS) {
+            // Keys that do not exist are not visible either.
+            const u32 visible = policy.visible_keys(start / KEYS);
+            for_each_element(acc_s, keys, [&](float &s, int at) { s = visible >> at & 1 ? s : -infinity(); });
+        } else if (start < common_begin || start + KEYS > common_end) {
             // Few tiles need the ranges: computed here, they take no registers elsewhere.
             KeyRange range[COLUMNS];
 #pragma unroll
@@ -214,6 +280,23 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     HIPVIT_DEVICE void inverse_sums(int g, float (&inverse)[Tile::COLUMNS]) const {
 #pragma unroll
         for (int c = 0; c < Tile::COLUMNS; ++c) inverse[c] = softmax.inverse_sum(g * Tile::COLUMNS + c);
+    }
+
+    // Stores each query's ln Σ e^s, −∞ without visible keys, to `sums` of the head.
+    HIPVIT_DEVICE void store_log_sum_exp(float *sums) const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int c = 0; c < Tile::COLUMNS; ++c) {
+                const int at = g * Tile::COLUMNS + c;
+                int e = 0; // an element of the column
+                while (Tile::column(e) != c) ++e;
+                const u32 query = query_at(g, Tile::of_lane(e).j);
+                // All lanes take part in the sum; several store it.
+                const float sum = softmax.sum(at);
+                if (query < a.queries) sums[query] = LN_2 * (softmax.row_max[at] + fast_log2(sum));
+            }
+        }
     }
 
     // Stores each query's ln Σ e^s, largest probability and entropy, −Σ p · ln p = ln Σ 2^x − ln 2 · Σ 2^x · x / Σ 2^x. They are −∞, 0

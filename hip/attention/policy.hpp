@@ -5,6 +5,8 @@
 //   HAS_BIAS               a bias is added to the scores: `rows`, `query_stride`
 //   ROTATES                keys, and queries if `rotates_queries`, are rotated in LDS: rotate_rows
 //   STATISTICS             statistics of the softmax are written to `statistics`
+//   SCORES, ADDS, MASKS    a pattern changes the scores, adds to them, and hides keys: pattern.hpp
+//   LOG_SUM_EXP            ln Σ e^s is written to `sums`, if they are not null
 #pragma once
 #include "attention.h"
 #include "rotate.hpp"
@@ -12,7 +14,14 @@
 
 namespace hipvit {
 
-template <class T> struct PlainPolicy {
+// What most policies do not do.
+struct WithoutPattern {
+    static constexpr bool SCORES = false, ADDS = false, MASKS = false, LOG_SUM_EXP = false;
+    // Whether every query of the block sees all keys of a tile, as far as a pattern says.
+    static HIPVIT_DEVICE bool is_visible(u32) { return true; }
+};
+
+template <class T> struct PlainPolicy : WithoutPattern {
     using Args = AttentionArgs;
     static constexpr bool HAS_BIAS = false, ROTATES = false, STATISTICS = false;
 
@@ -20,7 +29,7 @@ template <class T> struct PlainPolicy {
     HIPVIT_DEVICE PlainPolicy(const Args &, u32) {}
 };
 
-template <class T> struct BiasPolicy {
+template <class T> struct BiasPolicy : WithoutPattern {
     using Args = AttentionBiasArgs;
     static constexpr bool HAS_BIAS = true, ROTATES = false, STATISTICS = false;
     const T *rows;    // of the head, one per query
@@ -30,7 +39,7 @@ template <class T> struct BiasPolicy {
     HIPVIT_DEVICE BiasPolicy(const Args &a, u32 head) : rows((const T *)a.bias + head * a.head), query_stride(a.query) {}
 };
 
-template <class T> struct StatisticsPolicy {
+template <class T> struct StatisticsPolicy : WithoutPattern {
     using Args = AttentionStatisticsArgs;
     static constexpr bool HAS_BIAS = true, ROTATES = false, STATISTICS = true;
     const T *rows; // as BiasPolicy's; null without a bias
@@ -45,7 +54,7 @@ template <class T> struct StatisticsPolicy {
 
 // Rotates in LDS, as an asynchronous copy bypasses the registers: rotation costs no more than its own pass over the tile, and one more
 // barrier.
-template <class T> struct RotationPolicy {
+template <class T> struct RotationPolicy : WithoutPattern {
     using Args = AttentionRopeArgs;
     static constexpr bool HAS_BIAS = false, ROTATES = true, STATISTICS = false;
     const T *table;   // of the head

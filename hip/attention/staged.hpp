@@ -89,7 +89,7 @@ template <class T, int D, class Policy> struct StagedAttention : Attention<T, D,
             barrier(); // every wave has loaded its fragments
         }
         if constexpr (PREFETCH)
-            staged_k.load(this->k, a.k_token, this->key_begin, a.keys, a.head_dim, this->vector_k);
+            staged_k.load(this->k, a.k_token, this->tile_from(this->key_begin), a.keys, a.head_dim, this->vector_k);
     }
 
     // Copies the tile of K that begins at key `start` to LDS.
@@ -112,7 +112,7 @@ template <class T, int D, class Policy> struct StagedAttention : Attention<T, D,
     HIPVIT_DEVICE void load_v(u32 start) {
         if constexpr (PREFETCH) {
             staged_v.store(write_v());
-            staged_k.load(this->k, a.k_token, start + KEYS, a.keys, a.head_dim, this->vector_k);
+            staged_k.load(this->k, a.k_token, this->tile_from(start + KEYS), a.keys, a.head_dim, this->vector_k);
         } else {
             StagedV::copy(this->v, a.v_token, start, a.keys, a.head_dim, this->vector_v, write_v());
         }
@@ -121,7 +121,7 @@ template <class T, int D, class Policy> struct StagedAttention : Attention<T, D,
 
     HIPVIT_DEVICE void run() {
         load_q();
-        for (u32 start = this->key_begin; start < this->key_end; start += KEYS) {
+        for (u32 start = this->tile_from(this->key_begin); start < this->key_end; start = this->tile_from(start + KEYS)) {
             Scores acc_s;
             float subtrahend[Base::COLUMNS];
             load_k(start);
@@ -149,6 +149,9 @@ template <class T, int D, class Policy> struct StagedAttention : Attention<T, D,
         if constexpr (Policy::STATISTICS) {
             this->store_statistics();
             if (!a.out) return;
+        }
+        if constexpr (Policy::LOG_SUM_EXP) {
+            if (policy.sums) this->store_log_sum_exp(policy.sums);
         }
         store();
     }

@@ -10,6 +10,8 @@
 #endif
 #define HIPVIT_DEVICE __attribute__((device)) inline __attribute__((always_inline))
 #define HIPVIT_LDS __attribute__((shared))
+// A table of constants at namespace scope.
+#define HIPVIT_CONSTANT static __attribute__((constant)) const
 // Declares a kernel with at most `threads` threads per block.
 #define HIPVIT_KERNEL(threads)                                                                                         \
     extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(1, threads))) void
@@ -27,6 +29,7 @@
 #define HIPVIT_CUDA 1
 #define HIPVIT_DEVICE __device__ __forceinline__
 #define HIPVIT_LDS __shared__
+#define HIPVIT_CONSTANT static __constant__ const
 #define HIPVIT_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define HIPVIT_KERNEL_BLOCKS(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define HIPVIT_WAVES(waves)

@@ -41,7 +41,7 @@ impl CpuOp for Attention {
 }
 
 /// Minimum number of queries per pass over the prepacked keys and values.
-const QUERIES: usize = 24;
+pub(super) const QUERIES: usize = 24;
 
 /// Computes attention into `out [B,Nq,C]`.
 ///
@@ -199,9 +199,9 @@ fn statistics(scores: &[f32]) -> [f32; 3] {
 }
 
 /// Softmax in place of rows of `keys` scores, with one dispatch of the instruction set.
-struct SoftmaxRows<'a> {
-    scores: &'a mut [f32],
-    keys: usize,
+pub(super) struct SoftmaxRows<'a> {
+    pub(super) scores: &'a mut [f32],
+    pub(super) keys: usize,
 }
 
 impl SimdOp for SoftmaxRows<'_> {

@@ -195,7 +195,7 @@ impl AttentionArgs {
 pub struct AttentionSplitArgs(AttentionArgs);
 
 /// Returns the error for heads of a size that no fused kernel takes.
-fn no_fused_kernel(head_dim: u32) -> KernelError {
+pub(super) fn no_fused_kernel(head_dim: u32) -> KernelError {
     KernelError::HeadSize {
         head_dim: head_dim as usize,
         most: HEAD_DIMS[HEAD_DIMS.len() - 1] as usize,
@@ -203,7 +203,7 @@ fn no_fused_kernel(head_dim: u32) -> KernelError {
 }
 
 /// Returns the smallest head size with an entry for heads of `head_dim` channels.
-fn padded(head_dim: usize) -> Option<u32> {
+pub(super) fn padded(head_dim: usize) -> Option<u32> {
     HEAD_DIMS
         .into_iter()
         .find(|&d| (1..=d as usize).contains(&head_dim))

@@ -510,6 +510,115 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionRopeArgs, rope) - 136usize];
 };
 
+/// Maximum number of captured tensors of a pattern.
+pub const PATTERN_TENSORS: u32 = 8;
+
+/// Maximum number of extents of a captured tensor.
+pub const PATTERN_RANK: u32 = 4;
+
+/// Maximum number of scalars of a pattern.
+pub const PATTERN_SCALARS: u32 = 8;
+
+/// Tile of queries and keys that no query sees.
+pub const TILE_HIDDEN: u32 = 0;
+
+/// Tile in which queries see some keys.
+pub const TILE_PARTIAL: u32 = 1;
+
+/// Tile in which every query sees every key.
+pub const TILE_VISIBLE: u32 = 2;
+
+/// `attention_pattern`: out = softmax(f(scale · Q·Kᵀ) + mask) · V with the score and the mask of the code's pattern.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternArgs {
+    /// Arguments of the attention itself. Its visibility is unbounded, and without a key mask.
+    pub attention: AttentionArgs,
+    /// Captured tensors: T or i32, row-major. Null beyond the last one.
+    pub tensors: [DeviceAddress; 8usize],
+    /// Extents of the captured tensors, outermost first.
+    pub extents: [[u32; 4usize]; 8usize],
+    /// Bytes of the elements of the captured tensors, for the host.
+    pub element_bytes: [u32; 8usize],
+    /// Scalars: the bits of an f32 or i32.
+    pub scalars: [u32; 8usize],
+    /** Kind of each tile of the block's queries and its keys: u8 `[tile_images, tile_heads, tiles of queries, tiles of keys]`. Null if the
+ pattern has no mask.*/
+    pub tiles: DeviceAddress,
+    /// Visible keys of each tile: a u32 for each thread, whose bits are the thread's scores. Null if the pattern has no mask.
+    pub visible_keys: DeviceAddress,
+    /// Addends to the scores of each tile: T for each of a thread's scores. Null if the pattern has none.
+    pub addends: DeviceAddress,
+    /// f32 `[images, heads, queries]`: ln Σ e^s over the visible keys' scores. May be null.
+    pub log_sum_exp: DeviceAddress,
+    /// Images of `tiles`: 1 if mask and addends are the same for all images.
+    pub tile_images: u32,
+    /// Heads of `tiles`: 1 if mask and addends are the same for all heads.
+    pub tile_heads: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternArgs",
+    ][::core::mem::size_of::<AttentionPatternArgs>() - 432usize];
+    [
+        "Alignment of AttentionPatternArgs",
+    ][::core::mem::align_of::<AttentionPatternArgs>() - 8usize];
+    [
+        "Offset of field: AttentionPatternArgs::attention",
+    ][::core::mem::offset_of!(AttentionPatternArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionPatternArgs::tensors",
+    ][::core::mem::offset_of!(AttentionPatternArgs, tensors) - 136usize];
+    [
+        "Offset of field: AttentionPatternArgs::extents",
+    ][::core::mem::offset_of!(AttentionPatternArgs, extents) - 200usize];
+    [
+        "Offset of field: AttentionPatternArgs::element_bytes",
+    ][::core::mem::offset_of!(AttentionPatternArgs, element_bytes) - 328usize];
+    [
+        "Offset of field: AttentionPatternArgs::scalars",
+    ][::core::mem::offset_of!(AttentionPatternArgs, scalars) - 360usize];
+    [
+        "Offset of field: AttentionPatternArgs::tiles",
+    ][::core::mem::offset_of!(AttentionPatternArgs, tiles) - 392usize];
+    [
+        "Offset of field: AttentionPatternArgs::visible_keys",
+    ][::core::mem::offset_of!(AttentionPatternArgs, visible_keys) - 400usize];
+    [
+        "Offset of field: AttentionPatternArgs::addends",
+    ][::core::mem::offset_of!(AttentionPatternArgs, addends) - 408usize];
+    [
+        "Offset of field: AttentionPatternArgs::log_sum_exp",
+    ][::core::mem::offset_of!(AttentionPatternArgs, log_sum_exp) - 416usize];
+    [
+        "Offset of field: AttentionPatternArgs::tile_images",
+    ][::core::mem::offset_of!(AttentionPatternArgs, tile_images) - 424usize];
+    [
+        "Offset of field: AttentionPatternArgs::tile_heads",
+    ][::core::mem::offset_of!(AttentionPatternArgs, tile_heads) - 428usize];
+};
+
+/// `attention_pattern_tiles`: writes `tiles`, `visible_keys` and `addends` of `AttentionPatternArgs`.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternTilesArgs {
+    /// Arguments of the attention that reads the tiles.
+    pub pattern: AttentionPatternArgs,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternTilesArgs",
+    ][::core::mem::size_of::<AttentionPatternTilesArgs>() - 432usize];
+    [
+        "Alignment of AttentionPatternTilesArgs",
+    ][::core::mem::align_of::<AttentionPatternTilesArgs>() - 8usize];
+    [
+        "Offset of field: AttentionPatternTilesArgs::pattern",
+    ][::core::mem::offset_of!(AttentionPatternTilesArgs, pattern) - 0usize];
+};
+
 #[repr(u32)]
 /// Activation function, the `activation` of the kernels' arguments.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]

@@ -1,10 +1,13 @@
 //! Calls that compute a step of a plan on a GPU. Addresses are those of the device.
 
+use std::sync::Arc;
+
 use super::attention::call::AttentionCall;
 use super::bindings::BiasActivationArgs;
 use super::custom::call::CustomCall;
 use super::linear::call::{LinearCall, SparseForm};
 use super::patch_extract::call::PatchEmbeddingCall;
+use super::pattern_attention::call::PatternCall;
 use super::{KernelCall, KernelError};
 use crate::hip::{DeviceAddress, Gemm};
 use crate::tensor::DType;
@@ -30,6 +33,8 @@ pub(crate) enum Call {
     AllReduce(AllReduceCall),
     /// A kernel of an op that another crate defines.
     Custom(Box<CustomCall>),
+    /// A kernel of attention with a pattern.
+    Pattern(Arc<PatternCall>),
 }
 
 impl Call {

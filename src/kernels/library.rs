@@ -60,8 +60,8 @@ pub struct Kernels {
     pub(super) dtype: DType,
     modules: HashMap<Unit, Module>,
     custom: CustomModules,
-    /// `Entry<A, SIZE>` by name, for launched entries.
-    entries: Mutex<HashMap<String, Box<dyn Any + Send + Sync>>>,
+    /// `Entry<A, SIZE>` by unit and name, for launched entries.
+    entries: Mutex<HashMap<(Unit, String), Box<dyn Any + Send + Sync>>>,
 }
 
 impl Kernels {
@@ -137,19 +137,64 @@ impl Kernels {
     ///
     /// The errors of [`load`](Self::load). The code of loaded units is cached.
     pub fn code(&self) -> Result<Vec<(String, Code)>> {
-        let units: BTreeSet<Unit> = self.modules.keys().copied().collect();
+        let units: BTreeSet<Unit> = self.modules.keys().cloned().collect();
         let code = code(&self.device, self.dtype, units.into_iter().collect())?;
         let named = |(unit, code): (Unit, Code)| (format!("{unit} {}", self.dtype), code);
         Ok(code.into_iter().map(named).collect())
     }
 
+    /// Submits a launch of a generated program's kernel, which only accesses the memory of `operands`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`launch`](Self::launch).
+    pub(crate) fn launch_generated<A: KernelArguments>(
+        &self,
+        stream: &Stream,
+        unit: &Unit,
+        arguments: A,
+        operands: &[Operand<'_>],
+    ) -> Result<()> {
+        match self.dtype.size() {
+            2 => self.submit_unit::<A, 2>(stream, unit, arguments, operands),
+            _ => self.submit_unit::<A, 4>(stream, unit, arguments, operands),
+        }
+    }
+
+    /// Returns the geometry of a launch of a generated program's kernel.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`geometry`](Self::geometry).
+    pub(crate) fn generated_geometry<A: KernelArguments>(
+        &self,
+        unit: &Unit,
+        mut arguments: A,
+    ) -> Result<Launch> {
+        Ok(match self.dtype.size() {
+            2 => self.planned::<A, 2>(unit, &mut arguments)?.1,
+            _ => self.planned::<A, 4>(unit, &mut arguments)?.1,
+        })
+    }
+
     fn submit<A: KernelArguments, const SIZE: usize>(
         &self,
         stream: &Stream,
+        arguments: A,
+        operands: &[Operand<'_>],
+    ) -> Result<()> {
+        let unit = unit_of(&arguments)?;
+        self.submit_unit::<A, SIZE>(stream, &unit, arguments, operands)
+    }
+
+    fn submit_unit<A: KernelArguments, const SIZE: usize>(
+        &self,
+        stream: &Stream,
+        unit: &Unit,
         mut arguments: A,
         operands: &[Operand<'_>],
     ) -> Result<()> {
-        let (kernel, launch) = self.planned::<A, SIZE>(&mut arguments)?;
+        let (kernel, launch) = self.planned::<A, SIZE>(unit, &mut arguments)?;
         Ok(kernel.launch(stream, launch, &Typed::<A, SIZE>(arguments), operands)?)
     }
 
@@ -159,19 +204,21 @@ impl Kernels {
     ///
     /// [`Error::Kernel`] if the device cannot launch the kernel.
     pub(crate) fn geometry<A: KernelArguments>(&self, mut arguments: A) -> Result<Launch> {
+        let unit = unit_of(&arguments)?;
         Ok(match self.dtype.size() {
-            1 => self.planned::<A, 1>(&mut arguments)?.1,
-            2 => self.planned::<A, 2>(&mut arguments)?.1,
-            _ => self.planned::<A, 4>(&mut arguments)?.1,
+            1 => self.planned::<A, 1>(&unit, &mut arguments)?.1,
+            2 => self.planned::<A, 2>(&unit, &mut arguments)?.1,
+            _ => self.planned::<A, 4>(&unit, &mut arguments)?.1,
         })
     }
 
     fn planned<A: KernelArguments, const SIZE: usize>(
         &self,
+        unit: &Unit,
         arguments: &mut A,
     ) -> Result<(Kernel<Typed<A, SIZE>>, Launch)> {
         let refused = |reason| Error::kernel(A::FILE, reason);
-        let Entry { kernel, tile } = self.entry::<A, SIZE>(arguments)?;
+        let Entry { kernel, tile } = self.entry::<A, SIZE>(unit, arguments)?;
         let properties = self.device.properties();
         let target = Target {
             dtype: self.dtype,
@@ -182,20 +229,21 @@ impl Kernels {
         Ok((kernel, arguments.plan(&target).map_err(refused)?))
     }
 
-    fn entry<A: KernelArguments, const SIZE: usize>(&self, arguments: &A) -> Result<Entry<A, SIZE>> {
+    fn entry<A: KernelArguments, const SIZE: usize>(
+        &self,
+        unit: &Unit,
+        arguments: &A,
+    ) -> Result<Entry<A, SIZE>> {
         let refused = |reason| Error::kernel(A::FILE, reason);
         let name = entry(&arguments.entry().map_err(refused)?, self.dtype);
         let mut entries = self.entries.lock();
-        if let Some(known) = entries
-            .get(&name)
-            .and_then(|e| e.downcast_ref::<Entry<A, SIZE>>())
-        {
+        let key = (unit.clone(), name.clone());
+        if let Some(known) = entries.get(&key).and_then(|e| e.downcast_ref::<Entry<A, SIZE>>()) {
             return Ok(known.clone());
         }
-        let unit = arguments.unit().map_err(refused)?;
         let module = self
             .modules
-            .get(&unit)
+            .get(unit)
             .ok_or_else(|| refused(KernelError::internal("is not loaded")))?;
         // SAFETY: `KernelArguments` guarantees it for the launches that it plans, and `submit` makes no others.
         let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&name) }?;
@@ -204,7 +252,7 @@ impl Kernels {
             None => 0,
         };
         let entry = Entry { kernel, tile };
-        entries.insert(name, Box::new(entry.clone()));
+        entries.insert(key, Box::new(entry.clone()));
         Ok(entry)
     }
 }
@@ -218,6 +266,10 @@ impl fmt::Debug for Kernels {
     }
 }
 
+fn unit_of<A: KernelArguments>(arguments: &A) -> Result<Unit> {
+    arguments.unit().map_err(|reason| Error::kernel(A::FILE, reason))
+}
+
 /// Returns the name of a kernel's entry for a dtype, such as `layer_norm_f16`.
 fn entry(kernel: &str, dtype: DType) -> String {
     format!("{kernel}_{dtype}")
@@ -228,7 +280,8 @@ fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Co
     let mut ready = Vec::with_capacity(units.len());
     let mut missing = Vec::new();
     for unit in units {
-        match device_code::object(unit.file, &device.properties().target) {
+        let object = device_code::object(unit.file, &device.properties().target);
+        match object.filter(|_| unit.source.is_none()) {
             Some(object) => ready.push((unit, Code::new(object.bytes)?)),
             None => missing.push(unit),
         }
@@ -251,9 +304,9 @@ fn compile_all(rtc: &Rtc, device: &Device, dtype: DType, units: &[Unit]) -> Resu
             let (sender, queue) = (sender.clone(), &queue);
             let work = move || {
                 let next = || queue.lock().next();
-                while let Some(&unit) = next() {
+                while let Some(unit) = next() {
                     if sender
-                        .send(compile(rtc, device, dtype, unit).map(|code| (unit, code)))
+                        .send(compile(rtc, device, dtype, unit).map(|code| (unit.clone(), code)))
                         .is_err()
                     {
                         break;
@@ -320,10 +373,10 @@ type Key = (Option<PathBuf>, String, DType, Unit);
 type Compiled = HashMap<Key, Arc<Mutex<Option<Code>>>>;
 
 /// Compiles a unit, once per process.
-fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code> {
+fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: &Unit) -> Result<Code> {
     static COMPILED: Mutex<Option<Compiled>> = Mutex::new(None);
     let provider = device.runtime().path().ok().map(PathBuf::from);
-    let key = (provider, device.properties().target.clone(), dtype, unit);
+    let key = (provider, device.properties().target.clone(), dtype, unit.clone());
     let slot = {
         let mut compiled = COMPILED.lock();
         compiled.get_or_insert_default().entry(key).or_default().clone()
@@ -333,8 +386,10 @@ fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: Unit) -> Result<Code>
     if let Some(code) = &*slot {
         return Ok(code.clone());
     }
-    let Unit { file, define } = unit;
-    let source = device_code::source(file)
+    let Unit { file, define, source } = unit;
+    let source = source
+        .as_deref()
+        .or_else(|| device_code::source(file))
         .ok_or_else(|| Error::internal("kernel", format!("there is no file hip/{file}.hip")))?;
     let mut options: Vec<String> = device_code::OPTIONS
         .iter()

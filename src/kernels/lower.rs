@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
     ActivationBackward, AttentionBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op,
-    PatchConv, PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize,
-    SwiGluBackward,
+    PatchConv, PatchExtractBackward, PatternAttentionBackward, PoolBackward, Prepend, RmsNormBackward, Slice,
+    SumToSize, SwiGluBackward,
 };
 
 use super::KernelError;
@@ -67,6 +67,7 @@ not_yet!(
     MatMul,
     Mul,
     PatchExtractBackward,
+    PatternAttentionBackward,
     PoolBackward,
     RmsNormBackward,
     Slice,
@@ -214,6 +215,15 @@ impl<'a> Lowering<'a> {
             }
             Operand::Buffer(id) => Ok(self.addresses.arena.offset(self.plan.buffer(id).offset)),
         }
+    }
+
+    /// Returns the dtype of an operand in memory.
+    pub(super) fn dtype_of(&self, index: usize) -> Result<DType, KernelError> {
+        Ok(match self.operand(index)? {
+            Operand::Buffer(id) => self.plan.buffer(id).dtype,
+            Operand::Constant(id) if self.plan.graph().value(id).dtype == DType::I32 => DType::I32,
+            _ => self.plan.dtype(),
+        })
     }
 
     /// Returns the address of an input, and the dtype of its elements.

@@ -1,19 +1,34 @@
 //! Units of compilation of the kernels.
 
 use std::fmt;
+use std::sync::Arc;
 
-/// A unit of compilation: a kernel file, or one variant of it. Its dtype is that of the [`Kernels`](super::Kernels).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A unit of compilation: a kernel file, one variant of it, or a generated program. Its dtype is that of the [`Kernels`](super::Kernels).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Unit {
     pub(super) file: &'static str,
     /// A macro and its value, for a compiler at run time. Code compiled ahead of time has all variants.
     pub(super) define: Option<(&'static str, u32)>,
+    /// Source of a generated program, which no file has.
+    pub(super) source: Option<Arc<str>>,
 }
 
 impl Unit {
     /// Returns the unit of a whole kernel file.
     pub fn of(file: &'static str) -> Self {
-        Self { file, define: None }
+        Self {
+            file,
+            define: None,
+            source: None,
+        }
+    }
+
+    /// Returns the unit of a generated program. `name` says what it computes.
+    pub(super) fn generated(name: &'static str, source: impl Into<Arc<str>>) -> Self {
+        Self {
+            source: Some(source.into()),
+            ..Self::of(name)
+        }
     }
 
     /// Returns the variant that this macro selects.
@@ -30,6 +45,7 @@ impl fmt::Display for Unit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.file)?;
         match self.define {
+            None if self.source.is_some() => f.write_str(" (generated)"),
             None => Ok(()),
             Some(("HIPVIT_BIAS_HEAD_DIM", value)) => write!(f, "_{value}_bias"),
             Some(("HIPVIT_STATS_HEAD_DIM", value)) => write!(f, "_{value}_stats"),

@@ -48,6 +48,11 @@ pub enum Role {
     CompressedWeight,
     /// A key mask in u8, with 0 for a missing key.
     KeyMask,
+    /// A captured tensor of integers in i32, ascending from 0 to at most `below` − 1 along the last extent, as the numbers of documents.
+    Integers {
+        /// Upper bound.
+        below: i32,
+    },
 }
 
 /// Sizes of a model, which determine all shapes.

@@ -26,6 +26,7 @@ pub mod op;
 mod optimizations;
 mod optimize;
 mod passes;
+pub mod pattern;
 pub mod plan;
 mod precision;
 mod provenance;

@@ -64,6 +64,8 @@ macro_rules! for_each_op {
             patch_conv: PatchConv,
             patch_extract: PatchExtract,
             patch_extract_backward: PatchExtractBackward,
+            pattern_attention: PatternAttention,
+            pattern_attention_backward: PatternAttentionBackward,
             pool: Pool,
             pool_backward: PoolBackward,
             prepend: Prepend,

@@ -20,7 +20,7 @@ pub(crate) struct Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     /// Returns the tokens of operand `index`, from channel `offset` on.
-    pub(super) fn of(operands: &Operands<'a>, index: usize, offset: usize) -> Result<Self, OpError> {
+    pub(in crate::cpu) fn of(operands: &Operands<'a>, index: usize, offset: usize) -> Result<Self, OpError> {
         let (images, count, stride) = match *operands.shape(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
@@ -36,7 +36,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Returns the tokens of image `b`, from channel `channel` on.
-    pub(super) fn of_image(self, b: usize, channel: usize) -> Result<Self, OpError> {
+    pub(in crate::cpu) fn of_image(self, b: usize, channel: usize) -> Result<Self, OpError> {
         let image = if self.shared { 0 } else { b };
         let start = image * self.count * self.stride + channel;
         let data = self
@@ -47,7 +47,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Returns the tokens of an image without the first `count`.
-    pub(super) fn after(self, count: usize) -> Result<Self, OpError> {
+    pub(in crate::cpu) fn after(self, count: usize) -> Result<Self, OpError> {
         let data = self.data.get(count * self.stride..);
         Ok(Self {
             data: data.ok_or_else(|| OpError::memory("an operand is too short"))?,
@@ -72,7 +72,12 @@ impl<'a> Tokens<'a> {
     }
 
     /// Returns `columns` channels of `rows` tokens from token `first` on, as a matrix.
-    pub(super) fn matrix(self, first: usize, rows: usize, columns: usize) -> Result<Matrix<'a>, OpError> {
+    pub(in crate::cpu) fn matrix(
+        self,
+        first: usize,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Matrix<'a>, OpError> {
         let data = self
             .data
             .get(first * self.stride..)

@@ -15,7 +15,7 @@ pub(super) use self::rocblas::Rocblas;
 use std::borrow::Cow;
 
 use super::call_clock::CallClock;
-use super::lower::{Call, CustomCall, LinearCall, Unfused};
+use super::lower::{Call, CustomCall, LinearCall, PatternCall, Unfused};
 use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::exec::select::{Choice, SelectOptions};
@@ -80,6 +80,18 @@ impl Submitter<'_> {
         }
     }
 
+    /// Launches a kernel of attention with a pattern.
+    pub(super) fn launch_pattern(&mut self, call: &PatternCall) -> Result<()> {
+        call.launch(self.kernels, self.stream, &self.regions.operands())?;
+        match self.clock {
+            Some(clock) => {
+                let launch = call.geometry(self.kernels).ok();
+                clock.tick(self.stream, call.kernel().to_owned(), None, launch)
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Launches the kernel that completes a library's result, if one is needed.
     pub(super) fn finish(&mut self, kernel: Option<impl Into<KernelCall>>) -> Result<()> {
         kernel.map_or(Ok(()), |kernel| self.launch(kernel.into()))
@@ -121,6 +133,14 @@ impl Called {
         Self {
             name: call.kernel().to_owned(),
             geometry: Some(call.geometry()),
+        }
+    }
+
+    /// Reports a launch of a kernel of attention with a pattern.
+    pub(super) fn pattern(call: &PatternCall, kernels: &Kernels) -> Self {
+        Self {
+            name: call.kernel().to_owned(),
+            geometry: call.geometry(kernels).ok(),
         }
     }
 

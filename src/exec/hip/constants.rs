@@ -97,6 +97,7 @@ impl HostConstants {
                             _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
                         }
                     }
+                    _ if tensor.dtype() == DType::I32 => append_integers(&mut this.bytes, &tensor.to_f32()),
                     _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
                 }
             }
@@ -250,4 +251,9 @@ impl Constants {
     pub(super) fn bytes(&self) -> usize {
         self.memory.bytes()
     }
+}
+
+/// Appends integers, which are indices: no executor rounds them.
+fn append_integers(bytes: &mut Vec<u8>, values: &[f32]) {
+    bytes.extend(values.iter().flat_map(|&value| (value as i32).to_ne_bytes()));
 }

@@ -117,6 +117,7 @@ impl Libraries {
                     launched.map(|()| Vec::new())
                 }
                 (None, Call::Custom(call)) => to.launch_custom(call).map(|()| Vec::new()),
+                (None, Call::Pattern(call)) => to.launch_pattern(call).map(|()| Vec::new()),
                 (None, call) => self.submit_to_library(call, &mut to).map(|()| Vec::new()),
             };
             self.calls = clock;
@@ -297,6 +298,7 @@ fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<C
             selected.map(|kernel| Called::kernel(kernel, kernels)).collect()
         }
         Call::Custom(call) => vec![Called::custom(call)],
+        Call::Pattern(call) => vec![Called::pattern(call, kernels)],
         Call::CopyRows(_) => vec![Called::library("copy")],
         Call::AllReduce(call) => {
             let follows = call.follows().ok().flatten();

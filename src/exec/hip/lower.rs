@@ -8,5 +8,6 @@ pub(super) use crate::kernels::linear::call::*;
 pub(super) use crate::kernels::linear::rounding_units;
 pub(super) use crate::kernels::lower::*;
 pub(super) use crate::kernels::patch_extract::call::PatchEmbeddingCall;
+pub(super) use crate::kernels::pattern_attention::call::PatternCall;
 #[cfg(test)]
 pub(super) use crate::kernels::rope::rotation;

@@ -15,7 +15,8 @@ impl Call {
             | Self::Gemm { .. }
             | Self::CopyRows(_)
             | Self::AllReduce(_)
-            | Self::Custom(_) => None,
+            | Self::Custom(_)
+            | Self::Pattern(_) => None,
         }
     }
 }

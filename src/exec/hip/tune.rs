@@ -98,7 +98,8 @@ impl HipExecutor {
                 | Call::Gemm { .. }
                 | Call::CopyRows(_)
                 | Call::AllReduce(_)
-                | Call::Custom(_) => {}
+                | Call::Custom(_)
+                | Call::Pattern(_) => {}
             }
         }
         all.sort_by_key(|(call, _)| !matches!(call, Call::Linear(_)));

@@ -193,7 +193,7 @@ impl Lowering<'_> {
     }
 
     /// Returns queries, keys or values: the channels from `channel` on of each token of operand `index`.
-    fn heads(&self, index: usize, channel: usize) -> Result<Strided, KernelError> {
+    pub(in crate::kernels) fn heads(&self, index: usize, channel: usize) -> Result<Strided, KernelError> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
@@ -208,7 +208,12 @@ impl Lowering<'_> {
     }
 
     /// Returns the layout of the result at `address`, with as many tokens as queries.
-    fn result_of(&self, spec: &Attention, q: &Strided, address: DeviceAddress) -> Strided {
+    pub(in crate::kernels) fn result_of(
+        &self,
+        spec: &Attention,
+        q: &Strided,
+        address: DeviceAddress,
+    ) -> Strided {
         let channels = spec.heads * spec.head_dim;
         Strided {
             address,

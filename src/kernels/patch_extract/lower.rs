@@ -5,11 +5,11 @@ use hipvit_graph::op::{Linear, Op, PatchExtract, PixelLayout};
 use super::PatchExtractChwArgs;
 use super::call::PatchEmbeddingCall;
 use crate::graph::plan::{Operand, Plan, Step};
-use crate::tensor::DType;
 use crate::hip::DeviceAddress;
 use crate::kernels::bindings::PatchExtractArgs;
 use crate::kernels::lower::{Call, Lower, Lowering, one};
 use crate::kernels::{KernelCall, KernelError, Unit, extent};
+use crate::tensor::DType;
 
 impl PatchExtractArgs {
     /// Creates the call for `spec`: from `images` images of `height × width` pixels at `pixels` (u8 HWC or f32 CHW) to `out`

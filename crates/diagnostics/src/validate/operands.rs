@@ -57,6 +57,7 @@ impl Operands {
                     Tensor::from_f32(shape, values)
                 }
                 Role::KeyMask => view(shape, key_mask(operand, seed)),
+                Role::Integers { below } => integers(operand, below, seed),
                 Role::Activation | Role::Parameter => Tensor::from_f32(shape, floats(operand, dtype, seed)),
             };
             tensors.push(tensor.ok_or_else(|| Error::graph(case.op_name(), "an operand of another size"))?);
@@ -114,6 +115,9 @@ pub(super) fn stored(tensor: &Tensor, dtype: DType) -> Vec<u8> {
     let values = tensor.to_f32();
     if tensor.dtype() == DType::U8 {
         return values.iter().map(|&v| v as u8).collect();
+    }
+    if tensor.dtype() == DType::I32 {
+        return values.iter().flat_map(|&v| (v as i32).to_ne_bytes()).collect();
     }
     let mut bytes = Vec::with_capacity(values.len() * dtype.size());
     append(&mut bytes, &values, dtype);
@@ -199,6 +203,20 @@ fn key_mask(operand: &Operand, seed: usize) -> Vec<u8> {
     (0..len)
         .map(|i| u8::from(i >= hidden && random(seed, i) % 10 < 7))
         .collect()
+}
+
+/// Returns integers that ascend along the last extent, at random places.
+fn integers(operand: &Operand, below: i32, seed: usize) -> Option<Tensor> {
+    let len: usize = operand.shape.iter().product();
+    let row_len = operand.shape.last().copied().unwrap_or(1).max(1);
+    let value = |i| {
+        let (row, place) = (i / row_len, i % row_len);
+        let step = |number: i32| random(seed + number as usize, row) as usize % row_len;
+        (1..below).filter(|&number| step(number) <= place).count() as i32
+    };
+    let bytes: Vec<u8> = (0..len).flat_map(|i| value(i).to_le_bytes()).collect();
+    let range = 0..bytes.len();
+    Tensor::view(operand.shape.clone(), DType::I32, Arc::new(bytes), range)
 }
 
 fn floats(operand: &Operand, dtype: DType, seed: usize) -> Vec<f32> {

@@ -6,6 +6,7 @@ use rayon::prelude::*;
 use super::Attention;
 use crate::array::{Array, Real};
 use crate::matmul::{product, strided};
+use crate::pattern::Extents;
 
 /// Location of queries, keys or values in their operand.
 #[derive(Clone, Copy, Debug)]
@@ -85,6 +86,15 @@ impl<'a, T: Real> Heads<'a, T> {
     /// Returns the number of images.
     pub(super) fn images(&self) -> usize {
         self.k.images
+    }
+
+    /// Returns the extents of the scores.
+    pub(super) fn extents(&self) -> Extents {
+        Extents {
+            heads: self.spec.heads,
+            queries: self.q.tokens,
+            keys: self.k.tokens,
+        }
     }
 
     /// Returns a head of queries, keys or values.

@@ -241,9 +241,12 @@ fn placed(call: &Call, base: DeviceAddress, weight: DeviceAddress) -> (Vec<Call>
             };
             vec![Call::Attention(call)]
         }
-        Call::Kernel(_) | Call::Gemm { .. } | Call::CopyRows(_) | Call::AllReduce(_) | Call::Custom(_) => {
-            Vec::new()
-        }
+        Call::Kernel(_)
+        | Call::Gemm { .. }
+        | Call::CopyRows(_)
+        | Call::AllReduce(_)
+        | Call::Custom(_)
+        | Call::Pattern(_) => Vec::new(),
     };
     (calls, end)
 }

@@ -1,0 +1,213 @@
+// Attention whose score and mask are the functions of a pattern. The program that includes this file is generated: it defines
+//
+//   template <class T> struct Pattern : PatternInputs<T>
+//     SCORES, score(s, query, key)    the score before the softmax, of s = scale · q·k
+//     ADDS, addend(query, key)        what is added to s, the same for all images and exact in T
+//     MASKS, visible(query, key)      whether the query sees the key
+//
+// and ends with HIPVIT_PATTERN_ENTRIES(D), whose entries are attention_pattern_T and attention_pattern_tiles_T.
+//
+// Operators are functions op_<name> of int, float and bool. Integers wrap, and divide as Python's.
+// Masks and addends are evaluated by attention_pattern_tiles_T, once for all images and heads that share them, in the order in which
+// attention's lanes have the scores. Tiles that no query sees are skipped.
+// Geometry: attention_pattern_T is attention_<D>_T (attention.hip). attention_pattern_tiles_T takes a block of as many threads per tile; the
+//   module global attention_pattern_tiles_T_block has its waves << 24 + the tile's queries << 12 + its keys.
+#pragma once
+#include "attention_pattern.h"
+#include "attention/async.hpp"
+#include "attention/policy.hpp"
+#include "attention/staged.hpp"
+
+namespace hipvit {
+
+HIPVIT_DEVICE int op_add(int x, int y) { return int(u32(x) + u32(y)); }
+HIPVIT_DEVICE int op_sub(int x, int y) { return int(u32(x) - u32(y)); }
+HIPVIT_DEVICE int op_mul(int x, int y) { return int(u32(x) * u32(y)); }
+HIPVIT_DEVICE int op_min(int x, int y) { return y < x ? y : x; }
+HIPVIT_DEVICE int op_max(int x, int y) { return x < y ? y : x; }
+HIPVIT_DEVICE int op_neg(int x) { return int(0u - u32(x)); }
+HIPVIT_DEVICE int op_abs(int x) { return x < 0 ? op_neg(x) : x; }
+HIPVIT_DEVICE int op_floor_div(int x, int y) {
+    if (y == 0 || (y == -1 && u32(x) == 0x80000000u)) return 0;
+    const int quotient = x / y;
+    return quotient - int(quotient * y != x && (x < 0) != (y < 0));
+}
+HIPVIT_DEVICE int op_mod(int x, int y) { return y == 0 ? 0 : op_sub(x, op_mul(y, op_floor_div(x, y))); }
+HIPVIT_DEVICE float op_to_float(int x) { return float(x); }
+
+HIPVIT_DEVICE float op_add(float x, float y) { return x + y; }
+HIPVIT_DEVICE float op_sub(float x, float y) { return x - y; }
+HIPVIT_DEVICE float op_mul(float x, float y) { return x * y; }
+HIPVIT_DEVICE float op_min(float x, float y) { return smaller(x, y); }
+HIPVIT_DEVICE float op_max(float x, float y) { return larger(x, y); }
+HIPVIT_DEVICE float op_neg(float x) { return -x; }
+HIPVIT_DEVICE float op_abs(float x) { return absolute(x); }
+HIPVIT_DEVICE float op_div(float x, float y) { return quotient(x, y); }
+HIPVIT_DEVICE float op_exp(float x) { return exponential(x); }
+HIPVIT_DEVICE float op_log(float x) { return LN_2 * fast_log2(x); }
+HIPVIT_DEVICE float op_sqrt(float x) { return square_root(x); }
+// 1 − 2 / (e^(2x) + 1), whose absolute error is some ULP of 1.
+HIPVIT_DEVICE float op_tanh(float x) {
+    return multiply_add(-2.0f, fast_reciprocal(fast_exp2(x * (2.0f * LOG2_E)) + 1.0f), 1.0f);
+}
+
+template <class N> HIPVIT_DEVICE bool op_less(N x, N y) { return x < y; }
+template <class N> HIPVIT_DEVICE bool op_less_equal(N x, N y) { return x <= y; }
+template <class N> HIPVIT_DEVICE bool op_equal(N x, N y) { return x == y; }
+HIPVIT_DEVICE bool op_and(bool x, bool y) { return x && y; }
+HIPVIT_DEVICE bool op_or(bool x, bool y) { return x || y; }
+HIPVIT_DEVICE bool op_not(bool x) { return !x; }
+template <class V> HIPVIT_DEVICE V op_select(bool condition, V x, V y) { return condition ? x : y; }
+
+// Captured tensors, scalars and extents of a block's image and head.
+template <class T> struct PatternInputs {
+    const AttentionPatternArgs &a;
+    const u32 image, head;
+
+    HIPVIT_DEVICE PatternInputs(const AttentionPatternArgs &a, u32 image, u32 head) : a(a), image(image), head(head) {}
+
+    static HIPVIT_DEVICE u32 clamped(int index, u32 extent) {
+        return index < 0 ? 0 : u32(index) < extent ? u32(index) : extent - 1;
+    }
+    // The element of tensor TENSOR at these indices, which are clamped to its extents.
+    template <int TENSOR, class... Indices> HIPVIT_DEVICE u32 offset(Indices... indices) const {
+        const int all[] = {indices...};
+        u32 offset = 0;
+#pragma unroll
+        for (u32 i = 0; i < sizeof...(indices); ++i) {
+            const u32 extent = a.extents[TENSOR][i];
+            offset = offset * extent + clamped(all[i], extent);
+        }
+        return offset;
+    }
+    template <int TENSOR, class... Indices> HIPVIT_DEVICE float load_float(Indices... indices) const {
+        return to_float(((const T *)a.tensors[TENSOR])[offset<TENSOR>(indices...)]);
+    }
+    template <int TENSOR, class... Indices> HIPVIT_DEVICE int load_int(Indices... indices) const {
+        return ((const int *)a.tensors[TENSOR])[offset<TENSOR>(indices...)];
+    }
+};
+
+template <class T> struct Pattern;
+
+template <class T, int D> struct PatternPolicy {
+    using Args = AttentionPatternArgs;
+    static constexpr u32 THREADS = tile_config<T, D>().waves * WAVE;
+    static constexpr u32 VECS = tile_config<T, D>().groups * tile_config<T, D>().keys * 16 / WAVE / VEC<T>; // of a thread's scores
+    static constexpr bool SCORES = Pattern<T>::SCORES, ADDS = Pattern<T>::ADDS, MASKS = Pattern<T>::MASKS, LOG_SUM_EXP = true;
+    static constexpr bool HAS_BIAS = SCORES || ADDS, ROTATES = false, STATISTICS = false;
+    const Pattern<T> pattern;
+    // Of the block's queries, as AttentionPatternArgs has them.
+    const u8 *tiles;
+    const u32 *visible;
+    const Vec128 *addends;
+    float *sums; // of the head; may be null
+
+    template <class Block>
+    static HIPVIT_DEVICE PatternPolicy of(const Args &a, u32 image, u32 head, u32 query_tile, u32 query_tiles, const Block *) {
+        const u32 key_tiles = (a.attention.keys + Block::KEYS - 1) / Block::KEYS;
+        const u32 of_image = a.tile_images == 1 ? 0 : image, of_head = a.tile_heads == 1 ? 0 : head;
+        const u64 first = ((u64(of_image) * a.tile_heads + of_head) * query_tiles + query_tile) * key_tiles;
+        static_assert(VECS == Block::ELEMENTS_OF_LANE / VEC<T>);
+        float *const sums = a.log_sum_exp ? a.log_sum_exp + (u64(image) * a.attention.heads + head) * a.attention.queries : nullptr;
+        return {Pattern<T>(a, image, head), a.tiles ? a.tiles + first : nullptr, a.visible_keys + first * Block::THREADS,
+                (const Vec128 *)a.addends + first * Block::THREADS * VECS, sums};
+    }
+    // Whether no query of the block sees a key of the tile, and whether every one sees all.
+    HIPVIT_DEVICE bool is_hidden(u32 tile) const { return tiles[tile] == TILE_HIDDEN; }
+    HIPVIT_DEVICE bool is_visible(u32 tile) const { return !MASKS || ADDS || tiles[tile] == TILE_VISIBLE; }
+    // The keys of a tile that are visible in the thread's scores.
+    HIPVIT_DEVICE u32 visible_keys(u32 tile) const { return visible[tile * THREADS + thread_index()]; }
+    // Vec128 number `vec` of the addends to the thread's scores of a tile.
+    HIPVIT_DEVICE Vec<T> addends_at(u32 tile, u32 vec) const { return {addends[(tile * VECS + vec) * THREADS + thread_index()]}; }
+};
+
+template <bool ASYNC, class T, int D, class Policy> struct SelectPatternBlock {
+    using Type = StagedAttention<T, D, Policy>;
+};
+template <class T, int D, class Policy> struct SelectPatternBlock<true, T, D, Policy> {
+    using Type = AsyncAttention<T, D, Policy>;
+};
+template <class T, int D>
+using PatternBlock = typename SelectPatternBlock<(tile_config<T, D>().stages > 0), T, D, PatternPolicy<T, D>>::Type;
+
+template <class Block> HIPVIT_DEVICE void attention_pattern(const AttentionPatternArgs &args) {
+    HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
+    const AttentionArgs &a = args.attention;
+    const u32 tiles = (a.queries + Block::QUERIES - 1) / Block::QUERIES;
+    const u32 tile = block_index() % tiles, head = block_index() / tiles % a.heads, image = block_index() / tiles / a.heads;
+    if (image >= a.images) return;
+    const auto policy = Block::Policy::of(args, image, head, tile, tiles, (const Block *)nullptr);
+    Block(a, memory, image, head, tile * Block::QUERIES, policy).run();
+}
+
+// Writes one tile: its kind, and each thread's visible keys and addends, by the scores that the thread has in Block. Queries that do not
+// exist are like the last one; keys that do not exist are hidden.
+template <class T, class Block> HIPVIT_DEVICE void attention_pattern_tiles(const AttentionPatternArgs &args) {
+    HIPVIT_LDS static u32 seen[2];
+    using Tile = typename Block::Tile;
+    const AttentionArgs &a = args.attention;
+    const u32 query_tiles = (a.queries + Block::QUERIES - 1) / Block::QUERIES, key_tiles = (a.keys + Block::KEYS - 1) / Block::KEYS;
+    const u32 key_tile = block_index() % key_tiles, rest = block_index() / key_tiles;
+    const u32 query_tile = rest % query_tiles, head = rest / query_tiles % args.tile_heads;
+    const u32 image = rest / query_tiles / args.tile_heads;
+    if (image >= args.tile_images) return;
+    if (thread_index() < 2) seen[thread_index()] = 0;
+    barrier();
+    static_assert(Block::ELEMENTS_OF_LANE <= 32, "a thread's scores are bits of a u32");
+    constexpr int VECS = Block::ELEMENTS_OF_LANE / VEC<T>;
+    const Pattern<T> pattern(args, image, head);
+    u32 visible = 0;
+    bool hides = false;
+    Vec<T> addends[VECS];
+#pragma unroll
+    for (int at = 0; at < Block::ELEMENTS_OF_LANE; ++at) {
+        const int e = at % Tile::VALUES, t = at / Tile::VALUES % (Block::KEYS / 16), g = at / Tile::VALUES / (Block::KEYS / 16);
+        const auto place = Tile::of_lane(e);
+        const u32 wanted = query_tile * Block::QUERIES + g * Block::GROUP + wave_index() * 16 + place.j;
+        const u32 query = wanted < a.queries ? wanted : a.queries - 1;
+        const u32 key = key_tile * Block::KEYS + t * 16 + place.i;
+        const bool exists = key < a.keys;
+        bool sees = exists;
+        if constexpr (Pattern<T>::MASKS) {
+            sees = exists && pattern.visible(query, key);
+            visible |= u32(sees) << at;
+            hides |= exists && !sees;
+        }
+        if constexpr (Pattern<T>::ADDS)
+            addends[at / VEC<T>].element[at % VEC<T>] = from_float<T>(sees ? pattern.addend(query, key) : -infinity());
+    }
+    const u64 tile = block_index();
+    if constexpr (Pattern<T>::ADDS) {
+        Vec128 *const to = (Vec128 *)args.addends + tile * VECS * Block::THREADS + thread_index();
+#pragma unroll
+        for (int i = 0; i < VECS; ++i) to[i * Block::THREADS] = addends[i].whole;
+    }
+    if constexpr (Pattern<T>::MASKS) {
+        if constexpr (!Pattern<T>::ADDS) args.visible_keys[tile * Block::THREADS + thread_index()] = visible;
+        // Every thread that writes a flag writes the same.
+        if (visible) seen[0] = 1;
+        if (hides) seen[1] = 1;
+        barrier();
+        if (thread_index() == 0) args.tiles[tile] = !seen[0] ? TILE_HIDDEN : seen[1] ? TILE_PARTIAL : TILE_VISIBLE;
+    }
+}
+
+#define HIPVIT_PATTERN_ENTRIES(D) HIPVIT_FOR_DTYPES(HIPVIT_PATTERN_ENTRY, D)
+#define HIPVIT_PATTERN_ENTRY(D, T)                                                                                     \
+    HIPVIT_KERNEL_BLOCKS((hipvit::PatternBlock<hipvit::T, D>::THREADS), (hipvit::PatternBlock<hipvit::T, D>::MIN_BLOCKS)) \
+    attention_pattern_##T(hipvit::AttentionPatternArgs a) {                                                            \
+        hipvit::attention_pattern<hipvit::PatternBlock<hipvit::T, D>>(a);                                              \
+    }                                                                                                                  \
+    HIPVIT_MODULE_GLOBAL(attention_pattern_##T##_block,                                                                \
+                         hipvit::PatternBlock<hipvit::T, D>::WAVES << hipvit::ATTENTION_WAVES_SHIFT |                  \
+                             hipvit::PatternBlock<hipvit::T, D>::QUERIES)                                              \
+    HIPVIT_KERNEL((hipvit::PatternBlock<hipvit::T, D>::THREADS))                                                       \
+    attention_pattern_tiles_##T(hipvit::AttentionPatternTilesArgs a) {                                                 \
+        hipvit::attention_pattern_tiles<hipvit::T, hipvit::PatternBlock<hipvit::T, D>>(a.pattern);                     \
+    }                                                                                                                  \
+    HIPVIT_MODULE_GLOBAL(attention_pattern_tiles_##T##_block,                                                          \
+                         hipvit::PatternBlock<hipvit::T, D>::WAVES << 24 |                                             \
+                             hipvit::PatternBlock<hipvit::T, D>::QUERIES << 12 | hipvit::PatternBlock<hipvit::T, D>::KEYS)
+
+} // namespace hipvit

@@ -1,0 +1,14 @@
+//! The attention compiler: attention whose score and mask are expressions, compiled for a GPU on first use.
+//!
+//! A [`Pattern`] has the expressions. On the CPU they are evaluated. For a GPU, [`source`] writes a program that
+//! instantiates the template `hip/attention/pattern.hpp`, which shares its tiles with the kernels of plain attention. hipRTC or NVRTC
+//! compiles it, and the code is cached in memory and on disk, as that of all kernels.
+
+mod code;
+
+pub use hipvit_graph::pattern::{
+    Bool, Float, Int, Pattern, PatternError, Program, bools, floats, ints, masks, scores,
+};
+
+pub(crate) use code::addend;
+pub use code::source;

@@ -1,0 +1,283 @@
+//! Code generation: a pattern's steps as C++ functions.
+
+use std::fmt::Write as _;
+
+use hipvit_graph::pattern::{Dependencies, Index, Instruction, Operator, Program, Step, Type};
+
+/// Returns the program that instantiates the kernels of attention with this pattern, for heads padded to `head_dim` channels.
+///
+/// The program depends on the expressions alone: tensors, scalars and extents are arguments of the kernels.
+pub fn source(program: &Program, head_dim: u32) -> String {
+    let mut text = String::from("#include \"attention/pattern.hpp\"\n\nnamespace hipvit {\n\n");
+    for (index, step) in program.steps().iter().enumerate() {
+        match &step.instruction {
+            Instruction::IntTable { values, .. } => {
+                table(&mut text, index, "int", values.iter().map(i32::to_string));
+            }
+            Instruction::FloatTable { values, .. } => {
+                table(&mut text, index, "float", values.iter().map(|&bits| float(bits)));
+            }
+            _ => {}
+        }
+    }
+    text += "template <class T> struct Pattern : PatternInputs<T> {\n";
+    members(&mut text, program);
+    let flag =
+        |name: &str, step: Option<usize>| format!("    static constexpr bool {name} = {};\n", step.is_some());
+    let addend = addend(program);
+    let score = program.score().filter(|_| addend.is_none());
+    text += &flag("SCORES", score);
+    text += &flag("ADDS", addend);
+    text += &flag("MASKS", program.mask());
+    let functions = [
+        ("float score(float s, u32 query, u32 key)", score),
+        ("float addend(u32 query, u32 key)", addend),
+        ("bool visible(u32 query, u32 key)", program.mask()),
+    ];
+    for (signature, result) in functions {
+        function(&mut text, program, signature, result);
+    }
+    // Writing to a string does not fail.
+    let _ = write!(
+        text,
+        "}};\n\n}} // namespace hipvit\n\nHIPVIT_PATTERN_ENTRIES({head_dim})\n"
+    );
+    text
+}
+
+fn table(text: &mut String, index: usize, ty: &str, values: impl Iterator<Item = String>) {
+    let values: Vec<String> = values.collect();
+    let _ = writeln!(
+        text,
+        "HIPVIT_CONSTANT {ty} TABLE_{index}[{}] = {{{}}};\n",
+        values.len(),
+        values.join(", ")
+    );
+}
+
+/// Returns the step that the score adds to the score before the pattern, if it can be evaluated once for all images: an element of a
+/// captured tensor, which has the kernels' dtype, so that storing it loses nothing.
+pub(crate) fn addend(program: &Program) -> Option<usize> {
+    let steps = program.steps();
+    let Instruction::Apply(Operator::Add, operands) = &steps[program.score()?].instruction else {
+        return None;
+    };
+    let is_score = |step: usize| steps[step].instruction == Instruction::Score;
+    let other = match **operands {
+        [score, other] | [other, score] if is_score(score) => other,
+        _ => return None,
+    };
+    let of_images = Dependencies::SCORE.union(Dependencies::BATCH);
+    let is_load = matches!(steps[other].instruction, Instruction::Load { .. });
+    (is_load && !steps[other].dependencies.intersects(of_images)).then_some(other)
+}
+
+/// What differs among the scores of a head.
+const OF_SCORES: Dependencies = Dependencies::SCORE
+    .union(Dependencies::QUERY)
+    .union(Dependencies::KEY);
+
+/// Returns true for a step that is computed once per block and kept: it is the same for all scores of a head, and no mere constant.
+fn is_member(step: &Step) -> bool {
+    let is_work = matches!(
+        step.instruction,
+        Instruction::Apply(..) | Instruction::Load { .. }
+    );
+    is_work && !step.dependencies.intersects(OF_SCORES)
+}
+
+/// Writes the members, those which other steps read, and the constructor that computes them.
+fn members(text: &mut String, program: &Program) {
+    let steps = program.steps();
+    let is_read = |index: usize| {
+        let results = [program.score(), program.mask(), addend(program)];
+        let is_operand = steps
+            .iter()
+            .any(|step| !is_member(step) && step.operands().contains(&index));
+        is_operand || results.contains(&Some(index))
+    };
+    let members: Vec<usize> = (0..steps.len())
+        .filter(|&index| is_member(&steps[index]) && is_read(index))
+        .collect();
+    for &index in &members {
+        let _ = writeln!(text, "    {} m{index};", type_name(&steps[index]));
+    }
+    *text += "    HIPVIT_DEVICE Pattern(const AttentionPatternArgs &a, u32 image, u32 head) : PatternInputs<T>(a, image, head) {\n";
+    for (index, step) in steps
+        .iter()
+        .enumerate()
+        .filter(|(_, step)| !step.dependencies.intersects(OF_SCORES))
+    {
+        let _ = writeln!(
+            text,
+            "        const {} v{index} = {};",
+            type_name(step),
+            value(program, index, step)
+        );
+    }
+    for index in members {
+        let _ = writeln!(text, "        m{index} = v{index};");
+    }
+    *text += "    }\n";
+}
+
+fn type_name(step: &Step) -> &'static str {
+    match step.ty {
+        Type::Bool => "bool",
+        Type::Int => "int",
+        Type::Float => "float",
+    }
+}
+
+/// Writes a function that computes the step `result`, or one that is never called.
+fn function(text: &mut String, program: &Program, signature: &str, result: Option<usize>) {
+    let _ = writeln!(text, "    HIPVIT_DEVICE {signature} const {{");
+    let Some(result) = result else {
+        let unused = if signature.starts_with("bool") {
+            "true"
+        } else {
+            "0.0f"
+        };
+        let _ = writeln!(text, "        return {unused};\n    }}");
+        return;
+    };
+    let mut needed = vec![false; result + 1];
+    needed[result] = true;
+    for step in (0..=result).rev() {
+        if needed[step] && !is_member(&program.steps()[step]) {
+            program.steps()[step]
+                .operands()
+                .iter()
+                .for_each(|&operand| needed[operand] = true);
+        }
+    }
+    for (index, step) in program
+        .steps()
+        .iter()
+        .enumerate()
+        .take(result + 1)
+        .filter(|(index, _)| needed[*index])
+    {
+        let value = if is_member(step) {
+            format!("this->m{index}")
+        } else {
+            value(program, index, step)
+        };
+        let _ = writeln!(text, "        const {} v{index} = {value};", type_name(step));
+    }
+    let _ = writeln!(text, "        return v{result};\n    }}");
+}
+
+/// Returns a step's value as an expression of earlier steps.
+fn value(program: &Program, index: usize, step: &Step) -> String {
+    let list = |steps: &[usize]| {
+        steps
+            .iter()
+            .map(|step| format!("v{step}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    match &step.instruction {
+        Instruction::Score => "s".into(),
+        Instruction::Index(index) => match index {
+            Index::Batch => "int(this->image)",
+            Index::Head => "int(this->head)",
+            Index::Query => "int(query)",
+            Index::Key => "int(key)",
+            Index::Heads => "int(this->a.attention.heads)",
+            Index::Queries => "int(this->a.attention.queries)",
+            Index::Keys => "int(this->a.attention.keys)",
+        }
+        .into(),
+        Instruction::Bool(value) => value.to_string(),
+        // The smallest integer is no literal of C++.
+        Instruction::Int(i32::MIN) => "int(0x80000000u)".into(),
+        Instruction::Int(value) => value.to_string(),
+        Instruction::Float(bits) => float(*bits),
+        Instruction::Scalar(scalar) => match program.scalars()[*scalar].ty {
+            Type::Float => format!("float_of(this->a.scalars[{scalar}])"),
+            Type::Int | Type::Bool => format!("int(this->a.scalars[{scalar}])"),
+        },
+        Instruction::Load { tensor, index } => {
+            let ty = match program.tensors()[*tensor].ty {
+                Type::Float => "float",
+                Type::Int | Type::Bool => "int",
+            };
+            format!("this->template load_{ty}<{tensor}>({})", list(index))
+        }
+        Instruction::IntTable { values, index: at } => {
+            format!("TABLE_{index}[this->clamped(v{at}, {})]", values.len())
+        }
+        Instruction::FloatTable { values, index: at } => {
+            format!("TABLE_{index}[this->clamped(v{at}, {})]", values.len())
+        }
+        Instruction::Apply(op, operands) => format!("op_{}({})", op.name(), list(operands)),
+    }
+}
+
+/// Returns a float as C++: hexadecimal, so that no bit is lost.
+fn float(bits: u32) -> String {
+    let value = f32::from_bits(bits);
+    if !value.is_finite() || value == 0.0 {
+        return format!("float_of(0x{bits:08x}u)");
+    }
+    // Nine significant digits identify an f32.
+    format!("{value:.8e}f")
+}
+
+#[cfg(test)]
+mod tests {
+    use hipvit_graph::pattern::{floats, ints, masks, scores};
+
+    use super::*;
+    use crate::attention::Pattern;
+
+    #[test]
+    fn the_program_has_a_function_for_score_and_mask() {
+        let pattern = Pattern::new()
+            .with_score(scores::soft_cap(scores::score(), 0.1))
+            .with_mask(masks::causal() | masks::documents("ids"));
+        let text = source(&pattern.compile().unwrap(), 64);
+        for expected in [
+            "SCORES = true;",
+            "MASKS = true;",
+            "const float v1 = 1.00000001e-1f;",
+            "op_less_equal(v",
+            "this->template load_int<0>(v",
+            "HIPVIT_PATTERN_ENTRIES(64)\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+    }
+
+    #[test]
+    fn a_bias_of_all_images_is_an_addend() {
+        let is_addend = |score| addend(&Pattern::new().with_score(score).compile().unwrap()).is_some();
+        assert!(is_addend(scores::bias(scores::score(), "bias")));
+        assert!(is_addend(floats::load("bias", [ints::key()]) + scores::score()));
+        assert!(is_addend(scores::relative_bias_with_class(
+            scores::score(),
+            "table",
+            [14, 14]
+        )));
+        assert!(!is_addend(
+            scores::score() + floats::load("bias", [ints::batch(), ints::key()])
+        ));
+        assert!(!is_addend(scores::alibi(scores::score())));
+        assert!(!is_addend(scores::score() + scores::score()));
+    }
+
+    #[test]
+    fn numbers_of_a_run_are_no_part_of_the_program() {
+        let pattern = Pattern::new().with_score(scores::score() * floats::scalar("factor"));
+        let text = source(&pattern.compile().unwrap(), 64);
+        assert!(text.contains("float_of(this->a.scalars[0])"), "{text}");
+        let table =
+            Pattern::new().with_score(scores::score() * floats::table([0.0, f32::INFINITY], ints::head()));
+        let text = source(&table.compile().unwrap(), 64);
+        assert!(
+            text.contains("[2] = {float_of(0x00000000u), float_of(0x7f800000u)};"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! `attention_pattern`: fused attention whose score and mask are a pattern's, in a program that is generated for it.
+//!
+//! `attention_pattern_tiles` finds out which tiles of queries and keys the mask hides, so that attention skips them.
+
+pub(crate) mod call;
+
+use std::sync::Arc;
+
+use hipvit_graph::op::PatternAttention;
+use hipvit_graph::pattern::{Number, Type};
+
+use self::call::{PatternCall, PatternKernel, Tiles};
+use super::attention::{no_fused_kernel, padded, visibility};
+use super::bindings::{
+    AttentionArgs, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_RANK, PATTERN_SCALARS,
+    PATTERN_TENSORS,
+};
+use super::call::Call;
+use super::lower::{Lower, Lowering, shape_of};
+use super::{DeviceAddress, KernelError, Unit, extent};
+use crate::attention::source;
+use crate::graph::plan::{Plan, Step};
+use crate::tensor::DType;
+
+impl Lower for PatternAttention {
+    fn unit(&self) -> Option<Unit> {
+        let head_dim = padded(self.head_dim)?;
+        Some(Unit::generated(
+            "attention_pattern",
+            source(&self.program, head_dim),
+        ))
+    }
+
+    fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
+        let images = plan.buffer(step.output()).shape[0];
+        let tokens = |index: usize| match step.inputs.get(index).map(|&operand| shape_of(plan, operand)) {
+            Some([_, tokens, _]) => *tokens,
+            _ => 1,
+        };
+        let extents = [tokens(0), tokens(self.operands.keys())];
+        Tiles::new(self, images)
+            .bytes(extents, plan.dtype().size())
+            .iter()
+            .sum()
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        let unit = self.unit().ok_or_else(|| no_fused_kernel(self.head_dim as u32))?;
+        let plain = self.plain();
+        let [q, k, v] = plain.places().map(|(index, channel)| step.heads(index, channel));
+        let (q, k, v) = (q?, k?, v?);
+        let out = step.result_of(&plain, &q, step.out);
+        let images = step.shape[0];
+        let everything = visibility(DeviceAddress::NULL, 0, None, None);
+        let attention = AttentionArgs::new(&plain, images, [q, k, v, out], everything)?;
+        let tiles = Tiles::new(self, images);
+        let bytes = tiles.bytes([q.tokens, k.tokens], step.element());
+        let scratch = step.addresses.scratch;
+        let at = |index: usize| {
+            if bytes[index] == 0 {
+                DeviceAddress::NULL
+            } else {
+                scratch.offset(bytes[..index].iter().sum())
+            }
+        };
+        let mut arguments = AttentionPatternArgs {
+            attention,
+            tensors: Default::default(),
+            extents: Default::default(),
+            element_bytes: Default::default(),
+            scalars: scalar_bits(self)?,
+            tiles: at(0),
+            visible_keys: at(1),
+            addends: at(2),
+            log_sum_exp: if self.log_sum_exp {
+                step.result(1)?
+            } else {
+                DeviceAddress::NULL
+            },
+            tile_images: extent(tiles.images)?,
+            tile_heads: extent(tiles.heads)?,
+        };
+        let first = self.operands.count();
+        if self.program.tensors().len() > PATTERN_TENSORS as usize {
+            let reason = format!("captures more than {PATTERN_TENSORS} tensors");
+            return Err(KernelError::unsupported(reason));
+        }
+        for (index, tensor) in self.program.tensors().iter().enumerate() {
+            let shape = step.shape_of(first + index)?;
+            if shape.len() > PATTERN_RANK as usize {
+                let reason = format!(
+                    "the captured tensor `{}` has more than {PATTERN_RANK} extents",
+                    tensor.name
+                );
+                return Err(KernelError::unsupported(reason));
+            }
+            let is_int = step.dtype_of(first + index)? == DType::I32;
+            if is_int != (tensor.ty == Type::Int) {
+                let expected = if tensor.ty == Type::Int { "i32" } else { "floats" };
+                let reason = format!("the captured tensor `{}` is not of {expected}", tensor.name);
+                return Err(KernelError::unsupported(reason));
+            }
+            arguments.tensors[index] = step.address(first + index)?;
+            arguments.element_bytes[index] = if is_int { 4 } else { step.element() as u32 };
+            for (to, &from) in arguments.extents[index].iter_mut().zip(shape) {
+                *to = extent(from)?;
+            }
+        }
+        let call = |kernel| {
+            let unit = unit.clone();
+            Call::Pattern(Arc::new(PatternCall { unit, kernel }))
+        };
+        let evaluates = bytes.iter().any(|&bytes| bytes > 0);
+        let prepare = PatternKernel::Tiles(AttentionPatternTilesArgs { pattern: arguments });
+        let prepare = evaluates.then(|| call(prepare));
+        let attend = call(PatternKernel::Attention(arguments));
+        Ok(prepare.into_iter().chain([attend]).collect())
+    }
+}
+
+/// Returns the bits of the scalars.
+fn scalar_bits(spec: &PatternAttention) -> Result<[u32; PATTERN_SCALARS as usize], KernelError> {
+    let mut bits = [0; PATTERN_SCALARS as usize];
+    if spec.scalars.len() > bits.len() {
+        let reason = format!("has more than {PATTERN_SCALARS} scalars");
+        return Err(KernelError::unsupported(reason));
+    }
+    for (bits, scalar) in bits.iter_mut().zip(&spec.scalars) {
+        *bits = match scalar {
+            Number::Int(value) => value.cast_unsigned(),
+            Number::Float(value) => value.to_bits(),
+        };
+    }
+    Ok(bits)
+}

@@ -1,0 +1,259 @@
+//! Launches of the kernels of attention with a pattern as calls.
+
+use std::borrow::Cow;
+
+use hipvit_graph::op::PatternAttention;
+use hipvit_graph::pattern::Dependencies;
+
+use crate::attention::addend;
+use crate::error::Result;
+use crate::hip::{self, Access, DeviceAddress, Launch, Stream};
+use crate::kernels::arguments::{KernelArguments, bytes as bytes_of, optional};
+use crate::kernels::bindings::{
+    AttentionArgs, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_TENSORS,
+};
+use crate::kernels::launch::Target;
+use crate::kernels::{KernelError, Kernels, Unit};
+
+/// Smallest tile of any configuration: queries and keys. It bounds the number of tiles.
+const SMALLEST_TILE: usize = 16;
+
+/// Largest tile of any configuration: queries and keys. It bounds the scores of all tiles.
+const LARGEST_TILE: [usize; 2] = [256, 64];
+
+/// Alignment of each part of the scratch memory, enough for vector loads.
+const ALIGNMENT: usize = 256;
+
+/// A launch of a kernel of a generated program.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PatternCall {
+    pub(super) unit: Unit,
+    pub(super) kernel: PatternKernel,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum PatternKernel {
+    Attention(AttentionPatternArgs),
+    Tiles(AttentionPatternTilesArgs),
+}
+
+impl PatternCall {
+    /// The kernel's name, without its dtype.
+    pub(crate) fn kernel(&self) -> &'static str {
+        match self.kernel {
+            PatternKernel::Attention(_) => "attention_pattern",
+            PatternKernel::Tiles(_) => "attention_pattern_tiles",
+        }
+    }
+
+    /// Submits the launch, which only accesses the memory of `operands`.
+    ///
+    /// # Errors
+    ///
+    /// The driver fails, or an operand is too small or belongs to a different stream.
+    pub(crate) fn launch(
+        &self,
+        kernels: &Kernels,
+        stream: &Stream,
+        operands: &[hip::Operand<'_>],
+    ) -> Result<()> {
+        match self.kernel {
+            PatternKernel::Attention(arguments) => {
+                kernels.launch_generated(stream, &self.unit, arguments, operands)
+            }
+            PatternKernel::Tiles(arguments) => {
+                kernels.launch_generated(stream, &self.unit, arguments, operands)
+            }
+        }
+    }
+
+    /// Returns the grid and block of the launch.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Kernels::generated_geometry`].
+    pub(crate) fn geometry(&self, kernels: &Kernels) -> Result<Launch> {
+        match self.kernel {
+            PatternKernel::Attention(arguments) => kernels.generated_geometry(&self.unit, arguments),
+            PatternKernel::Tiles(arguments) => kernels.generated_geometry(&self.unit, arguments),
+        }
+    }
+}
+
+/// What `attention_pattern_tiles` prepares.
+pub(super) struct Tiles {
+    /// Number of images whose tiles differ.
+    pub(super) images: usize,
+    /// Number of heads whose tiles differ.
+    pub(super) heads: usize,
+    has_mask: bool,
+    has_addends: bool,
+}
+
+impl Tiles {
+    pub(super) fn new(spec: &PatternAttention, images: usize) -> Self {
+        let (mask, addend) = (spec.program.mask(), addend(&spec.program));
+        let depends = |on| {
+            let steps = spec.program.steps();
+            mask.into_iter()
+                .chain(addend)
+                .any(|step| steps[step].dependencies.intersects(on))
+        };
+        Self {
+            images: if depends(Dependencies::BATCH) { images } else { 1 },
+            heads: if depends(Dependencies::HEAD) {
+                spec.heads
+            } else {
+                1
+            },
+            has_mask: mask.is_some(),
+            has_addends: addend.is_some(),
+        }
+    }
+
+    /// Returns the most bytes of the tiles' kinds, of their visible keys, and of their addends. The code states the size of the tiles only
+    /// when it is loaded.
+    pub(super) fn bytes(&self, [queries, keys]: [usize; 2], element: usize) -> [usize; 3] {
+        let all = self.images * self.heads;
+        let tiles = all * queries.div_ceil(SMALLEST_TILE) * keys.div_ceil(SMALLEST_TILE);
+        let scores = all * (queries + LARGEST_TILE[0]) * (keys + LARGEST_TILE[1]);
+        let aligned = |bytes: usize, exists| {
+            if exists {
+                bytes.next_multiple_of(ALIGNMENT)
+            } else {
+                0
+            }
+        };
+        [
+            aligned(tiles, self.has_mask),
+            // At least 8 scores share the u32 of a thread.
+            aligned(scores / 2, self.has_mask && !self.has_addends),
+            aligned(scores * element, self.has_addends),
+        ]
+    }
+}
+
+fn is_generated<T>() -> Result<T, KernelError> {
+    Err(KernelError::internal("is a generated program's kernel"))
+}
+
+// SAFETY: see hip/attention/pattern.hpp. Blocks beyond the last query return. Indices of captured tensors are clamped to their extents,
+// which are the arguments'. The tiles, with what belongs to them, are read at indices below
+// their number, which `Tiles::bytes` bounds.
+unsafe impl KernelArguments for AttentionPatternArgs {
+    const FILE: &'static str = "attention_pattern";
+
+    const TILE: Option<&'static str> = Some("block");
+
+    fn unit(&self) -> Result<Unit, KernelError> {
+        is_generated()
+    }
+
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
+        Ok("attention_pattern".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+        self.attention.plan(target)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        self.attention.accesses(element, visit);
+        visit_captured(self, visit);
+        visit_tiles(self, element, Access::read, visit);
+        let AttentionArgs {
+            images,
+            heads,
+            queries,
+            ..
+        } = self.attention;
+        let sums = bytes_of(size_of::<f32>(), &[images, heads, queries]);
+        visit(optional(Access::write("log_sum_exp", self.log_sum_exp, sums)));
+    }
+}
+
+// SAFETY: see hip/attention/pattern.hpp. Blocks beyond the last tile return, and a block writes what belongs to its tile. Captured
+// tensors are read as `attention_pattern` reads them.
+unsafe impl KernelArguments for AttentionPatternTilesArgs {
+    const FILE: &'static str = "attention_pattern";
+
+    const TILE: Option<&'static str> = Some("block");
+
+    fn unit(&self) -> Result<Unit, KernelError> {
+        is_generated()
+    }
+
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
+        Ok("attention_pattern_tiles".into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+        let [waves, queries, keys] = [target.tile >> 24, target.tile >> 12 & 0xfff, target.tile & 0xfff];
+        let fits = |extent: u32, largest: usize| (SMALLEST_TILE..=largest).contains(&(extent as usize));
+        if !fits(queries, LARGEST_TILE[0]) || !fits(keys, LARGEST_TILE[1]) || !(1..=16).contains(&waves) {
+            let reason =
+                format!("its code states tiles of {queries} queries and {keys} keys, and {waves} waves");
+            return Err(KernelError::Internal(reason));
+        }
+        let AttentionArgs {
+            queries: all_queries,
+            keys: all_keys,
+            ..
+        } = self.pattern.attention;
+        let tiles = u64::from(all_queries.div_ceil(queries)) * u64::from(all_keys.div_ceil(keys));
+        let heads = u64::from(self.pattern.tile_images) * u64::from(self.pattern.tile_heads);
+        target.blocks(heads.saturating_mul(tiles), waves * target.wave_size)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        visit_captured(&self.pattern, visit);
+        visit_tiles(&self.pattern, element, Access::write, visit);
+    }
+}
+
+/// Visits what `attention_pattern_tiles` prepares. `access` says whether it is read or written.
+fn visit_tiles(
+    arguments: &AttentionPatternArgs,
+    element: usize,
+    access: fn(&'static str, DeviceAddress, usize) -> Access,
+    visit: &mut dyn FnMut(Access),
+) {
+    let tiles = Tiles {
+        images: arguments.tile_images as usize,
+        heads: arguments.tile_heads as usize,
+        has_mask: !arguments.tiles.is_null(),
+        has_addends: !arguments.addends.is_null(),
+    };
+    let AttentionArgs { queries, keys, .. } = arguments.attention;
+    let bytes = tiles.bytes([queries as usize, keys as usize], element);
+    let addresses = [
+        ("tiles", arguments.tiles),
+        ("visible_keys", arguments.visible_keys),
+        ("addends", arguments.addends),
+    ];
+    for ((name, address), bytes) in addresses.into_iter().zip(bytes) {
+        visit(optional(access(name, address, bytes)));
+    }
+}
+
+/// Visits the captured tensors.
+fn visit_captured(arguments: &AttentionPatternArgs, visit: &mut dyn FnMut(Access)) {
+    const NAMES: [&str; PATTERN_TENSORS as usize] = [
+        "tensors[0]",
+        "tensors[1]",
+        "tensors[2]",
+        "tensors[3]",
+        "tensors[4]",
+        "tensors[5]",
+        "tensors[6]",
+        "tensors[7]",
+    ];
+    for (index, name) in NAMES.into_iter().enumerate() {
+        let extents = arguments.extents[index].into_iter().filter(|&extent| extent > 0);
+        let bytes = bytes_of(
+            arguments.element_bytes[index] as usize,
+            &extents.collect::<Vec<_>>(),
+        );
+        visit(optional(Access::read(name, arguments.tensors[index], bytes)));
+    }
+}
