@@ -1,0 +1,181 @@
+"""Times attention with patterns beside FlexAttention on an NVIDIA GPU: microseconds, medians of rounds in which both take turns.
+
+    cargo build --release --bin hipvit && cargo build --release -p hip-on-cuda
+    HIPVIT_PROVIDER=target/release/libhip_on_cuda.so python benches/attention_patterns.py 64x12x197x64    (torch with CUDA)
+
+hipvit runs as `hipvit validate`, which times launches that follow each other by the GPU's events, the search for hidden tiles
+included, and checks the results against the f64 reference. FlexAttention's block masks are made beforehand, and its calls are replayed
+from a captured graph. `first use` is the time until the first result of a pattern that was not compiled before.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+CALLS = 50
+
+
+class Timed:
+    """Work that is captured once and replayed, so that launching it takes no time."""
+
+    def __init__(self, run):
+        self.run = run  # keeps the tensors that the graph reads
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                run()
+        torch.cuda.synchronize()
+        self.graph, self.times = torch.cuda.CUDAGraph(), []
+        with torch.cuda.graph(self.graph, stream=stream):
+            for _ in range(CALLS):
+                run()
+
+    def round(self):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for warm in (True, False):
+            begin.record()
+            self.graph.replay()
+            end.record()
+            end.synchronize()
+            if not warm:
+                self.times.append(begin.elapsed_time(end) * 1e3 / CALLS)
+
+    def median(self):
+        return statistics.median(self.times)
+
+
+def patterns(images, heads, n):
+    """The forms of hipvit's cases, by name: (score_mod, mask_mod)."""
+    prefix = 0 if math.isqrt(n) ** 2 == n else 1
+    side = math.isqrt(n - prefix)
+    documents = torch.randint(0, n, (images, 3), device="cuda").unsqueeze(2) <= torch.arange(n, device="cuda")
+    documents = documents.sum(1)
+    present = torch.arange(n, device="cuda") >= torch.randint(0, n, (images, 1), device="cuda")
+    bias = torch.randn(heads, n, n, device="cuda", dtype=torch.bfloat16)
+    table = torch.randn((2 * side - 1) ** 2 + 3, heads, device="cuda", dtype=torch.bfloat16)
+
+    def any_token(near):
+        def mask(b, h, q, k):
+            return near(q - prefix, k - prefix) | (q < prefix) | (k < prefix)
+
+        return mask
+
+    def near(q, k):
+        return ((q // side - k // side).abs() <= 3) & ((q % side - k % side).abs() <= 3)
+
+    def same_window(q, k):
+        def of(t):
+            return (t // side + 4) // 7, (t % side + 4) // 7
+
+        return (of(q)[0] == of(k)[0]) & (of(q)[1] == of(k)[1])
+
+    def relative(s, b, h, q, k):
+        i, j = q - prefix, k - prefix
+        index = (i // side - j // side + side - 1) * (2 * side - 1) + i % side - j % side + side - 1
+        if prefix:
+            pairs = (2 * side - 1) ** 2
+            index = torch.where(q == 0, torch.where(k == 0, pairs + 2, pairs), torch.where(k == 0, pairs + 1, index))
+        return s + table[index, h]
+
+    return {
+        "causal": (None, lambda b, h, q, k: k <= q),
+        "window": (None, lambda b, h, q, k: (q - k).abs() <= n // 8),
+        "prefix": (None, lambda b, h, q, k: (k < n // 4) | (k <= q)),
+        "documents": (None, lambda b, h, q, k: documents[b, q] == documents[b, k]),
+        "padding": (None, lambda b, h, q, k: present[b, k]),
+        "window_2d": (None, any_token(near)),
+        "dilated": (None, lambda b, h, q, k: (k - q) % 3 == 0),
+        "alibi": (lambda s, b, h, q, k: s - torch.exp2(-8.0 * (h + 1) / heads) * (q - k).abs(), None),
+        "soft_cap": (lambda s, b, h, q, k: 2.0 * torch.tanh(s / 2.0), None),
+        "bias": (lambda s, b, h, q, k: s + bias[h, q, k], None),
+        "shifted_window": (relative, any_token(same_window)),
+    }
+
+
+def ours(binary, config, dtype):
+    """Microseconds by form, and the kernel of plain attention."""
+    command = [binary, "validate", "--device", "hip", "--dtype", dtype, "--config", config, "--json"]
+    times = {}
+    for op in ("attention", "pattern_attention"):
+        done = subprocess.run([*command, "--op", op], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(f"hipvit validate failed: {done.stderr.strip()}{done.stdout[-2000:]}")
+        for row in json.loads(done.stdout)["rows"]:
+            words = row["form"].split()
+            if op == "attention" and words[2:] == ["packed-qkv"]:
+                times["plain"] = row["seconds"] * 1e6
+            elif op == "pattern_attention" and "+log-sum-exp" not in words:
+                times[words[-1]] = row["seconds"] * 1e6
+    return times
+
+
+def peer(score, mask, shape):
+    torch._dynamo.reset()
+    images, heads, tokens, channels = shape
+    qkv = torch.randn(images, tokens, 3, heads, channels, device="cuda", dtype=torch.bfloat16)
+    q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
+    begin = time.perf_counter()
+    blocks = None
+    if mask:
+        depends = "documents" in mask.__code__.co_freevars or "present" in mask.__code__.co_freevars
+        blocks = create_block_mask(mask, images if depends else None, None, tokens, tokens)
+    attention = torch.compile(flex_attention, dynamic=False)
+
+    def run():
+        return attention(q, k, v, score_mod=score, block_mask=blocks)
+
+    run()
+    torch.cuda.synchronize()
+    return Timed(run), time.perf_counter() - begin
+
+
+def first_use(binary, config, dtype):
+    """Seconds that compiling all of hipvit's forms takes in an empty cache, as `hipvit validate` compiles them one after another."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [binary, "validate", "--device", "hip", "--dtype", dtype, "--config", config, "--op", "pattern_attention"]
+        times = []
+        for _ in range(2):
+            begin = time.perf_counter()
+            subprocess.run(command, env=os.environ | {"HIPVIT_CACHE_DIR": cache}, capture_output=True, check=True)
+            times.append(time.perf_counter() - begin)
+        return times[0] - times[1]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("shape", help="images x heads x tokens x channels of a head: 64x12x197x64")
+    parser.add_argument("--hipvit", default="target/release/hipvit", help="the program")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    shape = tuple(map(int, options.shape.split("x")))
+    torch.cuda.init()
+    torch.manual_seed(1)
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, {options.shape}")
+    peers, compiled = {"plain": peer(None, None, shape)}, {}
+    for name, (score, mask) in patterns(*shape[:3]).items():
+        peers[name] = peer(score, mask, shape)
+    peers, compiled = {name: timed for name, (timed, _) in peers.items()}, {name: took for name, (_, took) in peers.items()}
+    rounds = []
+    for _ in range(options.rounds):
+        rounds.append(ours(options.hipvit, options.shape, "bf16"))
+        for work in peers.values():
+            work.round()
+    plain = statistics.median(times["plain"] for times in rounds)
+    print(f"{'pattern':16} {'hipvit':>8} {'of plain':>8} {'FlexAttention':>14} {'ratio':>6} {'its first use s':>16}")
+    for name, work in peers.items():
+        took = statistics.median(times[name] for times in rounds)
+        print(f"{name:16} {took:8.1f} {took / plain:8.2f} {work.median():14.1f} {work.median() / took:6.2f} {compiled[name]:16.1f}", flush=True)
+    forms = len(peers) - 1
+    print(f"hipvit compiles a pattern in {first_use(options.hipvit, options.shape, 'bf16') / forms:.2f} s")
+
+
+main()
