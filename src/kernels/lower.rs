@@ -5,14 +5,14 @@ use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
-    ActivationBackward, AttentionBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op,
-    PatchConv, PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Rounding, Slice, SumToSize,
-    SwiGluBackward,
+    ActivationBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, PatchConv,
+    PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Rounding, Slice, SumToSize, SwiGluBackward,
 };
 
 pub(crate) use super::attention::lower::AttentionCall;
 use super::attention::lower::score_bytes;
 use super::attention::{Variant as AttentionVariant, is_fused, unit as attention_unit};
+use super::attention_backward::lower::more_units;
 use super::bindings::BiasActivationArgs;
 pub(crate) use super::custom::CustomCall;
 pub(crate) use super::linear::{Float8Call, Float8Result, Int8Call, LinearCall, SparseForm, Unfused};
@@ -67,7 +67,6 @@ macro_rules! not_yet {
 }
 not_yet!(
     ActivationBackward,
-    AttentionBackward,
     ExpandAs,
     LayerNormBackward,
     MatMul,
@@ -232,8 +231,8 @@ pub(crate) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = 
     needed.map(|(kernel, _)| Unit::of(kernel))
 }
 
-/// Returns the units that attention needs besides [`Lower::unit`]: a softmax and a bias kernel for unfused attention, and the kernel with
-/// rotation for rotated queries and keys.
+/// Returns the units that attention needs besides [`Lower::unit`]: a softmax and a bias kernel for unfused attention, the kernel with
+/// rotation for rotated queries and keys, and the kernels before its derivative.
 pub(crate) fn attention_units(graph: &Graph) -> impl Iterator<Item = Unit> {
     let fuses = graph.optimizations().fused_attention;
     let unfused_bias = graph.nodes().iter().any(|node| match &node.op {
@@ -248,7 +247,11 @@ pub(crate) fn attention_units(graph: &Graph) -> impl Iterator<Item = Unit> {
     let rotating = heads.filter_map(|head_dim| attention_unit(head_dim, AttentionVariant::Rope));
     let rotating = rotating.filter(move |_| fuses);
     let unfused = softmax.into_iter().chain(unfused_bias.then(|| Unit::of("add")));
-    unfused.chain(rotating)
+    let backward = graph.nodes().iter().filter_map(|node| match &node.op {
+        Op::AttentionBackward(op) => Some(more_units(op)),
+        _ => None,
+    });
+    unfused.chain(rotating).chain(backward.flatten())
 }
 
 /// Returns true if the step is attention by rocBLAS GEMMs.

@@ -159,7 +159,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, KernelError> {
+    pub(in crate::kernels) fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, KernelError> {
         if !spec.bias {
             return Ok(None);
         }
@@ -174,11 +174,10 @@ impl Lowering<'_> {
         }))
     }
 
-    fn key_mask(&self, spec: &Attention) -> Result<DeviceAddress, KernelError> {
-        if !spec.key_mask {
+    pub(in crate::kernels) fn key_mask(&self, spec: &Attention) -> Result<DeviceAddress, KernelError> {
+        let Some(index) = spec.key_mask_operand() else {
             return Ok(DeviceAddress::NULL);
-        }
-        let index = self.step.inputs.len().saturating_sub(1);
+        };
         // A constant would have the plan's dtype.
         match self.operand(index)? {
             Operand::Buffer(_) => self.address(index),
@@ -187,7 +186,7 @@ impl Lowering<'_> {
     }
 
     /// Returns queries, keys or values: the channels from `channel` on of each token of operand `index`.
-    fn heads(&self, index: usize, channel: usize) -> Result<Strided, KernelError> {
+    pub(in crate::kernels) fn heads(&self, index: usize, channel: usize) -> Result<Strided, KernelError> {
         let (images, tokens, channels) = match *self.shape_of(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
@@ -202,7 +201,12 @@ impl Lowering<'_> {
     }
 
     /// Returns the layout of the result at `address`, with as many tokens as queries.
-    fn result_of(&self, spec: &Attention, q: &Strided, address: DeviceAddress) -> Strided {
+    pub(in crate::kernels) fn result_of(
+        &self,
+        spec: &Attention,
+        q: &Strided,
+        address: DeviceAddress,
+    ) -> Strided {
         let channels = spec.heads * spec.head_dim;
         Strided {
             address,
@@ -214,7 +218,11 @@ impl Lowering<'_> {
 }
 
 /// Returns keys or values from the first attended key on. `element` is the size of their elements in bytes.
-fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, KernelError> {
+pub(in crate::kernels) fn from_first_key(
+    spec: &Attention,
+    all: Strided,
+    element: usize,
+) -> Result<Strided, KernelError> {
     let left_out = spec.first_key * all.token * element;
     let tokens = all.tokens.checked_sub(spec.first_key);
     Ok(Strided {
