@@ -91,8 +91,14 @@ struct AttentionBackwardQArgs {
 struct AttentionBackwardBiasArgs {
     /// Operands.
     AttentionBackwardOperands operands;
-    /// T, with the strides of `bias`. Aliases no operand.
+    /// T, with the strides of `bias`. Aliases no operand. Not written if there is `partial`.
     DEVICE_POINTER(void) dbias;
+    /// f32 `[⌈images / chunk⌉, heads, queries, keys]`: sums over `chunk` images each. Null if `chunk` is the number of images.
+    DEVICE_POINTER(float) partial;
+    /// Images that a block adds up.
+    unsigned chunk;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

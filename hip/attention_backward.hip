@@ -14,8 +14,8 @@
 // Accumulators: f32. P and dS are rounded to T for the products of the gradients.
 // Order: each sum has a fixed order, so the bits depend only on the operands. No atomics.
 // Geometry: a block holds keys (kv) or queries (q) of one head of one image and passes over the others in tiles, or takes a tile of both and
-//   passes over the images (bias); the module global <entry>_block has the sizes (attention_backward.h). Grid: images × heads × ⌈rows /
-//   rows of a block⌉, or heads × tiles of both; blocks beyond that return at once.
+//   passes over a chunk of the images (bias); the module global <entry>_block has the sizes (attention_backward.h). Grid: images × heads × ⌈rows /
+//   rows of a block⌉, or chunks × heads × tiles of both; blocks beyond that return at once.
 //
 // attention/ has the tile configurations (backward_config.hpp), the policies that say what a score becomes (backward_policy.hpp), what all
 // blocks share (backward.hpp), and the blocks.
@@ -32,6 +32,7 @@ template <class T, int D> using BiasedKv = AttentionBackwardKv<T, D, BiasedScore
 template <class T, int D> using BiasedQ = AttentionBackwardQ<T, D, BiasedScore<T>>;
 template <class T, int D> using OfBias = AttentionBackwardBias<T, D, BiasedScore<T>>;
 
+// `image` is the chunk of images in the kernel of the bias.
 template <class Block> HIPVIT_DEVICE void attention_backward(const typename Block::Args &args) {
     HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
     const u32 blocks = Block::blocks_per_head(args.operands);

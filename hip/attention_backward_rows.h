@@ -29,14 +29,14 @@ struct AttentionBackwardRowsArgs {
     unsigned head_dim;
 };
 
-/// `attention_backward_sum`: out = Σ x over the images, in their order.
+/// `attention_backward_sum`: out = Σ x over the summands, in their order.
 struct AttentionBackwardSumArgs {
-    /// f32 `[images, elements]`.
+    /// f32 `[summands, elements]`.
     DEVICE_POINTER(const float) x;
     /// T `[elements]`.
     DEVICE_POINTER(void) out;
     /// Number of summands.
-    unsigned images;
+    unsigned summands;
     /// Number of sums.
     unsigned elements;
 };

@@ -1,7 +1,8 @@
 // attention_backward_rows: log₂ Σ e^s and Σ o · dy of each query, which the derivatives of its scores need.
-// attention_backward_sum: the gradient of queries that all images share, from the gradients of each image.
+// attention_backward_sum: the gradient of queries that all images share, or of a bias, from the sums over some images each.
 //
-// Shapes: o, dy T [B, Nq, H, d]; statistics f32 [B, H, Nq, 3]; rows f32 [B, H, Nq, 2]. x f32 [B, elements]; out T [elements].
+// Shapes: o, dy T [B, Nq, H, d]; statistics f32 [B, H, Nq, 3]; rows f32 [B, H, Nq, 2]. x f32 [summands, elements];
+//   out T [elements].
 // Alignment: any; vec128 access where d and the addresses allow it.
 // Accumulators: f32.
 // Geometry: blocks of ATTENTION_BACKWARD_THREADS. ATTENTION_BACKWARD_LANES threads share a row, a thread computes one sum.
@@ -40,7 +41,7 @@ template <class T> HIPVIT_DEVICE void attention_backward_sum(const AttentionBack
     const u32 at = block_index() * ATTENTION_BACKWARD_THREADS + thread_index();
     if (at >= a.elements) return;
     float sum = 0.0f;
-    for (u32 image = 0; image < a.images; ++image) sum += a.x[u64(image) * a.elements + at];
+    for (u32 i = 0; i < a.summands; ++i) sum += a.x[u64(i) * a.elements + at];
     ((T *)a.out)[at] = from_float<T>(sum);
 }
 

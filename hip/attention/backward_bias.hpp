@@ -1,5 +1,5 @@
-// The gradient of a bias: the sum of dS over the images. A block takes a tile of queries and a tile of keys of one head, and passes over
-// the images in their order.
+// The gradient of a bias: the sum of dS over the images. A block takes a tile of queries and a tile of keys of one head, and passes over a
+// chunk of the images in their order. If there are several chunks, their sums are written in f32; attention_backward_sum adds them up.
 #pragma once
 #include "attention/backward.hpp"
 
@@ -16,21 +16,24 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
     static_assert(!Tile::REGISTERS, "rows of several images");
 
     Vec128 *const memory;
-    const u32 head, first_query, first_key;
+    const u32 chunk, head, first_query, first_key;
 
     static HIPVIT_DEVICE u32 key_tiles(const AttentionBackwardOperands &a) { return (a.keys + TILE - 1) / TILE; }
     static HIPVIT_DEVICE u32 blocks_per_head(const AttentionBackwardOperands &a) {
         return (a.queries + ROWS - 1) / ROWS * key_tiles(a);
     }
 
-    HIPVIT_DEVICE AttentionBackwardBias(const Args &args, Vec128 *memory, u32, u32 head, u32 block)
-        : memory(memory), head(head), first_query(block / key_tiles(args.operands) * ROWS),
+    HIPVIT_DEVICE AttentionBackwardBias(const Args &args, Vec128 *memory, u32 chunk, u32 head, u32 block)
+        : memory(memory), chunk(chunk), head(head), first_query(block / key_tiles(args.operands) * ROWS),
           first_key(block % key_tiles(args.operands) * TILE) {}
 
     HIPVIT_DEVICE void run(const Args &args) const {
         const AttentionBackwardOperands &a = args.operands;
         typename Fragments::Acc sum[TILE / 16][Tile::GROUPS] = {};
-        for (u32 image = 0; image < a.images; ++image) {
+        const u32 first = chunk * args.chunk;
+        if (first >= a.images) return;
+        const u32 end = a.images - first < args.chunk ? a.images : first + args.chunk;
+        for (u32 image = first; image < end; ++image) {
             Tile tile(a, memory, image, head, first_query);
             // No query of the block sees a key of the tile, in no image.
             if (first_key >= tile.tiles_end() || first_key + TILE <= tile.tiles_begin()) break;
@@ -56,7 +59,6 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
 
     template <class Sum> HIPVIT_DEVICE void store(const Args &args, const Sum &sum) const {
         const AttentionBackwardOperands &a = args.operands;
-        T *const to = (T *)args.dbias + head * a.bias_head;
 #pragma unroll
         for (int t = 0; t < TILE / 16; ++t) {
 #pragma unroll
@@ -65,8 +67,14 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
                 for (int e = 0; e < Fragments::VALUES; ++e) {
                     const auto at = Fragments::of_lane(e);
                     const u32 query = first_query + g * Tile::GROUP + wave_index() * 16 + at.j, key = first_key + t * 16 + at.i;
-                    if (query < a.queries && key < a.keys)
-                        to[u64(query) * a.bias_query + key] = from_float<T>(sum[t][g].value[e]);
+                    if (query >= a.queries || key >= a.keys) continue;
+                    if (args.partial) {
+                        const u64 row = (u64(chunk) * a.heads + head) * a.queries + query;
+                        args.partial[row * a.keys + key] = sum[t][g].value[e];
+                    } else {
+                        T *const to = (T *)args.dbias + head * a.bias_head + u64(query) * a.bias_query;
+                        to[key] = from_float<T>(sum[t][g].value[e]);
+                    }
                 }
             }
         }

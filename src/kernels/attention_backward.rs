@@ -206,7 +206,24 @@ unsafe impl KernelArguments for AttentionBackwardQArgs {
     }
 }
 
-// SAFETY: see hip/attention_backward.hip. Blocks beyond the last tile return.
+impl AttentionBackwardBiasArgs {
+    /// Returns the number of images that a block adds up. It depends on the shapes alone, as does the order of the sum.
+    pub(crate) fn chunk([images, heads, queries, keys]: [usize; 4]) -> usize {
+        // Enough for a large GPU.
+        const BLOCKS: usize = 2048;
+        const FEWEST_IMAGES: usize = 8;
+        let tiles = heads * queries.div_ceil(64) * keys.div_ceil(32);
+        let most = images.div_ceil(FEWEST_IMAGES).max(1);
+        let chunks = (BLOCKS / tiles.max(1)).clamp(1, most);
+        images.div_ceil(chunks).max(1)
+    }
+
+    fn chunks(&self) -> u32 {
+        self.operands.images.div_ceil(self.chunk.max(1))
+    }
+}
+
+// SAFETY: see hip/attention_backward.hip. Blocks beyond the last tile return, and `dbias` is not accessed if there is `partial`.
 unsafe impl KernelArguments for AttentionBackwardBiasArgs {
     const FILE: &'static str = FILE;
 
@@ -225,18 +242,23 @@ unsafe impl KernelArguments for AttentionBackwardBiasArgs {
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let AttentionBackwardOperands { queries, keys, .. } = self.operands;
-        // A block takes all images.
-        self.operands.plan(target, 1, |rows, tile| {
+        let chunks = self.chunks();
+        if self.partial.is_null() && chunks > 1 {
+            return Err("writes the sums of several chunks to the same memory".into());
+        }
+        self.operands.plan(target, chunks, |rows, tile| {
             u64::from(queries.div_ceil(rows)) * u64::from(keys.div_ceil(tile))
         })
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        self.operands.accesses(element, visit);
-        visit(Access::write(
-            "dbias",
-            self.dbias,
-            self.operands.bias_span(element),
-        ));
+        let a = &self.operands;
+        a.accesses(element, visit);
+        if self.partial.is_null() {
+            visit(Access::write("dbias", self.dbias, a.bias_span(element)));
+        } else {
+            let partial = bytes(size_of::<f32>(), &[self.chunks(), a.heads, a.queries, a.keys]);
+            visit(Access::write("partial", self.partial, partial));
+        }
     }
 }

@@ -32,16 +32,16 @@ impl AttentionBackwardRowsArgs {
 }
 
 impl AttentionBackwardSumArgs {
-    /// Creates the arguments for f32 `[images, elements]` at `x`.
+    /// Creates the arguments for f32 `[summands, elements]` at `x`.
     ///
     /// # Errors
     ///
     /// An extent exceeds 32 bits.
-    pub fn new([x, out]: [DeviceAddress; 2], [images, elements]: [usize; 2]) -> Result<Self, KernelError> {
+    pub fn new([x, out]: [DeviceAddress; 2], [summands, elements]: [usize; 2]) -> Result<Self, KernelError> {
         Ok(Self {
             x,
             out,
-            images: extent(images)?,
+            summands: extent(summands)?,
             elements: extent(elements)?,
         })
     }
@@ -96,7 +96,7 @@ unsafe impl KernelArguments for AttentionBackwardSumArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let x = bytes(size_of::<f32>(), &[self.images, self.elements]);
+        let x = bytes(size_of::<f32>(), &[self.summands, self.elements]);
         visit(Access::read("x", self.x, x));
         visit(Access::write("out", self.out, bytes(element, &[self.elements])));
     }

@@ -721,14 +721,20 @@ const _: () = {
 pub struct AttentionBackwardBiasArgs {
     /// Operands.
     pub operands: AttentionBackwardOperands,
-    /// T, with the strides of `bias`. Aliases no operand.
+    /// T, with the strides of `bias`. Aliases no operand. Not written if there is `partial`.
     pub dbias: DeviceAddress,
+    /// f32 `[⌈images / chunk⌉, heads, queries, keys]`: sums over `chunk` images each. Null if `chunk` is the number of images.
+    pub partial: DeviceAddress,
+    /// Images that a block adds up.
+    pub chunk: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
         "Size of AttentionBackwardBiasArgs",
-    ][::core::mem::size_of::<AttentionBackwardBiasArgs>() - 168usize];
+    ][::core::mem::size_of::<AttentionBackwardBiasArgs>() - 184usize];
     [
         "Alignment of AttentionBackwardBiasArgs",
     ][::core::mem::align_of::<AttentionBackwardBiasArgs>() - 8usize];
@@ -738,6 +744,15 @@ const _: () = {
     [
         "Offset of field: AttentionBackwardBiasArgs::dbias",
     ][::core::mem::offset_of!(AttentionBackwardBiasArgs, dbias) - 160usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::partial",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, partial) - 168usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::chunk",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, chunk) - 176usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::reserved",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, reserved) - 180usize];
 };
 
 /// Threads of a block of `attention_backward_rows` and `attention_backward_sum`.
@@ -801,16 +816,16 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionBackwardRowsArgs, head_dim) - 44usize];
 };
 
-/// `attention_backward_sum`: out = Σ x over the images, in their order.
+/// `attention_backward_sum`: out = Σ x over the summands, in their order.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionBackwardSumArgs {
-    /// f32 `[images, elements]`.
+    /// f32 `[summands, elements]`.
     pub x: DeviceAddress,
     /// T `[elements]`.
     pub out: DeviceAddress,
     /// Number of summands.
-    pub images: u32,
+    pub summands: u32,
     /// Number of sums.
     pub elements: u32,
 }
@@ -829,8 +844,8 @@ const _: () = {
         "Offset of field: AttentionBackwardSumArgs::out",
     ][::core::mem::offset_of!(AttentionBackwardSumArgs, out) - 8usize];
     [
-        "Offset of field: AttentionBackwardSumArgs::images",
-    ][::core::mem::offset_of!(AttentionBackwardSumArgs, images) - 16usize];
+        "Offset of field: AttentionBackwardSumArgs::summands",
+    ][::core::mem::offset_of!(AttentionBackwardSumArgs, summands) - 16usize];
     [
         "Offset of field: AttentionBackwardSumArgs::elements",
     ][::core::mem::offset_of!(AttentionBackwardSumArgs, elements) - 20usize];

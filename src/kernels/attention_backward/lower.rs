@@ -26,6 +26,7 @@ pub(crate) fn more_units(op: &AttentionBackward) -> impl Iterator<Item = Unit> +
 struct Extents {
     images: usize,
     queries: usize,
+    keys: usize,
     /// True if all images share the queries of one.
     shares_queries: bool,
 }
@@ -37,12 +38,18 @@ impl Extents {
         Self {
             images: first(k),
             queries: if q.len() == 3 { q[1] } else { 1 },
+            keys: k.get(1).copied().unwrap_or(1),
             shares_queries: first(q) == 1 && first(k) > 1,
         }
     }
+
+    /// Returns the number of images that are summed up at once for the gradient of a bias.
+    fn chunk(&self, heads: usize) -> usize {
+        AttentionBackwardBiasArgs::chunk([self.images, heads, self.queries, self.keys])
+    }
 }
 
-/// Memory of a step outside the arena: offsets of its parts.
+/// Memory of a step outside the arena: offsets of its parts in bytes.
 struct Scratch {
     /// f32 `[images, heads, queries, 2]`.
     rows: usize,
@@ -51,33 +58,40 @@ struct Scratch {
     /// `[images, queries, heads, head_dim]`, if the forward pass has not saved its results.
     o: usize,
     /// f32 `[images, queries, heads, head_dim]`, if the images share their queries.
-    partial: usize,
+    d_q: usize,
+    /// f32 `[chunks, heads, queries, keys]`, if the gradient of the bias is summed up in chunks of images.
+    d_bias: usize,
     bytes: usize,
 }
 
 impl Scratch {
     fn new(op: &AttentionBackward, extents: Extents, element: usize) -> Self {
-        let rows = extents.images * extents.queries * op.0.heads;
+        let heads = op.0.heads;
+        let rows = extents.images * extents.queries * heads;
         let mut bytes = 0;
-        let mut add = |is_needed: bool, of_row: usize| {
+        let mut add = |is_needed: bool, part: usize| {
             let offset = bytes;
             if is_needed {
-                bytes += (rows * of_row).next_multiple_of(ALIGNMENT);
+                bytes += part.next_multiple_of(ALIGNMENT);
             }
             offset
         };
-        let is_saved = op.0.statistics;
-        let [rows, statistics, o, partial] = [
-            add(true, 2 * size_of::<f32>()),
-            add(!is_saved, 3 * size_of::<f32>()),
-            add(!is_saved, op.0.head_dim * element),
-            add(extents.shares_queries, op.0.head_dim * size_of::<f32>()),
+        let (is_saved, float) = (op.0.statistics, size_of::<f32>());
+        let chunks = extents.images.div_ceil(extents.chunk(heads));
+        let scores = heads * extents.queries * extents.keys;
+        let [rows, statistics, o, d_q, d_bias] = [
+            add(true, 2 * rows * float),
+            add(!is_saved, 3 * rows * float),
+            add(!is_saved, rows * op.0.head_dim * element),
+            add(extents.shares_queries, rows * op.0.head_dim * float),
+            add(op.0.bias && chunks > 1, chunks * scores * float),
         ];
         Self {
             rows,
             statistics,
             o,
-            partial,
+            d_q,
+            d_bias,
             bytes,
         }
     }
@@ -93,7 +107,7 @@ impl Lower for AttentionBackward {
             step.attention_backward(self)
         } else {
             let reason = format!(
-                "has heads of {} channels, for which there is no kernel: the CPU computes it",
+                "has heads of {} channels, for which there is no kernel. Use the CPU",
                 self.0.head_dim
             );
             Err(KernelError::Unsupported(reason))
@@ -115,11 +129,7 @@ impl Lowering<'_> {
     fn attention_backward(&self, op: &AttentionBackward) -> Result<Vec<Call>, KernelError> {
         let spec = &op.0;
         let extents = Extents::new(self.shape_of(0)?, self.shape_of(spec.operands.keys())?);
-        let Extents {
-            images,
-            queries,
-            shares_queries,
-        } = extents;
+        let (images, queries) = (extents.images, extents.queries);
         let scratch = Scratch::new(op, extents, self.element());
         let at = |offset| self.addresses.scratch.offset(offset);
         let mut calls = Vec::new();
@@ -132,8 +142,8 @@ impl Lowering<'_> {
         };
         let dy = self.address(self.step.inputs.len().saturating_sub(1))?;
         let rows = at(scratch.rows);
-        let extents = [images, queries, spec.heads, spec.head_dim];
-        calls.push(AttentionBackwardRowsArgs::new([o, dy, statistics, rows], extents)?.into());
+        let of_rows = [images, queries, spec.heads, spec.head_dim];
+        calls.push(AttentionBackwardRowsArgs::new([o, dy, statistics, rows], of_rows)?.into());
 
         let operands = self.backward_operands(op, images, [dy, rows])?;
         let [dq, dk, dv] = spec.places().map(|(index, channel)| {
@@ -141,8 +151,8 @@ impl Lowering<'_> {
                 .map(|address| address.offset(channel * self.element()))
         });
         let (dq, dk, dv) = (dq?, dk?, dv?);
-        let partial = if shares_queries {
-            at(scratch.partial)
+        let partial = if extents.shares_queries {
+            at(scratch.d_q)
         } else {
             DeviceAddress::NULL
         };
@@ -154,14 +164,14 @@ impl Lowering<'_> {
             }
             .into(),
         );
-        if shares_queries {
+        if extents.shares_queries {
             let elements = queries * spec.heads * spec.head_dim;
             calls.push(AttentionBackwardSumArgs::new([partial, dq], [images, elements])?.into());
         }
         calls.push(AttentionBackwardKvArgs { operands, dk, dv }.into());
         if let Some(index) = spec.bias_operand() {
-            let dbias = self.result(index)?;
-            calls.push(AttentionBackwardBiasArgs { operands, dbias }.into());
+            let addresses = [self.result(index)?, at(scratch.d_bias)];
+            calls.extend(gradient_of_bias(operands, extents, addresses)?);
         }
         Ok(calls)
     }
@@ -170,7 +180,7 @@ impl Lowering<'_> {
     fn saved_statistics(&self, index: usize) -> Result<DeviceAddress, KernelError> {
         match self.operand(index)? {
             Operand::Buffer(id) if self.plan.buffer(id).dtype != DType::F32 => {
-                Err("takes statistics in f32".into())
+                Err("its statistics are not f32".into())
             }
             _ => self.address(index),
         }
@@ -215,4 +225,28 @@ impl Lowering<'_> {
             ..operands
         })
     }
+}
+
+/// Returns the calls that write the gradient of the bias to `dbias`, by way of `partial` if there are several chunks of images.
+fn gradient_of_bias(
+    operands: AttentionBackwardOperands,
+    extents: Extents,
+    [dbias, partial]: [DeviceAddress; 2],
+) -> Result<Vec<Call>, KernelError> {
+    let heads = operands.heads as usize;
+    let chunk = extents.chunk(heads);
+    let chunks = extents.images.div_ceil(chunk);
+    let of_bias = AttentionBackwardBiasArgs {
+        operands,
+        dbias,
+        partial: if chunks > 1 { partial } else { DeviceAddress::NULL },
+        chunk: extent(chunk)?,
+        reserved: 0,
+    };
+    let mut calls = vec![of_bias.into()];
+    if chunks > 1 {
+        let scores = heads * extents.queries * extents.keys;
+        calls.push(AttentionBackwardSumArgs::new([partial, dbias], [chunks, scores])?.into());
+    }
+    Ok(calls)
 }

@@ -33,6 +33,16 @@ fn biased(head_dim: usize) -> AttentionBackwardOperands {
     }
 }
 
+fn of_bias(operands: AttentionBackwardOperands, chunk: u32) -> AttentionBackwardBiasArgs {
+    AttentionBackwardBiasArgs {
+        operands,
+        dbias: SOME,
+        partial: if chunk < 2 { SOME } else { NULL },
+        chunk,
+        reserved: 0,
+    }
+}
+
 fn calls(operands: AttentionBackwardOperands) -> [KernelCall; 3] {
     [
         AttentionBackwardKvArgs {
@@ -47,11 +57,7 @@ fn calls(operands: AttentionBackwardOperands) -> [KernelCall; 3] {
             partial: NULL,
         }
         .into(),
-        AttentionBackwardBiasArgs {
-            operands,
-            dbias: SOME,
-        }
-        .into(),
+        of_bias(operands, 2).into(),
     ]
 }
 
@@ -98,11 +104,18 @@ fn blocks_cover_the_rows() {
         partial: NULL,
     };
     assert_eq!(q.plan(&target).unwrap(), Launch::new(2 * 3 * 2, 256));
-    let mut bias = AttentionBackwardBiasArgs {
-        operands,
-        dbias: SOME,
-    };
+    let mut bias = of_bias(operands, 2);
     assert_eq!(bias.plan(&target).unwrap(), Launch::new(3 * 2 * 7, 256));
+    let mut chunks = of_bias(operands, 1);
+    assert_eq!(chunks.plan(&target).unwrap(), Launch::new(2 * 3 * 2 * 7, 256));
+    chunks.partial = NULL;
+    assert!(
+        chunks
+            .plan(&target)
+            .unwrap_err()
+            .to_string()
+            .contains("several chunks")
+    );
     // Images that share their queries need memory for a gradient each.
     q.operands.q_image = 0;
     assert!(q.plan(&target).unwrap_err().to_string().contains("same memory"));
@@ -155,4 +168,17 @@ fn accesses_end_with_the_last_row() {
     let found = bytes(partial.into());
     assert_eq!(found[0], ("q", queries / 2));
     assert_eq!(found.last(), Some(&("partial", 2 * queries)));
+    let chunks = bytes(of_bias(biased(64), 1).into());
+    assert_eq!(chunks.last(), Some(&("partial", 4 * 2 * 3 * 70 * 197)));
+}
+
+#[test]
+fn chunks_of_images_are_a_few_thousand_blocks_at_most() {
+    let chunk = AttentionBackwardBiasArgs::chunk;
+    assert_eq!(chunk([1, 12, 197, 197]), 1);
+    assert_eq!(chunk([8, 12, 197, 197]), 8);
+    assert_eq!(chunk([256, 12, 197, 197]), 43);
+    // The tiles of one image occupy a GPU.
+    assert_eq!(chunk([256, 16, 1024, 1024]), 256);
+    assert_eq!(chunk([20, 1, 5, 5]), 7);
 }

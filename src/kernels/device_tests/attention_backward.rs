@@ -39,6 +39,15 @@ enum Kernel {
     Q,
     Partial,
     Bias,
+    /// The sum over each image in f32.
+    PartialBias,
+}
+
+impl Kernel {
+    /// Returns true if the results are f32 in any dtype.
+    fn is_partial(self) -> bool {
+        matches!(self, Self::Partial | Self::PartialBias)
+    }
 }
 
 /// Operands, in a dtype. `rows` are f32.
@@ -193,7 +202,7 @@ impl Case {
             operands.bias_query = self.keys as u32;
         }
         let none = DeviceAddress::NULL;
-        let [dq, partial] = if kernel == Kernel::Partial {
+        let [only, partial] = if kernel.is_partial() {
             [none, first]
         } else {
             [first, none]
@@ -207,13 +216,16 @@ impl Case {
             .into(),
             Kernel::Q | Kernel::Partial => AttentionBackwardQArgs {
                 operands,
-                dq,
+                dq: only,
                 partial,
             }
             .into(),
-            Kernel::Bias => AttentionBackwardBiasArgs {
+            Kernel::Bias | Kernel::PartialBias => AttentionBackwardBiasArgs {
                 operands,
-                dbias: first,
+                dbias: only,
+                partial,
+                chunk: if kernel == Kernel::Bias { IMAGES as u32 } else { 1 },
+                reserved: 0,
             }
             .into(),
         })
@@ -222,17 +234,16 @@ impl Case {
     fn check(self, gpu: &Gpu, dtype: DType) {
         let operands = self.operands(dtype);
         let expected = self.reference(&operands);
-        let kernels = [Kernel::Kv, Kernel::Q, Kernel::Partial, Kernel::Bias];
-        for kernel in kernels
-            .into_iter()
-            .filter(|&kernel| self.has_bias || kernel != Kernel::Bias)
-        {
+        let of_bias = [Kernel::Bias, Kernel::PartialBias].into_iter();
+        let kernels = [Kernel::Kv, Kernel::Q, Kernel::Partial].into_iter();
+        for kernel in kernels.chain(of_bias.filter(|_| self.has_bias)) {
             let expected: &[&[f64]] = match kernel {
                 Kernel::Kv => &[&expected.k, &expected.v],
                 Kernel::Q | Kernel::Partial => &[&expected.q],
-                Kernel::Bias => &[&expected.bias],
+                Kernel::Bias | Kernel::PartialBias => &[&expected.bias],
             };
-            let in_f32 = kernel == Kernel::Partial;
+            let in_f32 = kernel.is_partial();
+            let chunks = if kernel == Kernel::PartialBias { IMAGES } else { 1 };
             let element = if in_f32 { 4 } else { dtype.size() };
             let [q, k, v, dy, bias] = [
                 &operands.q,
@@ -250,7 +261,7 @@ impl Case {
                 bias,
                 Part::operand(&operands.key_mask),
                 Part::operand(&operands.rows),
-                Part::result(expected[0].len(), element),
+                Part::result(chunks * expected[0].len(), element),
                 Part::result(expected.get(1).map_or(0, |of_v| of_v.len()), element),
             ];
             let shift = usize::from(self.queries % 2 == 1 && element == dtype.size());
@@ -262,7 +273,12 @@ impl Case {
             );
             for (result, expected) in results.iter().zip(expected) {
                 let values = numbers(result, if in_f32 { DType::F32 } else { dtype });
-                self.compare(&values, expected, dtype, kernel);
+                let (first, others) = values.split_at(expected.len());
+                let mut sum = first.to_vec();
+                for more in others.chunks(expected.len()) {
+                    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+                }
+                self.compare(&sum, expected, dtype, kernel);
             }
         }
     }

@@ -38,6 +38,8 @@ pub(super) fn add(cases: &mut Cases<AttentionBackward>) {
                 causal(cases, 1, tokens, (2, 64));
                 biased(cases, 2, tokens, (1, 64));
             }
+            // Sums over so many images are of several chunks.
+            biased(cases, 20, 37, (2, 32));
         }
         // Each size would be compiled for this op alone. The awkward sizes have heads of all sizes.
         Scale::Heads => {}
