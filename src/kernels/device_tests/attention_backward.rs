@@ -12,7 +12,7 @@ use crate::kernels::bindings::{
     AttentionBackwardBiasArgs, AttentionBackwardKvArgs, AttentionBackwardOperands, AttentionBackwardQArgs,
 };
 use crate::kernels::{KernelCall, KernelError, Strided};
-use crate::ops::{Attention, AttentionBackward, AttentionOperands, Op};
+use crate::ops::{Attention, AttentionBackward, AttentionOperands, Definition as _, GridMask, Op};
 use crate::reference::Array;
 use crate::tensor::{DType, Input, Tensor};
 
@@ -334,82 +334,51 @@ fn derivatives_of_masked_attention_agree_with_the_reference() {
     }
 }
 
-/// The statistics of the forward pass are f32 in any dtype.
-#[test]
-fn derivatives_from_saved_results_agree_with_the_reference() {
-    let Some(gpu) = Gpu::get() else { return };
-    let (images, tokens, head_dim) = (2, 37, 32);
-    let channels = HEADS * head_dim;
-    let spec = Attention {
-        heads: HEADS,
-        head_dim,
-        scale: 0.5,
-        operands: AttentionOperands::PackedQkv,
-        causal: true,
-        bias: true,
-        statistics: true,
-        ..Attention::default()
-    };
-    for dtype in DTYPES {
+/// Attention of one image's tokens whose results are saved, and its derivative.
+#[derive(Clone, Copy, Debug)]
+struct Saved {
+    images: usize,
+    key_mask: bool,
+}
+
+impl Saved {
+    const TOKENS: usize = 37;
+    const HEAD_DIM: usize = 32;
+    /// Patches of the image, as rows and columns. The other keys are padding.
+    const GRID: [u8; 2] = [5, 6];
+
+    fn spec(self) -> Attention {
+        Attention {
+            heads: HEADS,
+            head_dim: Self::HEAD_DIM,
+            scale: 0.5,
+            operands: AttentionOperands::PackedQkv,
+            causal: !self.key_mask,
+            key_mask: self.key_mask,
+            bias: true,
+            statistics: true,
+            ..Attention::default()
+        }
+    }
+
+    fn check(self, gpu: &Gpu, dtype: DType) {
+        let channels = HEADS * Self::HEAD_DIM;
         let shapes: [&[usize]; 3] = [
-            &[images, tokens, 3 * channels],
-            &[HEADS, tokens, tokens],
-            &[images, tokens, channels],
+            &[self.images, Self::TOKENS, 3 * channels],
+            &[HEADS, Self::TOKENS, Self::TOKENS],
+            &[self.images, Self::TOKENS, channels],
         ];
         let values: Vec<Vec<f32>> = shapes
             .iter()
             .zip(1..)
             .map(|(shape, seed)| rounded(&random(shape.iter().product(), seed, 1.0), dtype))
             .collect();
-        let mut graph = Graph::new("backward", [1, 1, 1, 3], DType::U8);
-        let constants: Vec<_> = shapes
-            .iter()
-            .zip(&values)
-            .map(|(shape, values)| {
-                let tensor = Tensor::from_f32(shape.to_vec(), values.clone()).unwrap();
-                graph.constant("operand", tensor)
-            })
-            .collect();
-        let [qkv, bias, dy] = constants[..] else {
-            unreachable!()
-        };
-        let [forward, backward] = [
-            Op::Attention(spec),
-            Op::AttentionBackward(AttentionBackward(spec)),
-        ];
-        let node = graph.push_node(Role::Other, "forward".into(), forward.clone(), vec![qkv, bias]);
-        let operands = [&[qkv, bias], &node.unwrap().outputs[..], &[dy]].concat();
-        graph
-            .push(Role::Other, "backward", backward.clone(), operands)
-            .unwrap();
-        let graph = Arc::new(graph);
-        let executor = HipExecutor::new(&graph, &gpu.device, &ExecutorOptions::new(dtype)).unwrap();
-        let plan = Plan::new(Arc::clone(&graph), 1, dtype).unwrap();
-        let run = || {
-            let memory = executor.run_guarded(&plan, Input::Pixels(&[0; 3]), (0, 0xff), |_, _| Ok(()));
-            let memory = memory.unwrap();
-            let outputs = &plan.steps().last().unwrap().outputs;
-            let result = |&id| {
-                let buffer = plan.buffer(id);
-                memory[buffer.offset..buffer.offset + buffer.bytes].to_vec()
-            };
-            outputs.iter().map(result).collect::<Vec<Vec<u8>>>()
-        };
-        let results = run();
-        assert!(results == run(), "{dtype}: other bits in the next run");
-
-        let arrays: Vec<Array> = shapes
-            .iter()
-            .zip(&values)
-            .map(|(shape, values)| {
-                Array::new(*shape, values.iter().map(|&v| f64::from(v)).collect()).unwrap()
-            })
-            .collect();
-        let saved = forward.eval(&[&arrays[0], &arrays[1]]).unwrap();
-        let operands = [&arrays[0], &arrays[1], &saved[0], &saved[1], &arrays[2]];
-        let expected = backward.eval(&operands).unwrap();
-        for (result, expected) in results.iter().zip(&expected) {
-            let values = numbers(result, dtype);
+        let results = self.run(gpu, dtype, &shapes, &values);
+        assert!(
+            results == self.run(gpu, dtype, &shapes, &values),
+            "{dtype} {self:?}: other bits in the next run"
+        );
+        for (result, expected) in results.iter().zip(self.expected(&shapes, &values)) {
             let largest = expected
                 .values()
                 .iter()
@@ -420,13 +389,79 @@ fn derivatives_from_saved_results_agree_with_the_reference() {
                 DType::BF16 => 3e-2,
                 _ => 1e-5,
             };
-            for (&got, &expected) in values.iter().zip(expected.values()) {
-                let difference = (f64::from(got) - expected).abs();
+            for (&got, &expected) in numbers(result, dtype).iter().zip(expected.values()) {
                 assert!(
-                    difference <= tolerance * largest,
-                    "{dtype}: {got}, expected {expected}"
+                    (f64::from(got) - expected).abs() <= tolerance * largest,
+                    "{dtype} {self:?}: {got}, expected {expected}"
                 );
             }
+        }
+    }
+
+    /// Returns the gradients of packed queries, keys and values, and of the bias.
+    fn run(self, gpu: &Gpu, dtype: DType, shapes: &[&[usize]; 3], values: &[Vec<f32>]) -> Vec<Vec<u8>> {
+        // Patches of 2×2 pixels, and the row with the grid.
+        let image = [1, 2 * Self::TOKENS + 1, 2, 3];
+        let mut graph = Graph::new("backward", image, DType::U8);
+        let [qkv, bias, dy] = [0, 1, 2].map(|index| {
+            let tensor = Tensor::from_f32(shapes[index], values[index].clone()).unwrap();
+            graph.constant("operand", tensor)
+        });
+        let mut operands = vec![qkv, bias];
+        if self.key_mask {
+            let input = graph.input();
+            operands.push(graph.push(Role::Other, "mask", GridMask, [input]).unwrap());
+        }
+        let node = graph.push_node(
+            Role::Other,
+            "forward".into(),
+            Op::Attention(self.spec()),
+            operands.clone(),
+        );
+        operands.extend(&node.unwrap().outputs);
+        operands.push(dy);
+        graph
+            .push(Role::Other, "backward", AttentionBackward(self.spec()), operands)
+            .unwrap();
+        let graph = Arc::new(graph);
+        let executor = HipExecutor::new(&graph, &gpu.device, &ExecutorOptions::new(dtype)).unwrap();
+        let plan = Plan::new(graph, 1, dtype).unwrap();
+        let mut pixels = vec![0; image.iter().product()];
+        let last_row = pixels.len() - 6;
+        [pixels[last_row], pixels[last_row + 2]] = Self::GRID;
+        let memory = executor.run_guarded(&plan, Input::Pixels(&pixels), (0, 0xff), |_, _| Ok(()));
+        let memory = memory.unwrap();
+        let result = |&id| {
+            let buffer = plan.buffer(id);
+            memory[buffer.offset..buffer.offset + buffer.bytes].to_vec()
+        };
+        plan.steps().last().unwrap().outputs.iter().map(result).collect()
+    }
+
+    fn expected(self, shapes: &[&[usize]; 3], values: &[Vec<f32>]) -> Vec<Array> {
+        let [qkv, bias, dy] = [0, 1, 2].map(|index| {
+            let values = values[index].iter().map(|&value| f64::from(value));
+            Array::new(shapes[index], values.collect()).unwrap()
+        });
+        let patches = Self::GRID.iter().map(|&extent| usize::from(extent)).product();
+        let visible = (0..Self::TOKENS).map(|key| if key < patches { 1.0 } else { 0.0 });
+        let mask = Array::new([1, Self::TOKENS], visible.collect()).unwrap();
+        let mut operands = vec![&qkv, &bias];
+        operands.extend(self.key_mask.then_some(&mask));
+        let saved = self.spec().eval(&operands).unwrap();
+        operands.extend(&saved);
+        operands.push(&dy);
+        AttentionBackward(self.spec()).eval(&operands).unwrap()
+    }
+}
+
+/// The statistics of the forward pass are f32 in any dtype, and key masks are bytes.
+#[test]
+fn derivatives_from_saved_results_agree_with_the_reference() {
+    let Some(gpu) = Gpu::get() else { return };
+    for dtype in DTYPES {
+        for (images, key_mask) in [(2, false), (1, true)] {
+            Saved { images, key_mask }.check(&gpu, dtype);
         }
     }
 }
