@@ -53,7 +53,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     static constexpr bool REGISTERS = CONFIG.registers, PREFETCH = CONFIG.prefetch, TRANSPOSED = Layout::TRANSPOSED;
     static constexpr int ROW = Layout::ROW, COLUMN = Layout::column(TILE);
     static constexpr int LDS_VECS = (Layout::bytes(CONFIG) + VEC128_BYTES - 1) / int(VEC128_BYTES);
-    static constexpr int MIN_WAVES = Policy::HAS_BIAS ? 0 : backward_min_waves<T, D>();
+    static constexpr int MIN_WAVES = Policy::IDENTITY ? backward_min_waves<T, D>() : 0;
 
     static constexpr int VECS_PER_ROW = D / VEC<T>;
     // Transposed, the vec128s of a row are stored to the same banks: so few adjacent threads share a row.
@@ -271,6 +271,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
 
     // S becomes P, and dP becomes dS. Scores become final, and their derivatives apply, here and nowhere else.
     template <bool MASKED> HIPVIT_DEVICE void differentiate(Scores &s, Scores &d_p, u32 start, int t) const {
+        const float scale_log2 = a.scale * LOG2_E; // e^(scale · s) = 2^(scale_log2 · s)
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll
@@ -284,12 +285,17 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
                 } else {
                     softmax = row[g][Fragments::column(e)];
                 }
-                const float scaled = s[g].value[e] * a.scale;
-                float exponent = multiply_add(policy.score(scaled, query, key), LOG2_E, -softmax.log2_sum);
+                float exponent, derivative = 1.0f;
+                if constexpr (Policy::IDENTITY) {
+                    exponent = multiply_add(s[g].value[e], scale_log2, -softmax.log2_sum);
+                } else {
+                    const float scaled = s[g].value[e] * a.scale;
+                    exponent = multiply_add(policy.score(scaled, query, key), LOG2_E, -softmax.log2_sum);
+                    derivative = policy.derivative(scaled, query, key);
+                }
                 if constexpr (MASKED) exponent = sees(query, key) ? exponent : -infinity();
                 const float p = fast_exp2(exponent);
-                float &gradient = d_p[g].value[e];
-                gradient = p * (gradient - softmax.delta) * policy.derivative(scaled, query, key);
+                d_p[g].value[e] = p * (d_p[g].value[e] - softmax.delta) * derivative;
                 s[g].value[e] = p;
             }
             schedule_fence();

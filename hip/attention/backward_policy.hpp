@@ -1,6 +1,6 @@
 // Policies of attention's backward pass: how a score becomes the exponent of a probability. A policy is made for each block and image.
 //
-//   HAS_BIAS                   scores are read from memory
+//   IDENTITY                   the score is s: the functions are not called
 //   score(s, query, key)       the final score, of s = scale · q·k
 //   derivative(s, query, key)  its derivative with respect to s
 //
@@ -12,15 +12,13 @@
 namespace hipvit {
 
 template <class T> struct PlainScore {
-    static constexpr bool HAS_BIAS = false;
+    static constexpr bool IDENTITY = true;
 
     HIPVIT_DEVICE PlainScore(const AttentionBackwardOperands &, u32, u32) {}
-    HIPVIT_DEVICE float score(float s, u32, u32) const { return s; }
-    HIPVIT_DEVICE float derivative(float, u32, u32) const { return 1.0f; }
 };
 
 template <class T> struct BiasedScore {
-    static constexpr bool HAS_BIAS = true;
+    static constexpr bool IDENTITY = false;
     const T *rows; // of the head, one per query
     u32 query_stride, last_query, last_key;
 
