@@ -48,8 +48,9 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
 
     static constexpr BackwardConfig CONFIG = backward_config<T, D, GRADIENTS>();
     static constexpr int WAVES = CONFIG.waves, GROUPS = CONFIG.groups, TILE = CONFIG.tile, THREADS = WAVES * WAVE;
-    static constexpr int GROUP = WAVES * 16; // rows of a group
-    static constexpr int ROWS = GROUPS * GROUP; // that the block holds
+    static constexpr int PART = WAVES * 16; // rows that go through LDS at once
+    static constexpr int ROWS = GROUPS * PART; // that the block holds
+    static_assert(WAVES % GROUPS == 0);
     static constexpr bool REGISTERS = CONFIG.registers, PREFETCH = CONFIG.prefetch, TRANSPOSED = Layout::TRANSPOSED;
     static constexpr int ROW = Layout::ROW, COLUMN = Layout::column(TILE);
     static constexpr int LDS_VECS = (Layout::bytes(CONFIG) + VEC128_BYTES - 1) / int(VEC128_BYTES);
@@ -61,7 +62,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     using StagedTile = Staged<T, D, TILE, !TRANSPOSES ? VECS_PER_ROW : VECS_PER_ROW % 4 == 0 ? 4 : 2, THREADS>;
     using StagedA = StagedTile<TRANSPOSED>;
     using StagedB = StagedTile<TRANSPOSED && (GRADIENTS > 1)>;
-    using StagedRows = Staged<T, D, GROUP, VECS_PER_ROW, THREADS>;
+    using StagedRows = Staged<T, D, PART, VECS_PER_ROW, THREADS>;
 
     using Scores = Acc[GROUPS];
     using Weights = Y[GROUPS];
@@ -104,8 +105,10 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         return reinterpret_cast<SoftmaxRow *>(lds + Layout::elements(CONFIG));
     }
 
+    // The wave's first row in the block. Its groups are adjacent, so that fewer waves have rows at the end.
+    static HIPVIT_DEVICE int wave_row() { return wave_index() * GROUPS * 16; }
     // The index of the wave's row `j` of a group.
-    HIPVIT_DEVICE u32 row_at(int group, int j) const { return first_row + group * GROUP + wave_index() * 16 + j; }
+    HIPVIT_DEVICE u32 row_at(int group, int j) const { return first_row + wave_row() + group * 16 + j; }
     // Whether the wave has no row, and only copies.
     HIPVIT_DEVICE bool idle() const { return row_at(0, 0) >= rows; }
     HIPVIT_DEVICE u32 last_row() const { return (first_row + ROWS < rows ? first_row + ROWS : rows) - 1; }
@@ -129,24 +132,29 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         };
     }
 
-    // Loads one operand of the rows of the block to registers through LDS, a group at a time.
+    // Loads one operand of the rows of the block to registers through LDS, those of some waves at a time.
     template <class Fragment> HIPVIT_DEVICE void load_fragments(Fragment &fragment, const HeadRows<const T> &from) const {
 #pragma unroll
-        for (int g = 0; g < GROUPS; ++g) {
+        for (int part = 0; part < GROUPS; ++part) {
             barrier(); // the previous rows have been read
-            StagedRows::copy(from.first, from.stride, first_row + g * GROUP, rows, a.head_dim, from.vector, write_rows(lds));
+            StagedRows::copy(from.first, from.stride, first_row + part * PART, rows, a.head_dim, from.vector, write_rows(lds));
             barrier();
+            if (GROUPS > 1 && wave_row() / PART != part) continue;
 #pragma unroll
-            for (int c = 0; c < D / 16; ++c) fragment[g][c] = Fragments::load_y(lds + wave_index() * 16 * ROW + c * 16, ROW);
+            for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+                for (int c = 0; c < D / 16; ++c)
+                    fragment[g][c] = Fragments::load_y(lds + (wave_row() % PART + g * 16) * ROW + c * 16, ROW);
+            }
         }
     }
 
     // Copies one operand of the rows of the block to LDS.
     HIPVIT_DEVICE void copy_rows(int index, const HeadRows<const T> &from) const {
 #pragma unroll
-        for (int g = 0; g < GROUPS; ++g)
-            StagedRows::copy(from.first, from.stride, first_row + g * GROUP, rows, a.head_dim, from.vector,
-                             write_rows(lds_rows(index) + g * GROUP * ROW));
+        for (int part = 0; part < GROUPS; ++part)
+            StagedRows::copy(from.first, from.stride, first_row + part * PART, rows, a.head_dim, from.vector,
+                             write_rows(lds_rows(index) + part * PART * ROW));
     }
 
     HIPVIT_DEVICE void load_rows() {
@@ -171,14 +179,14 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         if constexpr (REGISTERS) {
             return a_fragment[g][c];
         } else {
-            return Fragments::load_y(lds_rows(0) + (g * GROUP + wave_index() * 16) * ROW + c * 16, ROW);
+            return Fragments::load_y(lds_rows(0) + (wave_row() + g * 16) * ROW + c * 16, ROW);
         }
     }
     HIPVIT_DEVICE Y fragment_b(int g, int c) const {
         if constexpr (REGISTERS) {
             return b_fragment[g][c];
         } else {
-            return Fragments::load_y(lds_rows(1) + (g * GROUP + wave_index() * 16) * ROW + c * 16, ROW);
+            return Fragments::load_y(lds_rows(1) + (wave_row() + g * 16) * ROW + c * 16, ROW);
         }
     }
 

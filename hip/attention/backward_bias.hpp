@@ -66,7 +66,7 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
 #pragma unroll
                 for (int e = 0; e < Fragments::VALUES; ++e) {
                     const auto at = Fragments::of_lane(e);
-                    const u32 query = first_query + g * Tile::GROUP + wave_index() * 16 + at.j, key = first_key + t * 16 + at.i;
+                    const u32 query = first_query + Tile::wave_row() + g * 16 + at.j, key = first_key + t * 16 + at.i;
                     if (query >= a.queries || key >= a.keys) continue;
                     if (args.partial) {
                         const u64 row = (u64(chunk) * a.heads + head) * a.queries + query;
