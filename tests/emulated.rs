@@ -302,6 +302,7 @@ fn validates(arch: &str) {
         for op in [
             "linear",
             "attention",
+            "attention_backward",
             "softmax",
             "layer_norm",
             "pool",

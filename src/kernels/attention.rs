@@ -270,6 +270,18 @@ fn plan_blocks(
     target.blocks(blocks, waves * target.wave_size)
 }
 
+/// Returns the bytes from the first element of rows of `row` elements to the end of the last one, for two outer extents and their strides.
+pub(super) fn span(strides: [u64; 2], extents: [u32; 2], row: u64, element: usize) -> usize {
+    let last = strides
+        .iter()
+        .zip(extents)
+        .map(|(stride, extent)| stride.saturating_mul(u64::from(extent.saturating_sub(1))));
+    let elements = last.fold(row, u64::saturating_add);
+    usize::try_from(elements)
+        .unwrap_or(usize::MAX)
+        .saturating_mul(element)
+}
+
 /// Visits queries, keys, values and the result. Each has its address, the strides of images and tokens, its number of tokens, and its bytes
 /// per element.
 fn visit_operands(
@@ -278,18 +290,9 @@ fn visit_operands(
     visit: &mut dyn FnMut(Access),
 ) {
     let heads = u64::from(heads).saturating_mul(head_dim.into());
-    // From the first element to the end of the last token's heads.
-    let bytes = |image: u64, token: u32, tokens: u32, element: usize| {
-        let images = image.saturating_mul(u64::from(images.saturating_sub(1)));
-        let tokens = u64::from(token) * u64::from(tokens.saturating_sub(1));
-        let elements = images.saturating_add(tokens).saturating_add(heads);
-        usize::try_from(elements)
-            .unwrap_or(usize::MAX)
-            .saturating_mul(element)
-    };
     for (field, (address, image, token, tokens, element)) in ["q", "k", "v", "out"].into_iter().zip(operands)
     {
-        let bytes = bytes(image, token, tokens, element);
+        let bytes = span([image, token.into()], [images, tokens], heads, element);
         visit(match field {
             "out" => Access::write(field, address, bytes),
             _ => Access::read(field, address, bytes),
@@ -369,16 +372,15 @@ unsafe impl KernelArguments for AttentionBiasArgs {
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         self.attention.accesses(element, visit);
-        // From the first element to the end of the last query's keys.
         let AttentionArgs {
             heads, queries, keys, ..
         } = self.attention;
-        let heads = self.head.saturating_mul(u64::from(heads.saturating_sub(1)));
-        let queries = u64::from(self.query) * u64::from(queries.saturating_sub(1));
-        let elements = heads.saturating_add(queries).saturating_add(keys.into());
-        let bytes = usize::try_from(elements)
-            .unwrap_or(usize::MAX)
-            .saturating_mul(element);
+        let bytes = span(
+            [self.head, self.query.into()],
+            [heads, queries],
+            keys.into(),
+            element,
+        );
         visit(Access::read("bias", self.bias, bytes));
     }
 }

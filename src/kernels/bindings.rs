@@ -510,6 +510,347 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionRopeArgs, rope) - 136usize];
 };
 
+/** Shift of the rows of a tile in the u32 global `<entry>_block` of the code object: rows that a block holds +
+ (rows of a tile << this) + (waves << `ATTENTION_BACKWARD_WAVES_SHIFT`). They depend on the entry and the GPU.*/
+pub const ATTENTION_BACKWARD_TILE_SHIFT: u32 = 10;
+
+/// Shift of the waves of a block, see `ATTENTION_BACKWARD_TILE_SHIFT`.
+pub const ATTENTION_BACKWARD_WAVES_SHIFT: u32 = 20;
+
+/** Operands of the kernels of the backward pass. Head h of token n of image b begins at element
+ b · `*_image` + n · `*_token` + h · `head_dim` of `q`, `k`, `v` and `dy`.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionBackwardOperands {
+    /// T, `queries` tokens per image.
+    pub q: DeviceAddress,
+    /// T, `keys` tokens per image.
+    pub k: DeviceAddress,
+    /// T, `keys` tokens per image.
+    pub v: DeviceAddress,
+    /// T, gradient of the forward pass's result, `queries` tokens per image.
+    pub dy: DeviceAddress,
+    /** T, the same for all images: the bias of head h, query i and key j is element h · `bias_head` + i · `bias_query` + j. Null without
+ a bias.*/
+    pub bias: DeviceAddress,
+    /// f32 `[images, heads, queries, 2]`: the results of `attention_backward_rows`.
+    pub rows: DeviceAddress,
+    /// The keys that a query attends to, of those from `first_key` on.
+    pub visible: Visibility,
+    /// Elements between images of `q`; 0: all images share one.
+    pub q_image: u64,
+    /// Elements between images of `k`.
+    pub k_image: u64,
+    /// Elements between images of `v`.
+    pub v_image: u64,
+    /// Elements between images of `dy`.
+    pub dy_image: u64,
+    /// Elements between heads of `bias`.
+    pub bias_head: u64,
+    /// Elements between queries of `bias`.
+    pub bias_query: u32,
+    /// Elements between tokens of `q`.
+    pub q_token: u32,
+    /// Elements between tokens of `k`.
+    pub k_token: u32,
+    /// Elements between tokens of `v`.
+    pub v_token: u32,
+    /// Elements between tokens of `dy`.
+    pub dy_token: u32,
+    /// Images in the batch.
+    pub images: u32,
+    /// Heads of an image.
+    pub heads: u32,
+    /// Queries of a head.
+    pub queries: u32,
+    /// Keys of a head, and values.
+    pub keys: u32,
+    /// Channels of a head, at most the entry's D.
+    pub head_dim: u32,
+    /// The first key that queries attend to. The gradients of earlier keys and their values are 0.
+    pub first_key: u32,
+    /// Factor of Q·Kᵀ.
+    pub scale: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBackwardOperands",
+    ][::core::mem::size_of::<AttentionBackwardOperands>() - 160usize];
+    [
+        "Alignment of AttentionBackwardOperands",
+    ][::core::mem::align_of::<AttentionBackwardOperands>() - 8usize];
+    [
+        "Offset of field: AttentionBackwardOperands::q",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, q) - 0usize];
+    [
+        "Offset of field: AttentionBackwardOperands::k",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, k) - 8usize];
+    [
+        "Offset of field: AttentionBackwardOperands::v",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, v) - 16usize];
+    [
+        "Offset of field: AttentionBackwardOperands::dy",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, dy) - 24usize];
+    [
+        "Offset of field: AttentionBackwardOperands::bias",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, bias) - 32usize];
+    [
+        "Offset of field: AttentionBackwardOperands::rows",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, rows) - 40usize];
+    [
+        "Offset of field: AttentionBackwardOperands::visible",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, visible) - 48usize];
+    [
+        "Offset of field: AttentionBackwardOperands::q_image",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, q_image) - 72usize];
+    [
+        "Offset of field: AttentionBackwardOperands::k_image",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, k_image) - 80usize];
+    [
+        "Offset of field: AttentionBackwardOperands::v_image",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, v_image) - 88usize];
+    [
+        "Offset of field: AttentionBackwardOperands::dy_image",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, dy_image) - 96usize];
+    [
+        "Offset of field: AttentionBackwardOperands::bias_head",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, bias_head) - 104usize];
+    [
+        "Offset of field: AttentionBackwardOperands::bias_query",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, bias_query) - 112usize];
+    [
+        "Offset of field: AttentionBackwardOperands::q_token",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, q_token) - 116usize];
+    [
+        "Offset of field: AttentionBackwardOperands::k_token",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, k_token) - 120usize];
+    [
+        "Offset of field: AttentionBackwardOperands::v_token",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, v_token) - 124usize];
+    [
+        "Offset of field: AttentionBackwardOperands::dy_token",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, dy_token) - 128usize];
+    [
+        "Offset of field: AttentionBackwardOperands::images",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, images) - 132usize];
+    [
+        "Offset of field: AttentionBackwardOperands::heads",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, heads) - 136usize];
+    [
+        "Offset of field: AttentionBackwardOperands::queries",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, queries) - 140usize];
+    [
+        "Offset of field: AttentionBackwardOperands::keys",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, keys) - 144usize];
+    [
+        "Offset of field: AttentionBackwardOperands::head_dim",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, head_dim) - 148usize];
+    [
+        "Offset of field: AttentionBackwardOperands::first_key",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, first_key) - 152usize];
+    [
+        "Offset of field: AttentionBackwardOperands::scale",
+    ][::core::mem::offset_of!(AttentionBackwardOperands, scale) - 156usize];
+};
+
+/// `attention_backward_<D>_kv`, and `attention_backward_<D>_kv_bias` with a bias: the gradients of keys and values.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionBackwardKvArgs {
+    /// Operands.
+    pub operands: AttentionBackwardOperands,
+    /// T, with the strides of `k`. Aliases no operand.
+    pub dk: DeviceAddress,
+    /// T, with the strides of `v`. Aliases no operand.
+    pub dv: DeviceAddress,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBackwardKvArgs",
+    ][::core::mem::size_of::<AttentionBackwardKvArgs>() - 176usize];
+    [
+        "Alignment of AttentionBackwardKvArgs",
+    ][::core::mem::align_of::<AttentionBackwardKvArgs>() - 8usize];
+    [
+        "Offset of field: AttentionBackwardKvArgs::operands",
+    ][::core::mem::offset_of!(AttentionBackwardKvArgs, operands) - 0usize];
+    [
+        "Offset of field: AttentionBackwardKvArgs::dk",
+    ][::core::mem::offset_of!(AttentionBackwardKvArgs, dk) - 160usize];
+    [
+        "Offset of field: AttentionBackwardKvArgs::dv",
+    ][::core::mem::offset_of!(AttentionBackwardKvArgs, dv) - 168usize];
+};
+
+/// `attention_backward_<D>_q`, and `attention_backward_<D>_q_bias` with a bias: the gradient of queries.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionBackwardQArgs {
+    /// Operands.
+    pub operands: AttentionBackwardOperands,
+    /// T, with the strides of `q`. Aliases no operand. Not written if there is `partial`.
+    pub dq: DeviceAddress,
+    /** f32 `[images, queries, heads, head_dim]`: the gradient of queries that all images share is the sum over the images. Null if each
+ image has its own queries.*/
+    pub partial: DeviceAddress,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBackwardQArgs",
+    ][::core::mem::size_of::<AttentionBackwardQArgs>() - 176usize];
+    [
+        "Alignment of AttentionBackwardQArgs",
+    ][::core::mem::align_of::<AttentionBackwardQArgs>() - 8usize];
+    [
+        "Offset of field: AttentionBackwardQArgs::operands",
+    ][::core::mem::offset_of!(AttentionBackwardQArgs, operands) - 0usize];
+    [
+        "Offset of field: AttentionBackwardQArgs::dq",
+    ][::core::mem::offset_of!(AttentionBackwardQArgs, dq) - 160usize];
+    [
+        "Offset of field: AttentionBackwardQArgs::partial",
+    ][::core::mem::offset_of!(AttentionBackwardQArgs, partial) - 168usize];
+};
+
+/// `attention_backward_<D>_bias`: the gradient of the bias, which is a sum over the images.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionBackwardBiasArgs {
+    /// Operands.
+    pub operands: AttentionBackwardOperands,
+    /// T, with the strides of `bias`. Aliases no operand. Not written if there is `partial`.
+    pub dbias: DeviceAddress,
+    /// f32 `[⌈images / chunk⌉, heads, queries, keys]`: sums over `chunk` images each. Null if `chunk` is the number of images.
+    pub partial: DeviceAddress,
+    /// Images that a block adds up.
+    pub chunk: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBackwardBiasArgs",
+    ][::core::mem::size_of::<AttentionBackwardBiasArgs>() - 184usize];
+    [
+        "Alignment of AttentionBackwardBiasArgs",
+    ][::core::mem::align_of::<AttentionBackwardBiasArgs>() - 8usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::operands",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, operands) - 0usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::dbias",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, dbias) - 160usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::partial",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, partial) - 168usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::chunk",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, chunk) - 176usize];
+    [
+        "Offset of field: AttentionBackwardBiasArgs::reserved",
+    ][::core::mem::offset_of!(AttentionBackwardBiasArgs, reserved) - 180usize];
+};
+
+/// Threads of a block of `attention_backward_rows` and `attention_backward_sum`.
+pub const ATTENTION_BACKWARD_THREADS: u32 = 256;
+
+/// Threads of `attention_backward_rows` that share a row.
+pub const ATTENTION_BACKWARD_LANES: u32 = 16;
+
+/// `attention_backward_rows`: what a query's softmax contributes to the derivatives of its scores.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionBackwardRowsArgs {
+    /// T `[images, queries, heads, head_dim]`: the forward pass's result.
+    pub o: DeviceAddress,
+    /// T `[images, queries, heads, head_dim]`: its gradient.
+    pub dy: DeviceAddress,
+    /// f32 `[images, heads, queries, 3]`: ln Σ e^s first, see `AttentionStatisticsArgs`.
+    pub statistics: DeviceAddress,
+    /// f32 `[images, heads, queries, 2]`: log₂ Σ e^s, or ∞ for a query without visible keys; and Σ o · dy.
+    pub rows: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Heads of an image.
+    pub heads: u32,
+    /// Queries of a head.
+    pub queries: u32,
+    /// Channels of a head.
+    pub head_dim: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBackwardRowsArgs",
+    ][::core::mem::size_of::<AttentionBackwardRowsArgs>() - 48usize];
+    [
+        "Alignment of AttentionBackwardRowsArgs",
+    ][::core::mem::align_of::<AttentionBackwardRowsArgs>() - 8usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::o",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, o) - 0usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::dy",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, dy) - 8usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::statistics",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, statistics) - 16usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::rows",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, rows) - 24usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::images",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, images) - 32usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::heads",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, heads) - 36usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::queries",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, queries) - 40usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::head_dim",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, head_dim) - 44usize];
+};
+
+/// `attention_backward_sum`: out = Σ x over the summands, in their order.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionBackwardSumArgs {
+    /// f32 `[summands, elements]`.
+    pub x: DeviceAddress,
+    /// T `[elements]`.
+    pub out: DeviceAddress,
+    /// Number of summands.
+    pub summands: u32,
+    /// Number of sums.
+    pub elements: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionBackwardSumArgs",
+    ][::core::mem::size_of::<AttentionBackwardSumArgs>() - 24usize];
+    [
+        "Alignment of AttentionBackwardSumArgs",
+    ][::core::mem::align_of::<AttentionBackwardSumArgs>() - 8usize];
+    [
+        "Offset of field: AttentionBackwardSumArgs::x",
+    ][::core::mem::offset_of!(AttentionBackwardSumArgs, x) - 0usize];
+    [
+        "Offset of field: AttentionBackwardSumArgs::out",
+    ][::core::mem::offset_of!(AttentionBackwardSumArgs, out) - 8usize];
+    [
+        "Offset of field: AttentionBackwardSumArgs::summands",
+    ][::core::mem::offset_of!(AttentionBackwardSumArgs, summands) - 16usize];
+    [
+        "Offset of field: AttentionBackwardSumArgs::elements",
+    ][::core::mem::offset_of!(AttentionBackwardSumArgs, elements) - 20usize];
+};
+
 /// Maximum number of captured tensors of a pattern.
 pub const PATTERN_TENSORS: u32 = 8;
 
@@ -545,9 +886,9 @@ pub struct AttentionPatternArgs {
     /** Kind of each tile of the block's queries and its keys: u8 `[tile_images, tile_heads, tiles of queries, tiles of keys]`. Null if the
  pattern has no mask.*/
     pub tiles: DeviceAddress,
-    /// Visible keys of each tile: a u32 for each thread, whose bits are the thread's scores. Null if the pattern has no mask.
+    /// Visible keys of each tile: a u32 for each thread, whose bits are the thread's scores. Null if the pattern has no mask, or addends.
     pub visible_keys: DeviceAddress,
-    /// Addends to the scores of each tile: T for each of a thread's scores. Null if the pattern has none.
+    /// Addends to the scores of each tile: T for each of a thread's scores, −∞ for a hidden key. Null if the pattern has none.
     pub addends: DeviceAddress,
     /// f32 `[images, heads, queries]`: ln Σ e^s over the visible keys' scores. May be null.
     pub log_sum_exp: DeviceAddress,
@@ -1850,6 +2191,15 @@ macro_rules! kernel_list {
                     AttentionBias(AttentionBiasArgs),
                     AttentionRope(AttentionRopeArgs),
                     AttentionStatistics(AttentionStatisticsArgs),
+                }
+                attention_backward {
+                    AttentionBackwardBias(AttentionBackwardBiasArgs),
+                    AttentionBackwardKv(AttentionBackwardKvArgs),
+                    AttentionBackwardQ(AttentionBackwardQArgs),
+                }
+                attention_backward_rows {
+                    AttentionBackwardRows(AttentionBackwardRowsArgs),
+                    AttentionBackwardSum(AttentionBackwardSumArgs),
                 }
                 bias_activation {
                     BiasActivation(BiasActivationArgs),

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
-    ActivationBackward, AttentionBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op,
-    PatchConv, PatchExtractBackward, PatternAttentionBackward, PoolBackward, Prepend, RmsNormBackward, Slice,
-    SumToSize, SwiGluBackward,
+    ActivationBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, PatchConv,
+    PatchExtractBackward, PatternAttentionBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize,
+    SwiGluBackward,
 };
 
 use super::KernelError;
@@ -61,7 +61,6 @@ macro_rules! not_yet {
 }
 not_yet!(
     ActivationBackward,
-    AttentionBackward,
     ExpandAs,
     LayerNormBackward,
     MatMul,

@@ -88,6 +88,12 @@ impl HostConstants {
                     continue;
                 }
                 match (&node.op, tensor.scaled_parts()) {
+                    (Op::AttentionBackward(op), _)
+                        if op.saved_operand().is_some_and(|saved| position == saved + 1) =>
+                    {
+                        // Statistics are f32 in any dtype.
+                        append(&mut this.bytes, &tensor.to_f32(), DType::F32);
+                    }
                     (Op::Linear(spec), Some((weight, scales))) if position == 1 => {
                         match (spec.rounding, float8) {
                             (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, (&weight, &scales)),

@@ -9,7 +9,7 @@ use super::constants::{Constants, HostConstants};
 use super::context::Contexts;
 use super::graphs::GraphReplays;
 use super::libraries::selection_key;
-use super::lower::{Lower as _, attention_units, rounding_units};
+use super::lower::{Lower as _, attention_backward_units, attention_units, rounding_units};
 use super::memory::HostMemory;
 use super::order::RunOrder;
 use super::preprocess::DeviceResize;
@@ -111,7 +111,8 @@ impl HipExecutor {
         let units = graph.nodes().iter().filter_map(|node| node.op.unit());
         let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
         let rounding = rounding_units(graph, device.properties().arch());
-        let units = units.chain(attention_units(graph)).chain(rounding);
+        let attention = attention_units(graph).chain(attention_backward_units(graph));
+        let units = units.chain(attention).chain(rounding);
         let loading = timeline::span(Activity::LoadKernels);
         let mut kernels = Kernels::load(device, dtype, units.chain(sparse))?;
         for node in graph.nodes() {

@@ -165,7 +165,7 @@ impl Lowering<'_> {
         })
     }
 
-    fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, KernelError> {
+    pub(in crate::kernels) fn bias(&self, spec: &Attention) -> Result<Option<ScoreBias>, KernelError> {
         if !spec.bias {
             return Ok(None);
         }
@@ -180,11 +180,10 @@ impl Lowering<'_> {
         }))
     }
 
-    fn key_mask(&self, spec: &Attention) -> Result<DeviceAddress, KernelError> {
-        if !spec.key_mask {
+    pub(in crate::kernels) fn key_mask(&self, spec: &Attention) -> Result<DeviceAddress, KernelError> {
+        let Some(index) = spec.key_mask_operand() else {
             return Ok(DeviceAddress::NULL);
-        }
-        let index = self.step.inputs.len().saturating_sub(1);
+        };
         // A constant would have the plan's dtype.
         match self.operand(index)? {
             Operand::Buffer(_) => self.address(index),
@@ -225,7 +224,11 @@ impl Lowering<'_> {
 }
 
 /// Returns keys or values from the first attended key on. `element` is the size of their elements in bytes.
-fn from_first_key(spec: &Attention, all: Strided, element: usize) -> Result<Strided, KernelError> {
+pub(in crate::kernels) fn from_first_key(
+    spec: &Attention,
+    all: Strided,
+    element: usize,
+) -> Result<Strided, KernelError> {
     let left_out = spec.first_key * all.token * element;
     let tokens = all.tokens.checked_sub(spec.first_key);
     Ok(Strided {

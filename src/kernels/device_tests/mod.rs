@@ -15,6 +15,7 @@ use crate::hip::{Device, DeviceAddress, Runtime, Stream};
 use crate::tensor::DType;
 
 mod attention;
+mod attention_backward;
 mod float8;
 mod int8;
 mod norm_quantize;

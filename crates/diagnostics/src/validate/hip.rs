@@ -20,7 +20,7 @@ use hipvit::graph::plan::Plan;
 use hipvit::hip::{Device, DeviceAddress, DeviceBuffer, Operand, SparseLt, Stream};
 use hipvit::image::{Resampling, Window};
 use hipvit::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder, has_int8_gemm};
-use hipvit::ops::{Attention, GridMask, Linear, Op, Prepend, Rounding};
+use hipvit::ops::{Attention, AttentionBackward, GridMask, Linear, Op, Prepend, Rounding};
 use hipvit::tensor::DType;
 
 /// Maximum number of launches that are timed together.
@@ -66,9 +66,10 @@ impl Backend for Hip {
                 ..
             })) => self.lacks_bytes(case, rounding, dtype),
             Work::Op(_) if case.sparse_weight().is_some() => self.lacks_sparse(case.sparse_weight()?, dtype),
-            Work::Op(Op::Attention(Attention { key_mask: true, .. })) => {
-                Some("GPU plans compute key masks; the kernels' masks are validated as such")
-            }
+            Work::Op(
+                Op::Attention(Attention { key_mask: true, .. })
+                | Op::AttentionBackward(AttentionBackward(Attention { key_mask: true, .. })),
+            ) => Some("GPU plans compute key masks; the kernels' masks are validated as such"),
             _ => None,
         }
     }

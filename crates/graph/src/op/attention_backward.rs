@@ -1,5 +1,7 @@
 //! Derivative of multi-head attention.
 
+mod cases;
+
 use std::fmt;
 
 use ndarray::Array2;
@@ -9,6 +11,7 @@ use super::attention_heads::{Heads, Place, softmax_rows};
 use super::operands::{count, expect};
 use super::{Attention, Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::matmul::product;
 use crate::tolerance::tolerance;
@@ -113,11 +116,17 @@ impl Definition for AttentionBackward {
         }
     }
 
-    /// Sums over the keys and the channels of a head, of products of such sums.
+    fn cases(list: &mut Cases<Self>) {
+        cases::add(list);
+    }
+
+    /// Sums over the keys and the channels of a head, of products of such sums. A narrower dtype rounds P, dS, the result of the forward pass
+    /// and the gradient once each.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let keys = operands[self.0.operands.keys()].shape()[1];
         let queries = operands[operands.len() - 1].values().len() / self.0.heads.max(1);
-        4.0 * tolerance(dtype, keys.max(queries) + 2 * self.0.head_dim)
+        let terms = keys.max(queries) + 2 * self.0.head_dim;
+        3.0 * tolerance(DType::F32, terms) + tolerance(dtype, terms)
     }
 }
 

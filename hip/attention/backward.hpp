@@ -1,0 +1,383 @@
+// Attention's backward pass in one block: the probabilities P = e^(s − ln Σ e^s), and the derivatives of the scores,
+// dS = P · (dP − Σ o · dy) with dP = dy · Vᵀ. The kernels of backward_kv.hpp, backward_q.hpp and backward_bias.hpp build on it.
+//
+// A block holds queries or keys of a head, 16 per wave, or two groups of 16, and passes over the others in tiles. Each has two operands:
+//
+//   a   queries: Q    keys: K    S = a of the tile · a of the blockᵀ
+//   b   queries: dy   keys: V    dP = b of the tile · b of the blockᵀ
+//
+// In mma.hpp's D, i is a row of the tile, j a row of the block. P and dS are rounded to T as Y, so no data moves across lanes: the gradients
+// of the rows of the block are (a of the tile)ᵀ · dS and (b of the tile)ᵀ · P.
+//
+// LDS: both operands of a tile, then those that a gradient needs, transposed where fragments are not loaded by rows; the rows of the
+//   block, if they do not stay in registers; log₂ Σ e^s and Σ o · dy of the tile's queries. The rows and gradients of the block go through
+//   the same LDS.
+#pragma once
+#include "attention/backward_config.hpp"
+#include "attention/backward_policy.hpp"
+#include "online_softmax.hpp"
+#include "staged_copy.hpp"
+
+namespace hipvit {
+
+// The rows of a head in memory: operands are const, gradients are not.
+template <class T> struct HeadRows {
+    T *first;
+    u32 stride; // elements between rows
+    bool vector;
+
+    HIPVIT_DEVICE HeadRows(T *rows, u64 offset, u32 stride, u32 head_dim)
+        : first(rows + offset), stride(stride),
+          vector(head_dim % VEC<T> == 0 && stride % VEC<T> == 0 && aligned(first, VEC128_BYTES)) {}
+};
+
+// log₂ Σ e^s of a query, and Σ o · dy.
+struct alignas(8) SoftmaxRow {
+    float log2_sum, delta;
+};
+// Of a query that does not exist. Its probabilities are 0.
+HIPVIT_DEVICE SoftmaxRow no_row() { return {infinity(), 0.0f}; }
+
+// HOLDS_KEYS: the block holds keys and passes over queries. GRADIENTS: how many operands of a tile the gradients need, a first.
+template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> struct AttentionBackward {
+    using Policy = PolicyOfEntry;
+    using Fragments = Mma<T>;
+    using Acc = typename Fragments::Acc;
+    using Y = typename Fragments::Y;
+    using Layout = BackwardLayout<T, D, GRADIENTS>;
+
+    static constexpr BackwardConfig CONFIG = backward_config<T, D, GRADIENTS>();
+    static constexpr int WAVES = CONFIG.waves, GROUPS = CONFIG.groups, TILE = CONFIG.tile, THREADS = WAVES * WAVE;
+    static constexpr int PART = WAVES * 16; // rows that go through LDS at once
+    static constexpr int ROWS = GROUPS * PART; // that the block holds
+    static_assert(WAVES % GROUPS == 0);
+    static constexpr bool REGISTERS = CONFIG.registers, PREFETCH = CONFIG.prefetch, TRANSPOSED = Layout::TRANSPOSED;
+    static constexpr int ROW = Layout::ROW, COLUMN = Layout::column(TILE);
+    static constexpr int LDS_VECS = (Layout::bytes(CONFIG) + VEC128_BYTES - 1) / int(VEC128_BYTES);
+    static constexpr int MIN_WAVES = Policy::IDENTITY ? backward_min_waves<T, D>() : 0;
+
+    static constexpr int VECS_PER_ROW = D / VEC<T>;
+    // Transposed, the vec128s of a row are stored to the same banks: so few adjacent threads share a row.
+    template <bool TRANSPOSES>
+    using StagedTile = Staged<T, D, TILE, !TRANSPOSES ? VECS_PER_ROW : VECS_PER_ROW % 4 == 0 ? 4 : 2, THREADS>;
+    using StagedA = StagedTile<TRANSPOSED>;
+    using StagedB = StagedTile<TRANSPOSED && (GRADIENTS > 1)>;
+    using StagedRows = Staged<T, D, PART, VECS_PER_ROW, THREADS>;
+
+    using Scores = Acc[GROUPS];
+    using Weights = Y[GROUPS];
+    using Gradient = Acc[GROUPS][D / 16];
+
+    const AttentionBackwardOperands &a;
+    const u32 image, head;
+    const Policy policy;
+    const u32 first_row; // of the block
+    const u32 rows, tile_rows; // that exist: of queries and keys, those that the block holds, and the others
+    const HeadRows<const T> row_a, row_b, tile_a, tile_b;
+    T *const lds;
+    Y a_fragment[REGISTERS ? GROUPS : 1][REGISTERS ? D / 16 : 1], b_fragment[REGISTERS ? GROUPS : 1][REGISTERS ? D / 16 : 1];
+    SoftmaxRow row[HOLDS_KEYS ? 1 : GROUPS][Fragments::COLUMNS]; // of the lane's queries, if the block holds queries
+    StagedA staged_a;
+    StagedB staged_b;
+
+    HIPVIT_DEVICE AttentionBackward(const AttentionBackwardOperands &a, Vec128 *memory, u32 image, u32 head, u32 first_row)
+        : a(a), image(image), head(head), policy(a, image, head), first_row(first_row), rows(HOLDS_KEYS ? a.keys : a.queries),
+          tile_rows(HOLDS_KEYS ? a.queries : a.keys), row_a(HOLDS_KEYS ? k() : q()), row_b(HOLDS_KEYS ? v() : dy()),
+          tile_a(HOLDS_KEYS ? q() : k()), tile_b(HOLDS_KEYS ? dy() : v()), lds(reinterpret_cast<T *>(memory)) {}
+
+    HIPVIT_DEVICE HeadRows<const T> operand(const void *rows, u64 image_stride, u32 token_stride) const {
+        return {(const T *)rows, of_image(image_stride), token_stride, a.head_dim};
+    }
+    HIPVIT_DEVICE HeadRows<const T> q() const { return operand(a.q, a.q_image, a.q_token); }
+    HIPVIT_DEVICE HeadRows<const T> k() const { return operand(a.k, a.k_image, a.k_token); }
+    HIPVIT_DEVICE HeadRows<const T> v() const { return operand(a.v, a.v_image, a.v_token); }
+    HIPVIT_DEVICE HeadRows<const T> dy() const { return operand(a.dy, a.dy_image, a.dy_token); }
+    // The head's first element.
+    HIPVIT_DEVICE u64 of_image(u64 image_stride) const { return image * image_stride + u64(head) * a.head_dim; }
+
+    HIPVIT_DEVICE T *lds_a() const { return lds; }
+    HIPVIT_DEVICE T *lds_b() const { return lds + TILE * ROW; }
+    HIPVIT_DEVICE T *transposed_a() const { return lds + 2 * TILE * ROW; }
+    HIPVIT_DEVICE T *transposed_b() const { return transposed_a() + D * COLUMN; }
+    // Operand `index` of the rows of the block, if they are not in registers.
+    HIPVIT_DEVICE T *lds_rows(int index) const { return lds + Layout::of_tile(TILE) + index * ROWS * ROW; }
+    HIPVIT_DEVICE SoftmaxRow *lds_softmax() const {
+        return reinterpret_cast<SoftmaxRow *>(lds + Layout::elements(CONFIG));
+    }
+
+    // The wave's first row in the block. Its groups are adjacent, so that fewer waves have rows at the end.
+    static HIPVIT_DEVICE int wave_row() { return wave_index() * GROUPS * 16; }
+    // The index of the wave's row `j` of a group.
+    HIPVIT_DEVICE u32 row_at(int group, int j) const { return first_row + wave_row() + group * 16 + j; }
+    // Whether the wave has no row, and only copies.
+    HIPVIT_DEVICE bool idle() const { return row_at(0, 0) >= rows; }
+    HIPVIT_DEVICE u32 last_row() const { return (first_row + ROWS < rows ? first_row + ROWS : rows) - 1; }
+
+    HIPVIT_DEVICE SoftmaxRow softmax_row(u32 query) const {
+        if (query >= a.queries) return no_row();
+        return reinterpret_cast<const SoftmaxRow *>(a.rows)[(u64(image) * a.heads + head) * a.queries + query];
+    }
+
+    static HIPVIT_DEVICE auto write_rows(T *to) {
+        return [to](int row, int column, const Vec<T> &vec) { Layout::store(to + row * ROW + column, vec); };
+    }
+    template <bool TRANSPOSES> static HIPVIT_DEVICE auto write_tile(T *to, T *transposed) {
+        return [to, transposed](int row, int column, const Vec<T> &vec) {
+            Layout::store(to + row * ROW + column, vec);
+            if constexpr (TRANSPOSES) {
+                const u32 swizzled = row ^ Layout::swizzle(TILE, column);
+#pragma unroll
+                for (u32 i = 0; i < VEC<T>; ++i) transposed[(column + i) * COLUMN + swizzled] = vec.element[i];
+            }
+        };
+    }
+
+    // Loads one operand of the rows of the block to registers through LDS, those of some waves at a time.
+    template <class Fragment> HIPVIT_DEVICE void load_fragments(Fragment &fragment, const HeadRows<const T> &from) const {
+#pragma unroll
+        for (int part = 0; part < GROUPS; ++part) {
+            barrier(); // the previous rows have been read
+            StagedRows::copy(from.first, from.stride, first_row + part * PART, rows, a.head_dim, from.vector, write_rows(lds));
+            barrier();
+            if (GROUPS > 1 && wave_row() / PART != part) continue;
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+                for (int c = 0; c < D / 16; ++c)
+                    fragment[g][c] = Fragments::load_y(lds + (wave_row() % PART + g * 16) * ROW + c * 16, ROW);
+            }
+        }
+    }
+
+    // Copies one operand of the rows of the block to LDS.
+    HIPVIT_DEVICE void copy_rows(int index, const HeadRows<const T> &from) const {
+#pragma unroll
+        for (int part = 0; part < GROUPS; ++part)
+            StagedRows::copy(from.first, from.stride, first_row + part * PART, rows, a.head_dim, from.vector,
+                             write_rows(lds_rows(index) + part * PART * ROW));
+    }
+
+    HIPVIT_DEVICE void load_rows() {
+        if constexpr (REGISTERS) {
+            load_fragments(a_fragment, row_a);
+            load_fragments(b_fragment, row_b);
+        } else {
+            copy_rows(0, row_a);
+            copy_rows(1, row_b);
+        }
+        if constexpr (!HOLDS_KEYS) {
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+                for (int e = 0; e < Fragments::VALUES; ++e)
+                    row[g][Fragments::column(e)] = softmax_row(row_at(g, Fragments::of_lane(e).j));
+            }
+        }
+    }
+
+    HIPVIT_DEVICE Y fragment_a(int g, int c) const {
+        if constexpr (REGISTERS) {
+            return a_fragment[g][c];
+        } else {
+            return Fragments::load_y(lds_rows(0) + (wave_row() + g * 16) * ROW + c * 16, ROW);
+        }
+    }
+    HIPVIT_DEVICE Y fragment_b(int g, int c) const {
+        if constexpr (REGISTERS) {
+            return b_fragment[g][c];
+        } else {
+            return Fragments::load_y(lds_rows(1) + (wave_row() + g * 16) * ROW + c * 16, ROW);
+        }
+    }
+
+    HIPVIT_DEVICE void load_tile(u32 start) {
+        staged_a.load(tile_a.first, tile_a.stride, start, tile_rows, a.head_dim, tile_a.vector);
+        staged_b.load(tile_b.first, tile_b.stride, start, tile_rows, a.head_dim, tile_b.vector);
+    }
+
+    // Copies the tile that begins at row `start` to LDS, from registers if it has been loaded.
+    HIPVIT_DEVICE void store_tile(u32 start) {
+        const auto write_a = write_tile<TRANSPOSED>(lds_a(), transposed_a());
+        const auto write_b = write_tile<TRANSPOSED && (GRADIENTS > 1)>(lds_b(), transposed_b());
+        if constexpr (PREFETCH) {
+            staged_a.store(write_a);
+            staged_b.store(write_b);
+        } else {
+            StagedA::copy(tile_a.first, tile_a.stride, start, tile_rows, a.head_dim, tile_a.vector, write_a);
+            StagedB::copy(tile_b.first, tile_b.stride, start, tile_rows, a.head_dim, tile_b.vector, write_b);
+        }
+        if constexpr (HOLDS_KEYS) {
+            for (u32 i = thread_index(); i < TILE; i += THREADS) lds_softmax()[i] = softmax_row(start + i);
+        }
+    }
+
+    // The distance of a key from a query's position.
+    HIPVIT_DEVICE long long distance(u32 query, u32 key) const { return (long long)key - query - a.visible.diagonal; }
+    static HIPVIT_DEVICE u32 clamped(long long row, u32 count) {
+        return row < 0 ? 0 : row < (long long)count ? u32(row) : count;
+    }
+    // Whether the query sees the key.
+    HIPVIT_DEVICE bool sees(u32 query, u32 key) const {
+        const int at = int(key - query) - a.visible.diagonal;
+        const bool in_range = at >= -a.visible.left && at <= a.visible.right && key >= a.first_key && key < a.keys;
+        if (!a.visible.key_mask) return in_range;
+        return in_range & bool(a.visible.key_mask[u64(image) * a.keys + (key < a.keys ? key : a.keys - 1)]);
+    }
+    // The rows that the rows of the block see or are seen by, by position.
+    HIPVIT_DEVICE u32 tiles_begin() const {
+        if (HOLDS_KEYS) {
+            if (last_row() < a.first_key) return a.queries;
+            return clamped((long long)first_row - a.visible.diagonal - a.visible.right, a.queries) / TILE * TILE;
+        }
+        const u32 begin = clamped((long long)first_row + a.visible.diagonal - a.visible.left, a.keys);
+        return (begin > a.first_key ? begin : a.first_key) / TILE * TILE;
+    }
+    HIPVIT_DEVICE u32 tiles_end() const {
+        if (HOLDS_KEYS) return clamped((long long)last_row() - a.visible.diagonal + a.visible.left + 1, a.queries);
+        return clamped((long long)last_row() + a.visible.diagonal + a.visible.right + 1, a.keys);
+    }
+    // Whether a query does not see each key of the tile and the block. Keys of the tile must exist; those of the block are not stored otherwise.
+    HIPVIT_DEVICE bool is_masked(u32 start) const {
+        const u32 last = (start + TILE < tile_rows ? start + TILE : tile_rows) - 1;
+        const u32 first_query = HOLDS_KEYS ? start : first_row, last_query = HOLDS_KEYS ? last : last_row();
+        const u32 first_key = HOLDS_KEYS ? first_row : start, last_key = HOLDS_KEYS ? last_row() : last;
+        const bool whole = HOLDS_KEYS || start + TILE <= tile_rows;
+        return !whole || a.visible.key_mask || first_key < a.first_key ||
+               distance(first_query, last_key) > a.visible.right || distance(last_query, first_key) < -a.visible.left;
+    }
+
+    // Calls work(start) for each tile that is in LDS.
+    template <class Work> HIPVIT_DEVICE void for_each_tile(const Work &work) {
+        const u32 begin = tiles_begin(), end = tiles_end();
+        if constexpr (PREFETCH) load_tile(begin);
+        for (u32 start = begin; start < end; start += TILE) {
+            barrier(); // the previous tile, or the rows of the block, have been read
+            store_tile(start);
+            barrier();
+            if constexpr (PREFETCH) load_tile(start + TILE);
+            if (!idle()) work(start);
+        }
+    }
+
+    // S and dP of 16 rows of the tile.
+    HIPVIT_DEVICE void multiply(Scores &s, Scores &d_p, int t) const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) s[g] = {}, d_p[g] = {};
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+            const auto of_a = Fragments::load_x(lds_a() + t * 16 * ROW + c * 16, ROW);
+            const auto of_b = Fragments::load_x(lds_b() + t * 16 * ROW + c * 16, ROW);
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) {
+                Fragments::multiply(s[g], of_a, fragment_a(g, c));
+                Fragments::multiply(d_p[g], of_b, fragment_b(g, c));
+            }
+            if (c % 2 == 1) schedule_fence();
+        }
+        schedule_fence();
+    }
+
+    // S becomes P, and dP becomes dS. Scores become final, and their derivatives apply, here and nowhere else.
+    template <bool MASKED> HIPVIT_DEVICE void differentiate(Scores &s, Scores &d_p, u32 start, int t) const {
+        const float scale_log2 = a.scale * LOG2_E; // e^(scale · s) = 2^(scale_log2 · s)
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int e = 0; e < Fragments::VALUES; ++e) {
+                const auto at = Fragments::of_lane(e);
+                const u32 of_tile = start + t * 16 + at.i, of_block = row_at(g, at.j);
+                const u32 query = HOLDS_KEYS ? of_tile : of_block, key = HOLDS_KEYS ? of_block : of_tile;
+                SoftmaxRow softmax;
+                if constexpr (HOLDS_KEYS) {
+                    softmax = lds_softmax()[t * 16 + at.i];
+                } else {
+                    softmax = row[g][Fragments::column(e)];
+                }
+                float exponent, derivative = 1.0f;
+                if constexpr (Policy::IDENTITY) {
+                    exponent = multiply_add(s[g].value[e], scale_log2, -softmax.log2_sum);
+                } else {
+                    const float scaled = s[g].value[e] * a.scale;
+                    exponent = multiply_add(policy.score(scaled, query, key), LOG2_E, -softmax.log2_sum);
+                    derivative = policy.derivative(scaled, query, key);
+                }
+                if constexpr (MASKED) exponent = sees(query, key) ? exponent : -infinity();
+                const float p = fast_exp2(exponent);
+                d_p[g].value[e] = p * (d_p[g].value[e] - softmax.delta) * derivative;
+                s[g].value[e] = p;
+            }
+            schedule_fence();
+        }
+    }
+    // P and dS of 16 rows of the tile that begins at row `start`.
+    HIPVIT_DEVICE void probabilities(Scores &p, Scores &d_s, u32 start, int t) const {
+        multiply(p, d_s, t);
+        if (is_masked(start)) {
+            differentiate<true>(p, d_s, start, t);
+        } else {
+            differentiate<false>(p, d_s, start, t);
+        }
+    }
+
+    // Adds (16 rows of the tile)ᵀ · weights.
+    HIPVIT_DEVICE void accumulate(Gradient &gradient, const Scores &weights, const T *tile, const T *transposed, int t) const {
+        Weights y;
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) y[g] = Fragments::as_y(weights[g]);
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) {
+            const auto fragment = [&] {
+                if constexpr (TRANSPOSED) {
+                    return Fragments::load_x(transposed + c * 16 * COLUMN + (t * 16 ^ Layout::swizzle(TILE, c * 16)), COLUMN);
+                } else {
+                    return Fragments::load_x_rows(tile + t * 16 * ROW + c * 16, ROW);
+                }
+            }();
+#pragma unroll
+            for (int g = 0; g < GROUPS; ++g) Fragments::multiply(gradient[g][c], fragment, y[g]);
+            if (c % 4 == 3) schedule_fence();
+        }
+        schedule_fence();
+    }
+    HIPVIT_DEVICE void accumulate_a(Gradient &gradient, const Scores &weights, int t) const {
+        accumulate(gradient, weights, lds_a(), transposed_a(), t);
+    }
+    HIPVIT_DEVICE void accumulate_b(Gradient &gradient, const Scores &weights, int t) const {
+        accumulate(gradient, weights, lds_b(), transposed_b(), t);
+    }
+
+    // Stores factor · gradient through LDS, each wave its own rows.
+    HIPVIT_DEVICE void store(const Gradient &gradient, float factor, void *gradients, u64 image_stride, u32 token_stride) const {
+        const HeadRows<T> to((T *)gradients, of_image(image_stride), token_stride, a.head_dim);
+        T *const wave_rows = lds + wave_index() * 16 * ROW;
+        barrier(); // the LDS has been read
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int c = 0; c < D / 16; ++c) {
+#pragma unroll
+                for (int e = 0; e < Fragments::VALUES; ++e) {
+                    const auto at = Fragments::of_lane(e);
+                    wave_rows[at.j * ROW + c * 16 + at.i] = from_float<T>(gradient[g][c].value[e] * factor);
+                }
+            }
+            wave_barrier();
+            for (int at = lane_index(); at < 16 * VECS_PER_ROW; at += WAVE) {
+                const u32 column = at % VECS_PER_ROW * VEC<T>, index = row_at(g, at / VECS_PER_ROW);
+                if (index >= rows || column >= a.head_dim) continue;
+                const T *const from = wave_rows + at / VECS_PER_ROW * ROW + column;
+                T *const element = to.first + u64(index) * to.stride + column;
+                if (to.vector) {
+                    *reinterpret_cast<Vec128 *>(element) = Layout::load(from);
+                } else {
+#pragma unroll
+                    for (u32 i = 0; i < VEC<T>; ++i)
+                        if (column + i < a.head_dim) element[i] = from[i];
+                }
+            }
+            wave_barrier();
+        }
+    }
+};
+
+} // namespace hipvit
