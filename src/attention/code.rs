@@ -241,7 +241,7 @@ mod tests {
         for expected in [
             "SCORES = true;",
             "MASKS = true;",
-            "const float v1 = 1.00000001e-1f;",
+            " = 1.00000001e-1f;",
             "op_less_equal(v",
             "this->template load_int<0>(v",
             "HIPVIT_PATTERN_ENTRIES(64)\n",
