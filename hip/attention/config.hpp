@@ -15,9 +15,12 @@ struct TileConfig {
 
 // With two groups a wave uses each fragment of K and V that it loads from LDS twice: on CDNA 3 LDS delivers 16-bit fragments no faster than
 // the matrix cores consume them for one group. On CDNA 1 and RDNA two groups would need too many registers. On NVIDIA smaller blocks are
-// faster for the tokens of most models, and two groups for long sequences. Heads of 64 channels with {4, 1, 64, 3, 4}, {8, 1, 64, 3, 2} or
-// {4, 2, 64, 3, 2} take 98.7, 112.0 or 121.7 µs for [64, 16, 257, 64], 51.6, 53.9 or 59.0 for [64, 12, 197, 64], 130, 134 or 121 for
-// [8, 16, 1024, 64], and 4015, 4061 or 3382 for [16, 16, 4096, 64] (H100, CUDA 13, bf16).
+// faster for the tokens of most models, and two groups for long sequences. µs for heads of 64 channels (H100, CUDA 13, bf16):
+//
+//                        [64, 12, 197, 64]   [64, 16, 257, 64]   [8, 16, 1024, 64]   [16, 16, 4096, 64]
+//   {4, 1, 64, 3, 4}                  51.6                98.7               130.3                 4015
+//   {8, 1, 64, 3, 2}                  53.9               112.0               134.3                 4061
+//   {4, 2, 64, 3, 2}                  59.0               121.7               120.8                 3382
 template <class T, int D> HIPVIT_DEVICE constexpr TileConfig tile_config() {
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
     return {4, sizeof(T) == 2 ? 2 : 1, 32, 0, 0};
