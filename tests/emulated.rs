@@ -271,7 +271,11 @@ fn validates(arch: &str) {
     let begun = Instant::now();
     // Heads of 64 to 132 channels: each attention kernel, and softmax where there is none.
     let is_whole = all() && ["gfx942", "gfx1100"].contains(&arch);
-    let configs = if is_whole { "micro,small,heads" } else { "micro,heads" };
+    let configs = if is_whole {
+        "micro,small,heads"
+    } else {
+        "micro,heads"
+    };
     let output = hipvit(
         arch,
         &[
