@@ -89,8 +89,8 @@ fn is_member(step: &Step) -> bool {
 /// Writes the members, those which other steps read, and the constructor that computes them.
 fn members(text: &mut String, program: &Program) {
     let steps = program.steps();
+    let results = [program.score(), program.mask(), addend(program)];
     let is_read = |index: usize| {
-        let results = [program.score(), program.mask(), addend(program)];
         let is_operand = steps
             .iter()
             .any(|step| !is_member(step) && step.operands().contains(&index));
@@ -215,7 +215,7 @@ fn value(program: &Program, index: usize, step: &Step) -> String {
     }
 }
 
-/// Returns a float as C++: hexadecimal, so that no bit is lost.
+/// Returns a float as C++ that has all of its bits.
 fn float(bits: u32) -> String {
     let value = f32::from_bits(bits);
     if !value.is_finite() || value == 0.0 {

@@ -101,11 +101,8 @@ impl Kernels {
         arguments: A,
         operands: &[Operand<'_>],
     ) -> Result<()> {
-        match self.dtype.size() {
-            1 => self.submit::<A, 1>(stream, arguments, operands),
-            2 => self.submit::<A, 2>(stream, arguments, operands),
-            _ => self.submit::<A, 4>(stream, arguments, operands),
-        }
+        let unit = unit_of(&arguments)?;
+        self.launch_of(stream, &unit, arguments, operands)
     }
 
     /// Compiles and loads the source of the custom op of the node `node`.
@@ -143,12 +140,12 @@ impl Kernels {
         Ok(code.into_iter().map(named).collect())
     }
 
-    /// Submits a launch of a generated program's kernel, which only accesses the memory of `operands`.
+    /// Submits a launch of a kernel of `unit`, which only accesses the memory of `operands`.
     ///
     /// # Errors
     ///
     /// The errors of [`launch`](Self::launch).
-    pub(crate) fn launch_generated<A: KernelArguments>(
+    pub(crate) fn launch_of<A: KernelArguments>(
         &self,
         stream: &Stream,
         unit: &Unit,
@@ -156,38 +153,13 @@ impl Kernels {
         operands: &[Operand<'_>],
     ) -> Result<()> {
         match self.dtype.size() {
-            2 => self.submit_unit::<A, 2>(stream, unit, arguments, operands),
-            _ => self.submit_unit::<A, 4>(stream, unit, arguments, operands),
+            1 => self.submit::<A, 1>(stream, unit, arguments, operands),
+            2 => self.submit::<A, 2>(stream, unit, arguments, operands),
+            _ => self.submit::<A, 4>(stream, unit, arguments, operands),
         }
     }
 
-    /// Returns the geometry of a launch of a generated program's kernel.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`geometry`](Self::geometry).
-    pub(crate) fn generated_geometry<A: KernelArguments>(
-        &self,
-        unit: &Unit,
-        mut arguments: A,
-    ) -> Result<Launch> {
-        Ok(match self.dtype.size() {
-            2 => self.planned::<A, 2>(unit, &mut arguments)?.1,
-            _ => self.planned::<A, 4>(unit, &mut arguments)?.1,
-        })
-    }
-
     fn submit<A: KernelArguments, const SIZE: usize>(
-        &self,
-        stream: &Stream,
-        arguments: A,
-        operands: &[Operand<'_>],
-    ) -> Result<()> {
-        let unit = unit_of(&arguments)?;
-        self.submit_unit::<A, SIZE>(stream, &unit, arguments, operands)
-    }
-
-    fn submit_unit<A: KernelArguments, const SIZE: usize>(
         &self,
         stream: &Stream,
         unit: &Unit,
@@ -203,12 +175,21 @@ impl Kernels {
     /// # Errors
     ///
     /// [`Error::Kernel`] if the device cannot launch the kernel.
-    pub(crate) fn geometry<A: KernelArguments>(&self, mut arguments: A) -> Result<Launch> {
+    pub(crate) fn geometry<A: KernelArguments>(&self, arguments: A) -> Result<Launch> {
         let unit = unit_of(&arguments)?;
+        self.geometry_of(&unit, arguments)
+    }
+
+    /// Returns the geometry of a launch of a kernel of `unit`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`geometry`](Self::geometry).
+    pub(crate) fn geometry_of<A: KernelArguments>(&self, unit: &Unit, mut arguments: A) -> Result<Launch> {
         Ok(match self.dtype.size() {
-            1 => self.planned::<A, 1>(&unit, &mut arguments)?.1,
-            2 => self.planned::<A, 2>(&unit, &mut arguments)?.1,
-            _ => self.planned::<A, 4>(&unit, &mut arguments)?.1,
+            1 => self.planned::<A, 1>(unit, &mut arguments)?.1,
+            2 => self.planned::<A, 2>(unit, &mut arguments)?.1,
+            _ => self.planned::<A, 4>(unit, &mut arguments)?.1,
         })
     }
 
@@ -237,7 +218,7 @@ impl Kernels {
         let refused = |reason| Error::kernel(A::FILE, reason);
         let name = entry(&arguments.entry().map_err(refused)?, self.dtype);
         let mut entries = self.entries.lock();
-        let key = (unit.clone(), name.clone());
+        let key = (unit.clone(), name);
         if let Some(known) = entries.get(&key).and_then(|e| e.downcast_ref::<Entry<A, SIZE>>()) {
             return Ok(known.clone());
         }
@@ -246,9 +227,9 @@ impl Kernels {
             .get(unit)
             .ok_or_else(|| refused(KernelError::internal("is not loaded")))?;
         // SAFETY: `KernelArguments` guarantees it for the launches that it plans, and `submit` makes no others.
-        let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&name) }?;
+        let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&key.1) }?;
         let tile = match A::TILE {
-            Some(suffix) => module.read_global(&format!("{name}_{suffix}"))?,
+            Some(suffix) => module.read_global(&format!("{}_{suffix}", key.1))?,
             None => 0,
         };
         let entry = Entry { kernel, tile };

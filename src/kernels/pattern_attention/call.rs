@@ -58,12 +58,8 @@ impl PatternCall {
         operands: &[hip::Operand<'_>],
     ) -> Result<()> {
         match self.kernel {
-            PatternKernel::Attention(arguments) => {
-                kernels.launch_generated(stream, &self.unit, arguments, operands)
-            }
-            PatternKernel::Tiles(arguments) => {
-                kernels.launch_generated(stream, &self.unit, arguments, operands)
-            }
+            PatternKernel::Attention(arguments) => kernels.launch_of(stream, &self.unit, arguments, operands),
+            PatternKernel::Tiles(arguments) => kernels.launch_of(stream, &self.unit, arguments, operands),
         }
     }
 
@@ -71,11 +67,11 @@ impl PatternCall {
     ///
     /// # Errors
     ///
-    /// The errors of [`Kernels::generated_geometry`].
+    /// The errors of [`Kernels::geometry_of`].
     pub(crate) fn geometry(&self, kernels: &Kernels) -> Result<Launch> {
         match self.kernel {
-            PatternKernel::Attention(arguments) => kernels.generated_geometry(&self.unit, arguments),
-            PatternKernel::Tiles(arguments) => kernels.generated_geometry(&self.unit, arguments),
+            PatternKernel::Attention(arguments) => kernels.geometry_of(&self.unit, arguments),
+            PatternKernel::Tiles(arguments) => kernels.geometry_of(&self.unit, arguments),
         }
     }
 }

@@ -85,14 +85,9 @@ impl<'a, T: Real> Evaluator<'a, T> {
         program.check_tensors(&shapes)?;
         program.check_scalars(scalars)?;
         let mut is_needed = vec![false; program.steps().len()];
-        outputs.iter().for_each(|&step| is_needed[step] = true);
-        for step in (0..is_needed.len())
-            .rev()
-            .filter(|&step| is_needed[step])
-            .collect::<Vec<_>>()
-        {
-            mark_operands(program, step, &mut is_needed);
-        }
+        outputs
+            .iter()
+            .for_each(|&step| mark(program, step, &mut is_needed));
         let register = |ty| match ty {
             Type::Bool => Register::Bool(Vec::new()),
             Type::Int => Register::Int(Vec::new()),
@@ -289,8 +284,8 @@ impl<'a, T: Real> Evaluator<'a, T> {
     }
 }
 
-/// Marks the operands of a step and their operands.
-fn mark_operands(program: &Program, step: usize, is_needed: &mut [bool]) {
+/// Marks a step, its operands and their operands.
+fn mark(program: &Program, step: usize, is_needed: &mut [bool]) {
     let mut stack = vec![step];
     while let Some(step) = stack.pop() {
         is_needed[step] = true;
