@@ -18,21 +18,11 @@
 // attention/ has the tile configurations (config.hpp), the entries' policies (policy.hpp), what all blocks share (core.hpp), and the blocks:
 // staged.hpp and async.hpp differ in how K and V reach LDS, split.hpp shares out the keys.
 #include "attention.h"
-#include "attention/async.hpp"
+#include "attention/block.hpp"
 #include "attention/policy.hpp"
 #include "attention/split.hpp"
-#include "attention/staged.hpp"
 
 using namespace hipvit;
-
-// The block that takes 16 queries per wave, or two groups of 16.
-template <bool ASYNC, class T, int D, class Policy> struct SelectBlock {
-    using Type = StagedAttention<T, D, Policy>;
-};
-template <class T, int D, class Policy> struct SelectBlock<true, T, D, Policy> {
-    using Type = AsyncAttention<T, D, Policy>;
-};
-template <class T, int D, class Policy> using Block = typename SelectBlock<(tile_config<T, D>().stages > 0), T, D, Policy>::Type;
 
 template <class T, int D> using Plain = Block<T, D, PlainPolicy<T>>;
 template <class T, int D> using Bias = Block<T, D, BiasPolicy<T>>;

@@ -35,7 +35,7 @@ template <class T> struct HeadRows {
 struct alignas(8) SoftmaxRow {
     float log2_sum, delta;
 };
-// Of a query that does not exist. Its probabilities are 0.
+// The row of a query that does not exist: its probabilities are 0.
 HIPVIT_DEVICE SoftmaxRow no_row() { return {infinity(), 0.0f}; }
 
 // HOLDS_KEYS: the block holds keys and passes over queries. GRADIENTS: how many operands of a tile the gradients need, a first.

@@ -118,7 +118,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         return start;
     }
 
-    // Calls change(score, query, key, column) for the lane's scores of the tile's first `keys` keys. Queries and keys that do not exist
+    // Calls change(score, query, key) for the lane's scores of the tile's first `keys` keys. Queries and keys that do not exist
     // are replaced by the last ones.
     template <class Change> HIPVIT_DEVICE void for_each_place(Scores &acc_s, u32 start, u32 keys, const Change &change) const {
         u32 queries[COLUMNS];

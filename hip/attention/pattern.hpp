@@ -14,9 +14,8 @@
 //   module global attention_pattern_tiles_T_block has its waves << 24 + the tile's queries << 12 + its keys.
 #pragma once
 #include "attention_pattern.h"
-#include "attention/async.hpp"
+#include "attention/block.hpp"
 #include "attention/policy.hpp"
-#include "attention/staged.hpp"
 
 namespace hipvit {
 
@@ -97,7 +96,7 @@ template <class T, int D> struct PatternPolicy {
     static constexpr bool SCORES = Pattern<T>::SCORES, ADDS = Pattern<T>::ADDS, MASKS = Pattern<T>::MASKS, LOG_SUM_EXP = true;
     static constexpr bool HAS_BIAS = SCORES || ADDS, ROTATES = false, STATISTICS = false;
     const Pattern<T> pattern;
-    // Of the block's queries, as AttentionPatternArgs has them.
+    // The block's row of the tiles in AttentionPatternArgs.
     const u8 *tiles;
     const u32 *visible;
     const Vec128 *addends;
@@ -122,14 +121,7 @@ template <class T, int D> struct PatternPolicy {
     HIPVIT_DEVICE Vec<T> addends_at(u32 tile, u32 vec) const { return {addends[(tile * VECS + vec) * THREADS + thread_index()]}; }
 };
 
-template <bool ASYNC, class T, int D, class Policy> struct SelectPatternBlock {
-    using Type = StagedAttention<T, D, Policy>;
-};
-template <class T, int D, class Policy> struct SelectPatternBlock<true, T, D, Policy> {
-    using Type = AsyncAttention<T, D, Policy>;
-};
-template <class T, int D>
-using PatternBlock = typename SelectPatternBlock<(tile_config<T, D>().stages > 0), T, D, PatternPolicy<T, D>>::Type;
+template <class T, int D> using PatternBlock = Block<T, D, PatternPolicy<T, D>>;
 
 template <class Block> HIPVIT_DEVICE void attention_pattern(const AttentionPatternArgs &args) {
     HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
