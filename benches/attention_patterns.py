@@ -5,52 +5,21 @@
 
 hipvit runs as `hipvit validate`, which times launches that follow each other by the GPU's events, the search for hidden tiles
 included, and checks the results against the f64 reference. FlexAttention's block masks are made beforehand, and its calls are replayed
-from a captured graph. `first use` is the time until the first result of a pattern that was not compiled before.
+from a captured graph. `its first use` is the time until its first result of a pattern, compilation included.
 """
 
 import argparse
 import json
 import math
-import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 
 import torch
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-CALLS = 50
-
-
-class Timed:
-    """Work that is captured once and replayed, so that launching it takes no time."""
-
-    def __init__(self, run):
-        self.run = run  # keeps the tensors that the graph reads
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                run()
-        torch.cuda.synchronize()
-        self.graph, self.times = torch.cuda.CUDAGraph(), []
-        with torch.cuda.graph(self.graph, stream=stream):
-            for _ in range(CALLS):
-                run()
-
-    def round(self):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for warm in (True, False):
-            begin.record()
-            self.graph.replay()
-            end.record()
-            end.synchronize()
-            if not warm:
-                self.times.append(begin.elapsed_time(end) * 1e3 / CALLS)
-
-    def median(self):
-        return statistics.median(self.times)
+from replayed import Timed
 
 
 def patterns(images, heads, n):
@@ -138,18 +107,6 @@ def peer(score, mask, shape):
     return Timed(run), time.perf_counter() - begin
 
 
-def first_use(binary, config, dtype):
-    """Seconds that compiling all of hipvit's forms takes in an empty cache, as `hipvit validate` compiles them one after another."""
-    with tempfile.TemporaryDirectory() as cache:
-        command = [binary, "validate", "--device", "hip", "--dtype", dtype, "--config", config, "--op", "pattern_attention"]
-        times = []
-        for _ in range(2):
-            begin = time.perf_counter()
-            subprocess.run(command, env=os.environ | {"HIPVIT_CACHE_DIR": cache}, capture_output=True, check=True)
-            times.append(time.perf_counter() - begin)
-        return times[0] - times[1]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("shape", help="images x heads x tokens x channels of a head: 64x12x197x64")
@@ -174,8 +131,6 @@ def main():
     for name, work in peers.items():
         took = statistics.median(times[name] for times in rounds)
         print(f"{name:16} {took:8.1f} {took / plain:8.2f} {work.median():14.1f} {work.median() / took:6.2f} {compiled[name]:16.1f}", flush=True)
-    forms = len(peers) - 1
-    print(f"hipvit compiles a pattern in {first_use(options.hipvit, options.shape, 'bf16') / forms:.2f} s")
 
 
 main()

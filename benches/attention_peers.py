@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from replayed import Timed
+
 # Images, heads, tokens, channels of a head.
 CASES = [
     (1, 12, 197, 64),
@@ -31,35 +33,6 @@ CASES = [
 ]
 PEERS = {"FlashAttention 2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16}
-CALLS = 50
-
-
-class Timed:
-    """Work that is captured once and replayed, so that launching it takes no time."""
-
-    def __init__(self, run):
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                run()
-        torch.cuda.synchronize()
-        self.graph, self.times = torch.cuda.CUDAGraph(), []
-        with torch.cuda.graph(self.graph, stream=stream):
-            for _ in range(CALLS):
-                run()
-
-    def round(self):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for warm in (True, False):
-            begin.record()
-            self.graph.replay()
-            end.record()
-            end.synchronize()
-            if not warm:
-                self.times.append(begin.elapsed_time(end) * 1e3 / CALLS)
-
-    def median(self):
-        return statistics.median(self.times)
 
 
 def ours(binary, dtype):
