@@ -291,41 +291,46 @@ fn a_divided_model_does_not_wait_for_a_rank_that_hangs() {
 /// reports it.
 #[test]
 fn a_replay_that_goes_wrong_once_is_computed_again() {
+    let name = "a_replay_that_goes_wrong_once_is_computed_again";
+    // The first replay is compared when the graph is captured.
+    for nth in 2..=5 {
+        if !available() || !alone(name, "gfx942", ("HIP_EMU_CORRUPT_REPLAY", &nth.to_string())) {
+            continue;
+        }
+        let session = load(0, GraphMode::Auto).unwrap();
+        let expected = session.run(images(2)).unwrap();
+        for _ in 0..7 {
+            same(&session.run(images(2)).unwrap(), &expected);
+        }
+        let reason = session.hip_graphs().unwrap().fallback.unwrap();
+        assert!(reason.contains("computed again"), "{reason}");
+        return;
+    }
+}
+
+/// Several runs are in flight, so it depends on timing which of their graphs goes wrong, and when.
+#[test]
+fn a_replay_that_goes_wrong_among_others_changes_no_result() {
     if !available() {
         return;
     }
     let samples = at("assets/samples");
-    let run = |graphs: &str, corrupt: Option<u32>| {
+    let run = |graphs: &str, corrupt: u32| {
         let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
-        command.args([
-            "classify",
-            "--json",
-            "--device",
-            "hip",
-            "--batch",
-            "4",
-            "--hip-graphs",
-            graphs,
-        ]);
-        command.args([&samples; 4]);
-        if let Some(nth) = corrupt {
-            command.env("HIP_EMU_CORRUPT_REPLAY", nth.to_string());
-        }
+        command.args(["classify", "--json", "--device", "hip", "--batch", "4"]);
+        command.args(["--hip-graphs", graphs]).args([&samples; 4]);
+        command.env("HIP_EMU_CORRUPT_REPLAY", corrupt.to_string());
         let output = command.output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         output
     };
-    let expected = run("off", None);
+    let expected = run("off", 1);
     assert_eq!(stdout(&expected).lines().count(), 40);
-    let mut found = 0;
-    for nth in 1..=7 {
-        let output = run("auto", Some(nth));
+    for nth in [1, 3, 5] {
+        let output = run("auto", nth);
         assert_eq!(stdout(&output), stdout(&expected), "{nth}: {}", stderr(&output));
         assert!(stderr(&output).contains("replay"), "{nth}: {}", stderr(&output));
-        found += u32::from(stderr(&output).contains("computed again"));
     }
-    // The others are found when the graphs are captured.
-    assert!(found >= 3, "{found}");
 }
 
 #[test]
