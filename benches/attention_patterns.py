@@ -5,7 +5,8 @@
 
 hipvit runs as `hipvit validate`, which times launches that follow each other by the GPU's events, the search for hidden tiles
 included, and checks the results against the f64 reference. FlexAttention's block masks are made beforehand, and its calls are replayed
-from a captured graph. `its first use` is the time until its first result of a pattern, compilation included.
+from a captured graph. `its first use` is the time until its first result of a pattern, compilation included. With --backward both
+compute the gradients of queries, keys, values and captured floats too.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from replayed import Timed
 
 
 def patterns(images, heads, n):
-    """The forms of hipvit's cases, by name: (score_mod, mask_mod)."""
+    """The forms of hipvit's cases, by name: (score_mod, mask_mod, what is learned)."""
     prefix = 0 if math.isqrt(n) ** 2 == n else 1
     side = math.isqrt(n - prefix)
     documents = torch.randint(0, n, (images, 3), device="cuda").unsqueeze(2) <= torch.arange(n, device="cuda")
@@ -55,7 +56,8 @@ def patterns(images, heads, n):
             index = torch.where(q == 0, torch.where(k == 0, pairs + 2, pairs), torch.where(k == 0, pairs + 1, index))
         return s + table[index, h]
 
-    return {
+    learned = {"bias": bias, "shifted_window": table}
+    masks_and_scores = {
         "causal": (None, lambda b, h, q, k: k <= q),
         "window": (None, lambda b, h, q, k: (q - k).abs() <= n // 8),
         "prefix": (None, lambda b, h, q, k: (k < n // 4) | (k <= q)),
@@ -68,30 +70,39 @@ def patterns(images, heads, n):
         "bias": (lambda s, b, h, q, k: s + bias[h, q, k], None),
         "shifted_window": (relative, any_token(same_window)),
     }
+    return {name: (*functions, learned.get(name)) for name, functions in masks_and_scores.items()}
 
 
-def ours(binary, config, dtype):
-    """Microseconds by form, and the kernel of plain attention."""
+def ours(binary, config, dtype, backward):
+    """Microseconds by form, and the kernels of plain attention."""
     command = [binary, "validate", "--device", "hip", "--dtype", dtype, "--config", config, "--json"]
     times = {}
-    for op in ("attention", "pattern_attention"):
+    for op in ("attention", "pattern_attention") + (("attention_backward", "pattern_attention_backward") if backward else ()):
         done = subprocess.run([*command, "--op", op], capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"hipvit validate failed: {done.stderr.strip()}{done.stdout[-2000:]}")
+        of_op = {}
         for row in json.loads(done.stdout)["rows"]:
             words = row["form"].split()
-            if op == "attention" and words[2:] == ["packed-qkv"]:
-                times["plain"] = row["seconds"] * 1e6
-            elif op == "pattern_attention" and "+log-sum-exp" not in words:
-                times[words[-1]] = row["seconds"] * 1e6
+            sums = words[-1] == "+log-sum-exp"
+            if "pattern" not in op and words[2:] == ["packed-qkv"]:
+                of_op["plain"] = row["seconds"] * 1e6
+            elif "pattern" in op and sums == backward:
+                of_op[words[-1 - sums]] = row["seconds"] * 1e6
+        for name, time_of_op in of_op.items():
+            times[name] = times.get(name, 0) + time_of_op
     return times
 
 
-def peer(score, mask, shape):
+def peer(score, mask, learned, shape, backward):
     torch._dynamo.reset()
     images, heads, tokens, channels = shape
     qkv = torch.randn(images, tokens, 3, heads, channels, device="cuda", dtype=torch.bfloat16)
     q, k, v = (qkv[:, :, i].transpose(1, 2) for i in range(3))
+    wanted = [q, k, v] + ([] if learned is None else [learned])
+    for tensor in wanted:
+        tensor.requires_grad_(backward)
+    dy = torch.randn_like(q)
     begin = time.perf_counter()
     blocks = None
     if mask:
@@ -100,7 +111,8 @@ def peer(score, mask, shape):
     attention = torch.compile(flex_attention, dynamic=False)
 
     def run():
-        return attention(q, k, v, score_mod=score, block_mask=blocks)
+        out = attention(q, k, v, score_mod=score, block_mask=blocks)
+        return torch.autograd.grad(out, wanted, dy) if backward else out
 
     run()
     torch.cuda.synchronize()
@@ -111,19 +123,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("shape", help="images x heads x tokens x channels of a head: 64x12x197x64")
     parser.add_argument("--hipvit", default="target/release/hipvit", help="the program")
+    parser.add_argument("--backward", action="store_true", help="forward and backward")
+    parser.add_argument("--only", type=lambda names: names.split(","), help="patterns, separated by commas")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     shape = tuple(map(int, options.shape.split("x")))
     torch.cuda.init()
     torch.manual_seed(1)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, bf16, {options.shape}")
-    peers, compiled = {"plain": peer(None, None, shape)}, {}
-    for name, (score, mask) in patterns(*shape[:3]).items():
-        peers[name] = peer(score, mask, shape)
+    peers, compiled = {"plain": peer(None, None, None, shape, options.backward)}, {}
+    for name, functions in patterns(*shape[:3]).items():
+        if not options.only or name in options.only:
+            peers[name] = peer(*functions, shape, options.backward)
     peers, compiled = {name: timed for name, (timed, _) in peers.items()}, {name: took for name, (_, took) in peers.items()}
     rounds = []
     for _ in range(options.rounds):
-        rounds.append(ours(options.hipvit, options.shape, "bf16"))
+        rounds.append(ours(options.hipvit, options.shape, "bf16", options.backward))
         for work in peers.values():
             work.round()
     plain = statistics.median(times["plain"] for times in rounds)

@@ -20,9 +20,7 @@
 // attention/ has the tile configurations (backward_config.hpp), the policies that say what a score becomes (backward_policy.hpp), what all
 // blocks share (backward.hpp), and the blocks.
 #include "attention_backward.h"
-#include "attention/backward_bias.hpp"
-#include "attention/backward_kv.hpp"
-#include "attention/backward_q.hpp"
+#include "attention/backward_block.hpp"
 
 using namespace hipvit;
 
@@ -32,19 +30,10 @@ template <class T, int D> using BiasedKv = AttentionBackwardKv<T, D, BiasedScore
 template <class T, int D> using BiasedQ = AttentionBackwardQ<T, D, BiasedScore<T>>;
 template <class T, int D> using OfBias = AttentionBackwardBias<T, D, BiasedScore<T>>;
 
-// `image` is the chunk of images in the kernel of the bias.
-template <class Block> HIPVIT_DEVICE void attention_backward(const typename Block::Args &args) {
-    HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
-    const u32 blocks = Block::blocks_per_head(args.operands);
-    const u32 head = block_index() / blocks % args.operands.heads, image = block_index() / blocks / args.operands.heads;
-    if (image >= args.operands.images) return;
-    Block(args, memory, image, head, block_index() % blocks).run(args);
-}
-
 #define ENTRY(D, SUFFIX, T, BLOCK)                                                                                     \
     HIPVIT_KERNEL((BLOCK<T, D>::THREADS))                                                                              \
     HIPVIT_WAVES((BLOCK<T, D>::MIN_WAVES))                                                                             \
-    attention_backward_##D##SUFFIX##_##T(BLOCK<T, D>::Args a) { attention_backward<BLOCK<T, D>>(a); }                  \
+    attention_backward_##D##SUFFIX##_##T(BLOCK<T, D>::Args a) { attention_backward<BLOCK<T, D>>(a, a.operands); }                  \
     HIPVIT_MODULE_GLOBAL(attention_backward_##D##SUFFIX##_##T##_block,                                                 \
                          BLOCK<T, D>::WAVES << ATTENTION_BACKWARD_WAVES_SHIFT |                                        \
                              BLOCK<T, D>::TILE << ATTENTION_BACKWARD_TILE_SHIFT | BLOCK<T, D>::ROWS)

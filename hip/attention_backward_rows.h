@@ -15,7 +15,7 @@ struct AttentionBackwardRowsArgs {
     DEVICE_POINTER(const void) o;
     /// T `[images, queries, heads, head_dim]`: its gradient.
     DEVICE_POINTER(const void) dy;
-    /// f32 `[images, heads, queries, 3]`: ln Σ e^s first, see `AttentionStatisticsArgs`.
+    /// f32 `[images, heads, queries, row_statistics]`: ln Σ e^s first, see `AttentionStatisticsArgs`.
     DEVICE_POINTER(const float) statistics;
     /// f32 `[images, heads, queries, 2]`: log₂ Σ e^s, or ∞ for a query without visible keys; and Σ o · dy.
     DEVICE_POINTER(float) rows;
@@ -27,6 +27,10 @@ struct AttentionBackwardRowsArgs {
     unsigned queries;
     /// Channels of a head.
     unsigned head_dim;
+    /// Elements of `statistics` per query.
+    unsigned row_statistics;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 /// `attention_backward_sum`: out = Σ x over the summands, in their order.

@@ -1,7 +1,7 @@
 // attention_backward_rows: log₂ Σ e^s and Σ o · dy of each query, which the derivatives of its scores need.
 // attention_backward_sum: the gradient of queries that all images share, or of a bias, from the sums over some images each.
 //
-// Shapes: o, dy T [B, Nq, H, d]; statistics f32 [B, H, Nq, 3]; rows f32 [B, H, Nq, 2]. x f32 [summands, elements];
+// Shapes: o, dy T [B, Nq, H, d]; statistics f32 [B, H, Nq, row_statistics]; rows f32 [B, H, Nq, 2]. x f32 [summands, elements];
 //   out T [elements].
 // Alignment: any; vec128 access where d and the addresses allow it.
 // Accumulators: f32.
@@ -32,7 +32,7 @@ template <class T> HIPVIT_DEVICE void attention_backward_rows(const AttentionBac
     if (!exists || thread_index() % LANES) return;
     const u32 head = row % a.heads, query = row / a.heads % a.queries, image = row / a.heads / a.queries;
     const u64 at = (u64(image) * a.heads + head) * a.queries + query;
-    const float log_sum = a.statistics[3 * at];
+    const float log_sum = a.statistics[a.row_statistics * at];
     a.rows[2 * at] = log_sum == -infinity() ? infinity() : log_sum * LOG2_E;
     a.rows[2 * at + 1] = delta;
 }

@@ -18,10 +18,8 @@ constexpr unsigned TILE_PARTIAL = 1;
 /// Tile in which every query sees every key.
 constexpr unsigned TILE_VISIBLE = 2;
 
-/// `attention_pattern`: out = softmax(f(scale · Q·Kᵀ) + mask) · V with the score and the mask of the code's pattern.
-struct AttentionPatternArgs {
-    /// Arguments of the attention itself. Its visibility is unbounded, and without a key mask.
-    AttentionArgs attention;
+/// What the functions of a pattern read.
+struct AttentionPattern {
     /// Captured tensors: T or i32, row-major. Null beyond the last one.
     DEVICE_POINTER(const void) tensors[8];
     /// Extents of the captured tensors, outermost first.
@@ -30,6 +28,22 @@ struct AttentionPatternArgs {
     unsigned element_bytes[8];
     /// Scalars: the bits of an f32 or i32.
     unsigned scalars[8];
+    /// Heads of an image.
+    unsigned heads;
+    /// Queries of a head.
+    unsigned queries;
+    /// Keys of a head.
+    unsigned keys;
+    /// Images in the batch.
+    unsigned images;
+};
+
+/// `attention_pattern`: out = softmax(f(scale · Q·Kᵀ) + mask) · V with the score and the mask of the code's pattern.
+struct AttentionPatternArgs {
+    /// Arguments of the attention itself. Its visibility is unbounded, and without a key mask.
+    AttentionArgs attention;
+    /// What score and mask read. Its extents are those of `attention`.
+    AttentionPattern pattern;
     /// Kind of each tile of the block's queries and its keys: u8 `[tile_images, tile_heads, tiles of queries, tiles of keys]`. Null if the
     /// pattern has no mask.
     DEVICE_POINTER(unsigned char) tiles;
@@ -48,7 +62,7 @@ struct AttentionPatternArgs {
 /// `attention_pattern_tiles`: writes `tiles`, `visible_keys` and `addends` of `AttentionPatternArgs`.
 struct AttentionPatternTilesArgs {
     /// Arguments of the attention that reads the tiles.
-    AttentionPatternArgs pattern;
+    AttentionPatternArgs attention;
 };
 
 } // namespace hipvit

@@ -10,5 +10,5 @@ pub use hipvit_graph::pattern::{
     Bool, Float, Int, Pattern, PatternError, Program, bools, floats, ints, masks, scores,
 };
 
-pub(crate) use code::addend;
 pub use code::source;
+pub(crate) use code::{addend, backward_source};

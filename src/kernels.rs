@@ -28,6 +28,7 @@ mod library;
 pub(crate) mod linear;
 pub(crate) mod lower;
 pub(crate) mod pattern_attention;
+mod pattern_attention_backward;
 mod resize;
 mod select;
 #[cfg(test)]

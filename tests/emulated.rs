@@ -308,6 +308,8 @@ fn validates(arch: &str) {
             "linear",
             "attention",
             "attention_backward",
+            "pattern_attention",
+            "pattern_attention_backward",
             "softmax",
             "layer_norm",
             "pool",

@@ -14,7 +14,7 @@
 //   the same LDS.
 #pragma once
 #include "attention/backward_config.hpp"
-#include "attention/backward_policy.hpp"
+#include "attention/backward_mask.hpp"
 #include "online_softmax.hpp"
 #include "staged_copy.hpp"
 
@@ -41,6 +41,7 @@ HIPVIT_DEVICE SoftmaxRow no_row() { return {infinity(), 0.0f}; }
 // HOLDS_KEYS: the block holds keys and passes over queries. GRADIENTS: how many operands of a tile the gradients need, a first.
 template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> struct AttentionBackward {
     using Policy = PolicyOfEntry;
+    using PolicyArgs = typename Policy::Args;
     using Fragments = Mma<T>;
     using Acc = typename Fragments::Acc;
     using Y = typename Fragments::Y;
@@ -54,7 +55,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     static constexpr bool REGISTERS = CONFIG.registers, PREFETCH = CONFIG.prefetch, TRANSPOSED = Layout::TRANSPOSED;
     static constexpr int ROW = Layout::ROW, COLUMN = Layout::column(TILE);
     static constexpr int LDS_VECS = (Layout::bytes(CONFIG) + VEC128_BYTES - 1) / int(VEC128_BYTES);
-    static constexpr int MIN_WAVES = Policy::IDENTITY ? backward_min_waves<T, D>() : 0;
+    static constexpr int MIN_WAVES = Policy::IDENTITY && !Policy::MASKS ? backward_min_waves<T, D>() : 0;
 
     static constexpr int VECS_PER_ROW = D / VEC<T>;
     // Transposed, the vec128s of a row are stored to the same banks: so few adjacent threads share a row.
@@ -79,9 +80,11 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     SoftmaxRow row[HOLDS_KEYS ? 1 : GROUPS][Fragments::COLUMNS]; // of the lane's queries, if the block holds queries
     StagedA staged_a;
     StagedB staged_b;
+    TileMask<Policy, GROUPS, HOLDS_KEYS> mask;
 
-    HIPVIT_DEVICE AttentionBackward(const AttentionBackwardOperands &a, Vec128 *memory, u32 image, u32 head, u32 first_row)
-        : a(a), image(image), head(head), policy(a, image, head), first_row(first_row), rows(HOLDS_KEYS ? a.keys : a.queries),
+    HIPVIT_DEVICE AttentionBackward(const AttentionBackwardOperands &a, const PolicyArgs &of_policy, Vec128 *memory, u32 image, u32 head,
+                                    u32 first_row)
+        : a(a), image(image), head(head), policy(of_policy, image, head), first_row(first_row), rows(HOLDS_KEYS ? a.keys : a.queries),
           tile_rows(HOLDS_KEYS ? a.queries : a.keys), row_a(HOLDS_KEYS ? k() : q()), row_b(HOLDS_KEYS ? v() : dy()),
           tile_a(HOLDS_KEYS ? q() : k()), tile_b(HOLDS_KEYS ? dy() : v()), lds(reinterpret_cast<T *>(memory)) {}
 
@@ -218,6 +221,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     }
     // Whether the query sees the key.
     HIPVIT_DEVICE bool sees(u32 query, u32 key) const {
+        if constexpr (Policy::MASKS) return key < a.keys && policy.visible(query, key);
         const int at = int(key - query) - a.visible.diagonal;
         const bool in_range = at >= -a.visible.left && at <= a.visible.right && key >= a.first_key && key < a.keys;
         if (!a.visible.key_mask) return in_range;
@@ -246,15 +250,19 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
                distance(first_query, last_key) > a.visible.right || distance(last_query, first_key) < -a.visible.left;
     }
 
+    HIPVIT_DEVICE u32 next_tile(u32 start, u32 end) { return mask.next_tile(*this, start, end); }
+    // Whether the policy's mask hides 16 rows of a tile, from `start` on, from the wave.
+    HIPVIT_DEVICE bool is_hidden(u32 start) { return mask.is_hidden(*this, start); }
+
     // Calls work(start) for each tile that is in LDS.
     template <class Work> HIPVIT_DEVICE void for_each_tile(const Work &work) {
-        const u32 begin = tiles_begin(), end = tiles_end();
+        const u32 begin = next_tile(tiles_begin(), tiles_end()), end = tiles_end();
         if constexpr (PREFETCH) load_tile(begin);
-        for (u32 start = begin; start < end; start += TILE) {
+        for (u32 start = begin; start < end; start = next_tile(start + TILE, end)) {
             barrier(); // the previous tile, or the rows of the block, have been read
             store_tile(start);
             barrier();
-            if constexpr (PREFETCH) load_tile(start + TILE);
+            if constexpr (PREFETCH) load_tile(next_tile(start + TILE, end));
             if (!idle()) work(start);
         }
     }
@@ -304,6 +312,8 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
                 if constexpr (MASKED) exponent = sees(query, key) ? exponent : -infinity();
                 const float p = fast_exp2(exponent);
                 d_p[g].value[e] = p * (d_p[g].value[e] - softmax.delta) * derivative;
+                // Where the score is −∞, or there is no query, the derivative may be infinite.
+                if constexpr (Policy::GUARDS) d_p[g].value[e] = p > 0.0f ? d_p[g].value[e] : 0.0f;
                 s[g].value[e] = p;
             }
             schedule_fence();
@@ -312,7 +322,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     // P and dS of 16 rows of the tile that begins at row `start`.
     HIPVIT_DEVICE void probabilities(Scores &p, Scores &d_s, u32 start, int t) const {
         multiply(p, d_s, t);
-        if (is_masked(start)) {
+        if (mask.is_partial(start + t * 16) || is_masked(start)) {
             differentiate<true>(p, d_s, start, t);
         } else {
             differentiate<false>(p, d_s, start, t);

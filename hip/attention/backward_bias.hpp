@@ -1,4 +1,4 @@
-// The gradient of a bias: the sum of dS over the images. A block takes a tile of queries and a tile of keys of one head, and passes over a
+// The gradient of a bias, or of what else a policy differentiates by: the sum of dS over the images. A block takes a tile of queries and a tile of keys of one head, and passes over a
 // chunk of the images in their order. If there are several chunks, their sums are written in f32; attention_backward_sum adds them up.
 #pragma once
 #include "attention/backward.hpp"
@@ -7,6 +7,7 @@ namespace hipvit {
 
 template <class T, int D, class Policy> struct AttentionBackwardBias {
     using Args = AttentionBackwardBiasArgs;
+    using PolicyArgs = typename Policy::Args;
     // The block's queries and keys in one image.
     using Tile = AttentionBackward<T, D, Policy, false, 0>;
     using Fragments = typename Tile::Fragments;
@@ -15,6 +16,7 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
     static constexpr int LDS_VECS = Tile::LDS_VECS, MIN_WAVES = 0;
     static_assert(!Tile::REGISTERS, "rows of several images");
 
+    const PolicyArgs &of_policy;
     Vec128 *const memory;
     const u32 chunk, head, first_query, first_key;
 
@@ -23,8 +25,9 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
         return (a.queries + ROWS - 1) / ROWS * key_tiles(a);
     }
 
-    HIPVIT_DEVICE AttentionBackwardBias(const Args &args, Vec128 *memory, u32 chunk, u32 head, u32 block)
-        : memory(memory), chunk(chunk), head(head), first_query(block / key_tiles(args.operands) * ROWS),
+    HIPVIT_DEVICE AttentionBackwardBias(const Args &args, const PolicyArgs &of_policy, Vec128 *memory, u32 chunk, u32 head,
+                                        u32 block)
+        : of_policy(of_policy), memory(memory), chunk(chunk), head(head), first_query(block / key_tiles(args.operands) * ROWS),
           first_key(block % key_tiles(args.operands) * TILE) {}
 
     HIPVIT_DEVICE void run(const Args &args) const {
@@ -34,7 +37,7 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
         if (first >= a.images) return;
         const u32 end = a.images - first < args.chunk ? a.images : first + args.chunk;
         for (u32 image = first; image < end; ++image) {
-            Tile tile(a, memory, image, head, first_query);
+            Tile tile(a, of_policy, memory, image, head, first_query);
             // No query of the block sees a key of the tile, in no image.
             if (first_key >= tile.tiles_end() || first_key + TILE <= tile.tiles_begin()) break;
             barrier(); // the previous image has been read
@@ -45,6 +48,7 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
 #pragma unroll
             for (int t = 0; t < TILE / 16; ++t) {
                 if (first_key + t * 16 >= a.keys) break;
+                if (tile.is_hidden(first_key + t * 16)) continue;
                 typename Tile::Scores p, d_s;
                 tile.probabilities(p, d_s, first_key, t);
 #pragma unroll

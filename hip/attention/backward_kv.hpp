@@ -13,8 +13,9 @@ template <class T, int D, class Policy> struct AttentionBackwardKv : AttentionBa
 
     static HIPVIT_DEVICE u32 blocks_per_head(const AttentionBackwardOperands &a) { return (a.keys + Base::ROWS - 1) / Base::ROWS; }
 
-    HIPVIT_DEVICE AttentionBackwardKv(const Args &args, Vec128 *memory, u32 image, u32 head, u32 block)
-        : Base(args.operands, memory, image, head, block * Base::ROWS) {}
+    HIPVIT_DEVICE AttentionBackwardKv(const Args &args, const typename Base::PolicyArgs &of_policy, Vec128 *memory, u32 image,
+                                     u32 head, u32 block)
+        : Base(args.operands, of_policy, memory, image, head, block * Base::ROWS) {}
 
     HIPVIT_DEVICE void run(const Args &args) {
         this->load_rows();
@@ -22,6 +23,7 @@ template <class T, int D, class Policy> struct AttentionBackwardKv : AttentionBa
         this->for_each_tile([&](u32 start) {
 #pragma unroll 1
             for (int t = 0; t < TILE / 16 && start + t * 16 < a.queries; ++t) {
+                if (this->is_hidden(start + t * 16)) continue;
                 typename Base::Scores p, d_s;
                 this->probabilities(p, d_s, start, t);
                 this->accumulate_b(d_v, p, t);

@@ -2,23 +2,34 @@
 //
 //   IDENTITY                   the score is s: the functions are not called
 //   score(s, query, key)       the final score, of s = scale · q·k
-//   derivative(s, query, key)  its derivative with respect to s
+//   derivative(s, query, key)  its derivative with respect to s, or another factor of the result
+//   GUARDS                     the derivative may be infinite where a probability is 0
+//   MASKS                      there is a mask besides the operands' visibility:
+//   visible(query, key)        whether the query sees the key
+//   seen<HOLDS_KEYS>(tile, word)  what the mask shows of 16 keys, or to 16 queries
 //
-// Both are called for queries and keys that do not exist too.
+// All but the last are called for queries and keys that do not exist too.
 #pragma once
 #include "attention_backward.h"
 #include "device.hpp"
 
 namespace hipvit {
 
+// 32 tiles of 16 × 16 scores, a bit each: whether a query sees a key, and whether each sees all.
+struct alignas(8) SeenTiles {
+    u32 any, all;
+};
+
 template <class T> struct PlainScore {
-    static constexpr bool IDENTITY = true;
+    using Args = AttentionBackwardOperands;
+    static constexpr bool IDENTITY = true, GUARDS = false, MASKS = false;
 
     HIPVIT_DEVICE PlainScore(const AttentionBackwardOperands &, u32, u32) {}
 };
 
 template <class T> struct BiasedScore {
-    static constexpr bool IDENTITY = false;
+    using Args = AttentionBackwardOperands;
+    static constexpr bool IDENTITY = false, GUARDS = false, MASKS = false;
     const T *rows; // of the head, one per query
     u32 query_stride, last_query, last_key;
 

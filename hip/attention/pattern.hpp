@@ -7,7 +7,6 @@
 //
 // and ends with HIPVIT_PATTERN_ENTRIES(D), whose entries are attention_pattern_T and attention_pattern_tiles_T.
 //
-// Operators are functions op_<name> of int, float and bool. Integers wrap, and divide as Python's.
 // Masks and addends are evaluated by attention_pattern_tiles_T, once for all images and heads that share them, in the order in which
 // attention's lanes have the scores. Tiles that no query sees are skipped.
 // Geometry: attention_pattern_T is attention_<D>_T (attention.hip). attention_pattern_tiles_T takes a block of as many threads per tile; the
@@ -15,79 +14,10 @@
 #pragma once
 #include "attention_pattern.h"
 #include "attention/block.hpp"
+#include "attention/pattern_functions.hpp"
 #include "attention/policy.hpp"
 
 namespace hipvit {
-
-HIPVIT_DEVICE int op_add(int x, int y) { return int(u32(x) + u32(y)); }
-HIPVIT_DEVICE int op_sub(int x, int y) { return int(u32(x) - u32(y)); }
-HIPVIT_DEVICE int op_mul(int x, int y) { return int(u32(x) * u32(y)); }
-HIPVIT_DEVICE int op_min(int x, int y) { return y < x ? y : x; }
-HIPVIT_DEVICE int op_max(int x, int y) { return x < y ? y : x; }
-HIPVIT_DEVICE int op_neg(int x) { return int(0u - u32(x)); }
-HIPVIT_DEVICE int op_abs(int x) { return x < 0 ? op_neg(x) : x; }
-HIPVIT_DEVICE int op_floor_div(int x, int y) {
-    if (y == 0 || (y == -1 && u32(x) == 0x80000000u)) return 0;
-    const int quotient = x / y;
-    return quotient - int(quotient * y != x && (x < 0) != (y < 0));
-}
-HIPVIT_DEVICE int op_mod(int x, int y) { return y == 0 ? 0 : op_sub(x, op_mul(y, op_floor_div(x, y))); }
-HIPVIT_DEVICE float op_to_float(int x) { return float(x); }
-
-HIPVIT_DEVICE float op_add(float x, float y) { return x + y; }
-HIPVIT_DEVICE float op_sub(float x, float y) { return x - y; }
-HIPVIT_DEVICE float op_mul(float x, float y) { return x * y; }
-HIPVIT_DEVICE float op_min(float x, float y) { return smaller(x, y); }
-HIPVIT_DEVICE float op_max(float x, float y) { return larger(x, y); }
-HIPVIT_DEVICE float op_neg(float x) { return -x; }
-HIPVIT_DEVICE float op_abs(float x) { return absolute(x); }
-HIPVIT_DEVICE float op_div(float x, float y) { return quotient(x, y); }
-HIPVIT_DEVICE float op_exp(float x) { return exponential(x); }
-HIPVIT_DEVICE float op_log(float x) { return LN_2 * fast_log2(x); }
-HIPVIT_DEVICE float op_sqrt(float x) { return square_root(x); }
-// 1 − 2 / (e^(2x) + 1), whose absolute error is some ULP of 1.
-HIPVIT_DEVICE float op_tanh(float x) {
-    return multiply_add(-2.0f, fast_reciprocal(fast_exp2(x * (2.0f * LOG2_E)) + 1.0f), 1.0f);
-}
-
-template <class N> HIPVIT_DEVICE bool op_less(N x, N y) { return x < y; }
-template <class N> HIPVIT_DEVICE bool op_less_equal(N x, N y) { return x <= y; }
-template <class N> HIPVIT_DEVICE bool op_equal(N x, N y) { return x == y; }
-HIPVIT_DEVICE bool op_and(bool x, bool y) { return x && y; }
-HIPVIT_DEVICE bool op_or(bool x, bool y) { return x || y; }
-HIPVIT_DEVICE bool op_not(bool x) { return !x; }
-template <class V> HIPVIT_DEVICE V op_select(bool condition, V x, V y) { return condition ? x : y; }
-
-// Captured tensors, scalars and extents of a block's image and head.
-template <class T> struct PatternInputs {
-    const AttentionPatternArgs &a;
-    const u32 image, head;
-
-    HIPVIT_DEVICE PatternInputs(const AttentionPatternArgs &a, u32 image, u32 head) : a(a), image(image), head(head) {}
-
-    static HIPVIT_DEVICE u32 clamped(int index, u32 extent) {
-        return index < 0 ? 0 : u32(index) < extent ? u32(index) : extent - 1;
-    }
-    // The element of tensor TENSOR at these indices, which are clamped to its extents.
-    template <int TENSOR, class... Indices> HIPVIT_DEVICE u32 offset(Indices... indices) const {
-        const int all[] = {indices...};
-        u32 offset = 0;
-#pragma unroll
-        for (u32 i = 0; i < sizeof...(indices); ++i) {
-            const u32 extent = a.extents[TENSOR][i];
-            offset = offset * extent + clamped(all[i], extent);
-        }
-        return offset;
-    }
-    template <int TENSOR, class... Indices> HIPVIT_DEVICE float load_float(Indices... indices) const {
-        return to_float(((const T *)a.tensors[TENSOR])[offset<TENSOR>(indices...)]);
-    }
-    template <int TENSOR, class... Indices> HIPVIT_DEVICE int load_int(Indices... indices) const {
-        return ((const int *)a.tensors[TENSOR])[offset<TENSOR>(indices...)];
-    }
-};
-
-template <class T> struct Pattern;
 
 template <class T, int D> struct PatternPolicy {
     using Args = AttentionPatternArgs;
@@ -109,7 +39,7 @@ template <class T, int D> struct PatternPolicy {
         const u64 first = ((u64(of_image) * a.tile_heads + of_head) * query_tiles + query_tile) * key_tiles;
         static_assert(VECS == Block::ELEMENTS_OF_LANE / VEC<T>);
         float *const sums = a.log_sum_exp ? a.log_sum_exp + (u64(image) * a.attention.heads + head) * a.attention.queries : nullptr;
-        return {Pattern<T>(a, image, head), a.tiles ? a.tiles + first : nullptr, a.visible_keys + first * Block::THREADS,
+        return {Pattern<T>(a.pattern, image, head), a.tiles ? a.tiles + first : nullptr, a.visible_keys + first * Block::THREADS,
                 (const Vec128 *)a.addends + first * Block::THREADS * VECS, sums};
     }
     // Whether no query of the block sees a key of the tile, and whether every one sees all.
@@ -148,7 +78,7 @@ template <class T, class Block> HIPVIT_DEVICE void attention_pattern_tiles(const
     barrier();
     static_assert(Block::ELEMENTS_OF_LANE <= 32, "a thread's scores are bits of a u32");
     constexpr int VECS = Block::ELEMENTS_OF_LANE / VEC<T>;
-    const Pattern<T> pattern(args, image, head);
+    const Pattern<T> pattern(args.pattern, image, head);
     u32 visible = 0;
     bool hides = false;
     Vec<T> addends[VECS];
@@ -196,7 +126,7 @@ template <class T, class Block> HIPVIT_DEVICE void attention_pattern_tiles(const
                              hipvit::PatternBlock<hipvit::T, D>::QUERIES)                                              \
     HIPVIT_KERNEL((hipvit::PatternBlock<hipvit::T, D>::THREADS))                                                       \
     attention_pattern_tiles_##T(hipvit::AttentionPatternTilesArgs a) {                                                 \
-        hipvit::attention_pattern_tiles<hipvit::T, hipvit::PatternBlock<hipvit::T, D>>(a.pattern);                     \
+        hipvit::attention_pattern_tiles<hipvit::T, hipvit::PatternBlock<hipvit::T, D>>(a.attention);                     \
     }                                                                                                                  \
     HIPVIT_MODULE_GLOBAL(attention_pattern_tiles_##T##_block,                                                          \
                          hipvit::PatternBlock<hipvit::T, D>::WAVES << 24 |                                             \

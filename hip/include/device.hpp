@@ -81,6 +81,15 @@ HIPVIT_DEVICE u32 block_index() {
 #endif
 }
 
+// The number of zeros below the lowest one; `x` is not 0.
+HIPVIT_DEVICE u32 trailing_zeros(u32 x) {
+#if HIPVIT_AMD
+    return u32(__builtin_ctz(x));
+#else
+    return u32(__ffs(int(x)) - 1);
+#endif
+}
+
 // Waits for all threads of the block, and makes their writes to LDS and global memory visible to each other.
 HIPVIT_DEVICE void barrier() {
 #if HIPVIT_AMD

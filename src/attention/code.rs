@@ -2,47 +2,91 @@
 
 use std::fmt::Write as _;
 
-use hipvit_graph::pattern::{Dependencies, Index, Instruction, Operator, Program, Step, Type};
+use hipvit_graph::pattern::{Dependencies, Derivative, Index, Instruction, Operator, Program, Step, Type};
 
 /// Returns the program that instantiates the kernels of attention with this pattern, for heads padded to `head_dim` channels.
 ///
 /// The program depends on the expressions alone: tensors, scalars and extents are arguments of the kernels.
 pub fn source(program: &Program, head_dim: u32) -> String {
-    let mut text = String::from("#include \"attention/pattern.hpp\"\n\nnamespace hipvit {\n\n");
-    for (index, step) in program.steps().iter().enumerate() {
-        match &step.instruction {
-            Instruction::IntTable { values, .. } => {
-                table(&mut text, index, "int", values.iter().map(i32::to_string));
-            }
-            Instruction::FloatTable { values, .. } => {
-                table(&mut text, index, "float", values.iter().map(|&bits| float(bits)));
-            }
-            _ => {}
-        }
-    }
-    text += "template <class T> struct Pattern : PatternInputs<T> {\n";
-    members(&mut text, program);
-    let flag =
-        |name: &str, step: Option<usize>| format!("    static constexpr bool {name} = {};\n", step.is_some());
     let addend = addend(program);
     let score = program.score().filter(|_| addend.is_none());
-    text += &flag("SCORES", score);
-    text += &flag("ADDS", addend);
-    text += &flag("MASKS", program.mask());
-    let functions = [
-        ("float score(float s, u32 query, u32 key)", score),
-        ("float addend(u32 query, u32 key)", addend),
-        ("bool visible(u32 query, u32 key)", program.mask()),
-    ];
-    for (signature, result) in functions {
-        function(&mut text, program, signature, result);
-    }
+    let mut text = String::from("#include \"attention/pattern.hpp\"\n\n");
+    let results = [program.score(), program.mask(), addend];
+    let results: Vec<usize> = results.into_iter().flatten().collect();
+    begin(&mut text, program, &results);
+    flag(&mut text, "SCORES", score);
+    flag(&mut text, "ADDS", addend);
+    flag(&mut text, "MASKS", program.mask());
+    function(&mut text, program, SCORE, score);
+    function(&mut text, program, "float addend(u32 query, u32 key)", addend);
+    function(&mut text, program, VISIBLE, program.mask());
     // Writing to a string does not fail.
     let _ = write!(
         text,
         "}};\n\n}} // namespace hipvit\n\nHIPVIT_PATTERN_ENTRIES({head_dim})\n"
     );
     text
+}
+
+/// Returns the program that instantiates the kernels of the derivative of attention with a pattern, as [`source`] does for attention.
+pub(crate) fn backward_source(derivative: &Derivative, head_dim: u32) -> String {
+    let program = &derivative.program;
+    let mut text = format!(
+        "#define HIPVIT_PATTERN_HEAD_DIM {head_dim}\n#include \"attention/pattern_backward.hpp\"\n\n"
+    );
+    let results = [program.score(), program.mask(), derivative.score];
+    let loads = derivative.loads.iter().flat_map(|&(load, factor)| [load, factor]);
+    let results: Vec<usize> = results.into_iter().flatten().chain(loads).collect();
+    begin(&mut text, program, &results);
+    flag(&mut text, "SCORES", program.score());
+    flag(&mut text, "MASKS", program.mask());
+    function(&mut text, program, SCORE, program.score());
+    function(
+        &mut text,
+        program,
+        "float derivative(float s, u32 query, u32 key)",
+        derivative.score,
+    );
+    function(&mut text, program, VISIBLE, program.mask());
+    for (number, &(load, factor)) in derivative.loads.iter().enumerate() {
+        let signature = format!("float factor(Load<{number}>, float s, u32 query, u32 key)");
+        function(&mut text, program, &signature, Some(factor));
+        let signature = format!("u32 offset_of(Load<{number}>, u32 query, u32 key)");
+        if let Instruction::Load { tensor, index } = &program.steps()[load].instruction {
+            let offset = format!("this->template offset<{tensor}>({})", list(index));
+            body(&mut text, program, &signature, index, &offset);
+        }
+    }
+    text += "};\n\n} // namespace hipvit\n\nHIPVIT_FOR_DTYPES(HIPVIT_PATTERN_BACKWARD, )\n";
+    for number in 0..derivative.loads.len() {
+        let _ = writeln!(text, "HIPVIT_FOR_DTYPES(HIPVIT_PATTERN_LOAD, {number})");
+    }
+    text
+}
+
+const SCORE: &str = "float score(float s, u32 query, u32 key)";
+const VISIBLE: &str = "bool visible(u32 query, u32 key)";
+
+/// Writes the tables, and the structure of the pattern up to its members. `results` are the steps that its functions return.
+fn begin(text: &mut String, program: &Program, results: &[usize]) {
+    *text += "namespace hipvit {\n\n";
+    for (index, step) in program.steps().iter().enumerate() {
+        match &step.instruction {
+            Instruction::IntTable { values, .. } => {
+                table(text, index, "int", values.iter().map(i32::to_string));
+            }
+            Instruction::FloatTable { values, .. } => {
+                table(text, index, "float", values.iter().map(|&bits| float(bits)));
+            }
+            _ => {}
+        }
+    }
+    *text += "template <class T> struct Pattern : PatternInputs<T> {\n";
+    members(text, program, results);
+}
+
+fn flag(text: &mut String, name: &str, step: Option<usize>) {
+    let _ = writeln!(text, "    static constexpr bool {name} = {};", step.is_some());
 }
 
 fn table(text: &mut String, index: usize, ty: &str, values: impl Iterator<Item = String>) {
@@ -87,14 +131,13 @@ fn is_member(step: &Step) -> bool {
 }
 
 /// Writes the members, those which other steps read, and the constructor that computes them.
-fn members(text: &mut String, program: &Program) {
+fn members(text: &mut String, program: &Program, results: &[usize]) {
     let steps = program.steps();
-    let results = [program.score(), program.mask(), addend(program)];
     let is_read = |index: usize| {
         let is_operand = steps
             .iter()
             .any(|step| !is_member(step) && step.operands().contains(&index));
-        is_operand || results.contains(&Some(index))
+        is_operand || results.contains(&index)
     };
     let members: Vec<usize> = (0..steps.len())
         .filter(|&index| is_member(&steps[index]) && is_read(index))
@@ -102,7 +145,7 @@ fn members(text: &mut String, program: &Program) {
     for &index in &members {
         let _ = writeln!(text, "    {} m{index};", type_name(&steps[index]));
     }
-    *text += "    HIPVIT_DEVICE Pattern(const AttentionPatternArgs &a, u32 image, u32 head) : PatternInputs<T>(a, image, head) {\n";
+    *text += "    HIPVIT_DEVICE Pattern(const AttentionPattern &a, u32 image, u32 head) : PatternInputs<T>(a, image, head) {\n";
     for (index, step) in steps
         .iter()
         .enumerate()
@@ -129,35 +172,28 @@ fn type_name(step: &Step) -> &'static str {
     }
 }
 
-/// Writes a function that computes the step `result`, or one that is never called.
+/// Writes a function that returns the step `result`, or one whose result has no effect.
 fn function(text: &mut String, program: &Program, signature: &str, result: Option<usize>) {
-    let _ = writeln!(text, "    HIPVIT_DEVICE {signature} const {{");
-    let Some(result) = result else {
-        let unused = if signature.starts_with("bool") {
-            "true"
-        } else {
-            "0.0f"
-        };
-        let _ = writeln!(text, "        return {unused};\n    }}");
-        return;
+    let (results, value) = match result {
+        Some(result) => (vec![result], format!("v{result}")),
+        None if signature.starts_with("bool") => (Vec::new(), "true".into()),
+        None => (Vec::new(), "0.0f".into()),
     };
-    let mut needed = vec![false; result + 1];
-    needed[result] = true;
-    for step in (0..=result).rev() {
-        if needed[step] && !is_member(&program.steps()[step]) {
-            program.steps()[step]
-                .operands()
-                .iter()
-                .for_each(|&operand| needed[operand] = true);
+    body(text, program, signature, &results, &value);
+}
+
+/// Writes a function that computes the steps `results`, and returns an expression of them.
+fn body(text: &mut String, program: &Program, signature: &str, results: &[usize], returned: &str) {
+    let _ = writeln!(text, "    HIPVIT_DEVICE {signature} const {{");
+    let mut needed = vec![false; program.steps().len()];
+    results.iter().for_each(|&result| needed[result] = true);
+    for (index, step) in program.steps().iter().enumerate().rev() {
+        if needed[index] && !is_member(step) {
+            step.operands().iter().for_each(|&operand| needed[operand] = true);
         }
     }
-    for (index, step) in program
-        .steps()
-        .iter()
-        .enumerate()
-        .take(result + 1)
-        .filter(|(index, _)| needed[*index])
-    {
+    let steps = program.steps().iter().enumerate();
+    for (index, step) in steps.filter(|(index, _)| needed[*index]) {
         let value = if is_member(step) {
             format!("this->m{index}")
         } else {
@@ -165,18 +201,17 @@ fn function(text: &mut String, program: &Program, signature: &str, result: Optio
         };
         let _ = writeln!(text, "        const {} v{index} = {value};", type_name(step));
     }
-    let _ = writeln!(text, "        return v{result};\n    }}");
+    let _ = writeln!(text, "        return {returned};\n    }}");
+}
+
+/// Returns the steps' variables as arguments.
+fn list(steps: &[usize]) -> String {
+    let names: Vec<String> = steps.iter().map(|step| format!("v{step}")).collect();
+    names.join(", ")
 }
 
 /// Returns a step's value as an expression of earlier steps.
 fn value(program: &Program, index: usize, step: &Step) -> String {
-    let list = |steps: &[usize]| {
-        steps
-            .iter()
-            .map(|step| format!("v{step}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
     match &step.instruction {
         Instruction::Score => "s".into(),
         Instruction::Index(index) => match index {
@@ -184,9 +219,9 @@ fn value(program: &Program, index: usize, step: &Step) -> String {
             Index::Head => "int(this->head)",
             Index::Query => "int(query)",
             Index::Key => "int(key)",
-            Index::Heads => "int(this->a.attention.heads)",
-            Index::Queries => "int(this->a.attention.queries)",
-            Index::Keys => "int(this->a.attention.keys)",
+            Index::Heads => "int(this->a.heads)",
+            Index::Queries => "int(this->a.queries)",
+            Index::Keys => "int(this->a.keys)",
         }
         .into(),
         Instruction::Bool(value) => value.to_string(),
@@ -248,6 +283,26 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected} in {text}");
         }
+    }
+
+    #[test]
+    fn the_program_of_the_derivative_has_functions_for_each_load() {
+        let pattern = Pattern::new()
+            .with_score(floats::load("slopes", [ints::head()]) * scores::bias(scores::score(), "bias"))
+            .with_mask(masks::causal());
+        let derivative = pattern.compile().unwrap().differentiate().unwrap();
+        let text = backward_source(&derivative, 64);
+        for expected in [
+            "#define HIPVIT_PATTERN_HEAD_DIM 64\n",
+            "SCORES = true;",
+            "float derivative(float s, u32 query, u32 key) const {",
+            "float factor(Load<0>, float s, u32 query, u32 key) const {",
+            "u32 offset_of(Load<1>, u32 query, u32 key) const {",
+            "HIPVIT_FOR_DTYPES(HIPVIT_PATTERN_LOAD, 1)\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        assert!(!text.contains("Load<2>"), "{text}");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::bindings::{
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent};
 
 impl AttentionBackwardRowsArgs {
-    /// Creates the arguments for the forward pass's result, its gradient and its statistics.
+    /// Creates the arguments for the forward pass's result, its gradient and its statistics, `row_statistics` for each query.
     ///
     /// # Errors
     ///
@@ -17,6 +17,7 @@ impl AttentionBackwardRowsArgs {
     pub fn new(
         [o, dy, statistics, rows]: [DeviceAddress; 4],
         [images, queries, heads, head_dim]: [usize; 4],
+        row_statistics: u32,
     ) -> Result<Self, KernelError> {
         Ok(Self {
             o,
@@ -27,6 +28,8 @@ impl AttentionBackwardRowsArgs {
             heads: extent(heads)?,
             queries: extent(queries)?,
             head_dim: extent(head_dim)?,
+            row_statistics,
+            reserved: 0,
         })
     }
 }
@@ -73,7 +76,7 @@ unsafe impl KernelArguments for AttentionBackwardRowsArgs {
         visit(Access::read(
             "statistics",
             self.statistics,
-            bytes(3 * size_of::<f32>(), &rows),
+            bytes(self.row_statistics as usize * size_of::<f32>(), &rows),
         ));
         visit(Access::write(
             "rows",

@@ -769,7 +769,7 @@ pub struct AttentionBackwardRowsArgs {
     pub o: DeviceAddress,
     /// T `[images, queries, heads, head_dim]`: its gradient.
     pub dy: DeviceAddress,
-    /// f32 `[images, heads, queries, 3]`: ln Σ e^s first, see `AttentionStatisticsArgs`.
+    /// f32 `[images, heads, queries, row_statistics]`: ln Σ e^s first, see `AttentionStatisticsArgs`.
     pub statistics: DeviceAddress,
     /// f32 `[images, heads, queries, 2]`: log₂ Σ e^s, or ∞ for a query without visible keys; and Σ o · dy.
     pub rows: DeviceAddress,
@@ -781,12 +781,16 @@ pub struct AttentionBackwardRowsArgs {
     pub queries: u32,
     /// Channels of a head.
     pub head_dim: u32,
+    /// Elements of `statistics` per query.
+    pub row_statistics: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
         "Size of AttentionBackwardRowsArgs",
-    ][::core::mem::size_of::<AttentionBackwardRowsArgs>() - 48usize];
+    ][::core::mem::size_of::<AttentionBackwardRowsArgs>() - 56usize];
     [
         "Alignment of AttentionBackwardRowsArgs",
     ][::core::mem::align_of::<AttentionBackwardRowsArgs>() - 8usize];
@@ -814,6 +818,12 @@ const _: () = {
     [
         "Offset of field: AttentionBackwardRowsArgs::head_dim",
     ][::core::mem::offset_of!(AttentionBackwardRowsArgs, head_dim) - 44usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::row_statistics",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, row_statistics) - 48usize];
+    [
+        "Offset of field: AttentionBackwardRowsArgs::reserved",
+    ][::core::mem::offset_of!(AttentionBackwardRowsArgs, reserved) - 52usize];
 };
 
 /// `attention_backward_sum`: out = Σ x over the summands, in their order.
@@ -869,12 +879,10 @@ pub const TILE_PARTIAL: u32 = 1;
 /// Tile in which every query sees every key.
 pub const TILE_VISIBLE: u32 = 2;
 
-/// `attention_pattern`: out = softmax(f(scale · Q·Kᵀ) + mask) · V with the score and the mask of the code's pattern.
+/// What the functions of a pattern read.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct AttentionPatternArgs {
-    /// Arguments of the attention itself. Its visibility is unbounded, and without a key mask.
-    pub attention: AttentionArgs,
+pub struct AttentionPattern {
     /// Captured tensors: T or i32, row-major. Null beyond the last one.
     pub tensors: [DeviceAddress; 8usize],
     /// Extents of the captured tensors, outermost first.
@@ -883,6 +891,55 @@ pub struct AttentionPatternArgs {
     pub element_bytes: [u32; 8usize],
     /// Scalars: the bits of an f32 or i32.
     pub scalars: [u32; 8usize],
+    /// Heads of an image.
+    pub heads: u32,
+    /// Queries of a head.
+    pub queries: u32,
+    /// Keys of a head.
+    pub keys: u32,
+    /// Images in the batch.
+    pub images: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AttentionPattern"][::core::mem::size_of::<AttentionPattern>() - 272usize];
+    [
+        "Alignment of AttentionPattern",
+    ][::core::mem::align_of::<AttentionPattern>() - 8usize];
+    [
+        "Offset of field: AttentionPattern::tensors",
+    ][::core::mem::offset_of!(AttentionPattern, tensors) - 0usize];
+    [
+        "Offset of field: AttentionPattern::extents",
+    ][::core::mem::offset_of!(AttentionPattern, extents) - 64usize];
+    [
+        "Offset of field: AttentionPattern::element_bytes",
+    ][::core::mem::offset_of!(AttentionPattern, element_bytes) - 192usize];
+    [
+        "Offset of field: AttentionPattern::scalars",
+    ][::core::mem::offset_of!(AttentionPattern, scalars) - 224usize];
+    [
+        "Offset of field: AttentionPattern::heads",
+    ][::core::mem::offset_of!(AttentionPattern, heads) - 256usize];
+    [
+        "Offset of field: AttentionPattern::queries",
+    ][::core::mem::offset_of!(AttentionPattern, queries) - 260usize];
+    [
+        "Offset of field: AttentionPattern::keys",
+    ][::core::mem::offset_of!(AttentionPattern, keys) - 264usize];
+    [
+        "Offset of field: AttentionPattern::images",
+    ][::core::mem::offset_of!(AttentionPattern, images) - 268usize];
+};
+
+/// `attention_pattern`: out = softmax(f(scale · Q·Kᵀ) + mask) · V with the score and the mask of the code's pattern.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternArgs {
+    /// Arguments of the attention itself. Its visibility is unbounded, and without a key mask.
+    pub attention: AttentionArgs,
+    /// What score and mask read. Its extents are those of `attention`.
+    pub pattern: AttentionPattern,
     /** Kind of each tile of the block's queries and its keys: u8 `[tile_images, tile_heads, tiles of queries, tiles of keys]`. Null if the
  pattern has no mask.*/
     pub tiles: DeviceAddress,
@@ -901,7 +958,7 @@ pub struct AttentionPatternArgs {
 const _: () = {
     [
         "Size of AttentionPatternArgs",
-    ][::core::mem::size_of::<AttentionPatternArgs>() - 432usize];
+    ][::core::mem::size_of::<AttentionPatternArgs>() - 448usize];
     [
         "Alignment of AttentionPatternArgs",
     ][::core::mem::align_of::<AttentionPatternArgs>() - 8usize];
@@ -909,35 +966,26 @@ const _: () = {
         "Offset of field: AttentionPatternArgs::attention",
     ][::core::mem::offset_of!(AttentionPatternArgs, attention) - 0usize];
     [
-        "Offset of field: AttentionPatternArgs::tensors",
-    ][::core::mem::offset_of!(AttentionPatternArgs, tensors) - 136usize];
-    [
-        "Offset of field: AttentionPatternArgs::extents",
-    ][::core::mem::offset_of!(AttentionPatternArgs, extents) - 200usize];
-    [
-        "Offset of field: AttentionPatternArgs::element_bytes",
-    ][::core::mem::offset_of!(AttentionPatternArgs, element_bytes) - 328usize];
-    [
-        "Offset of field: AttentionPatternArgs::scalars",
-    ][::core::mem::offset_of!(AttentionPatternArgs, scalars) - 360usize];
+        "Offset of field: AttentionPatternArgs::pattern",
+    ][::core::mem::offset_of!(AttentionPatternArgs, pattern) - 136usize];
     [
         "Offset of field: AttentionPatternArgs::tiles",
-    ][::core::mem::offset_of!(AttentionPatternArgs, tiles) - 392usize];
+    ][::core::mem::offset_of!(AttentionPatternArgs, tiles) - 408usize];
     [
         "Offset of field: AttentionPatternArgs::visible_keys",
-    ][::core::mem::offset_of!(AttentionPatternArgs, visible_keys) - 400usize];
+    ][::core::mem::offset_of!(AttentionPatternArgs, visible_keys) - 416usize];
     [
         "Offset of field: AttentionPatternArgs::addends",
-    ][::core::mem::offset_of!(AttentionPatternArgs, addends) - 408usize];
+    ][::core::mem::offset_of!(AttentionPatternArgs, addends) - 424usize];
     [
         "Offset of field: AttentionPatternArgs::log_sum_exp",
-    ][::core::mem::offset_of!(AttentionPatternArgs, log_sum_exp) - 416usize];
+    ][::core::mem::offset_of!(AttentionPatternArgs, log_sum_exp) - 432usize];
     [
         "Offset of field: AttentionPatternArgs::tile_images",
-    ][::core::mem::offset_of!(AttentionPatternArgs, tile_images) - 424usize];
+    ][::core::mem::offset_of!(AttentionPatternArgs, tile_images) - 440usize];
     [
         "Offset of field: AttentionPatternArgs::tile_heads",
-    ][::core::mem::offset_of!(AttentionPatternArgs, tile_heads) - 428usize];
+    ][::core::mem::offset_of!(AttentionPatternArgs, tile_heads) - 444usize];
 };
 
 /// `attention_pattern_tiles`: writes `tiles`, `visible_keys` and `addends` of `AttentionPatternArgs`.
@@ -945,19 +993,250 @@ const _: () = {
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AttentionPatternTilesArgs {
     /// Arguments of the attention that reads the tiles.
-    pub pattern: AttentionPatternArgs,
+    pub attention: AttentionPatternArgs,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
         "Size of AttentionPatternTilesArgs",
-    ][::core::mem::size_of::<AttentionPatternTilesArgs>() - 432usize];
+    ][::core::mem::size_of::<AttentionPatternTilesArgs>() - 448usize];
     [
         "Alignment of AttentionPatternTilesArgs",
     ][::core::mem::align_of::<AttentionPatternTilesArgs>() - 8usize];
     [
-        "Offset of field: AttentionPatternTilesArgs::pattern",
-    ][::core::mem::offset_of!(AttentionPatternTilesArgs, pattern) - 0usize];
+        "Offset of field: AttentionPatternTilesArgs::attention",
+    ][::core::mem::offset_of!(AttentionPatternTilesArgs, attention) - 0usize];
+};
+
+/// Threads of a block of `attention_pattern_seen` and `attention_pattern_gradient`.
+pub const PATTERN_THREADS: u32 = 256;
+
+/// Queries and keys of a tile of `seen`.
+pub const PATTERN_TILE: u32 = 16;
+
+/// The pattern in a backward pass.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternBackward {
+    /// What its functions read.
+    pub pattern: AttentionPattern,
+    /** What the mask shows, by tiles of 16 queries and 16 keys: u32 `[seen_images, seen_heads, words, 2]`. The words are of each tile of
+ queries, 32 tiles of keys in each, then of each tile of keys, 32 tiles of queries in each. The first u32 has a bit for each tile
+ in which a query sees a key, the second one for each tile in which every query sees every key. Null if the pattern has no mask.*/
+    pub seen: DeviceAddress,
+    /// Images of `seen`: 1 if the mask is the same for all images.
+    pub seen_images: u32,
+    /// Heads of `seen`: 1 if the mask is the same for all heads.
+    pub seen_heads: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternBackward",
+    ][::core::mem::size_of::<AttentionPatternBackward>() - 288usize];
+    [
+        "Alignment of AttentionPatternBackward",
+    ][::core::mem::align_of::<AttentionPatternBackward>() - 8usize];
+    [
+        "Offset of field: AttentionPatternBackward::pattern",
+    ][::core::mem::offset_of!(AttentionPatternBackward, pattern) - 0usize];
+    [
+        "Offset of field: AttentionPatternBackward::seen",
+    ][::core::mem::offset_of!(AttentionPatternBackward, seen) - 272usize];
+    [
+        "Offset of field: AttentionPatternBackward::seen_images",
+    ][::core::mem::offset_of!(AttentionPatternBackward, seen_images) - 280usize];
+    [
+        "Offset of field: AttentionPatternBackward::seen_heads",
+    ][::core::mem::offset_of!(AttentionPatternBackward, seen_heads) - 284usize];
+};
+
+/// `attention_pattern_seen`: writes `seen` of `AttentionPatternBackward`.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternSeenArgs {
+    /// The pattern.
+    pub pattern: AttentionPatternBackward,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternSeenArgs",
+    ][::core::mem::size_of::<AttentionPatternSeenArgs>() - 288usize];
+    [
+        "Alignment of AttentionPatternSeenArgs",
+    ][::core::mem::align_of::<AttentionPatternSeenArgs>() - 8usize];
+    [
+        "Offset of field: AttentionPatternSeenArgs::pattern",
+    ][::core::mem::offset_of!(AttentionPatternSeenArgs, pattern) - 0usize];
+};
+
+/// `attention_pattern_kv`: the gradients of keys and values.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternKvArgs {
+    /// Arguments of the derivative itself. Its visibility is unbounded, without a key mask and bias.
+    pub attention: AttentionBackwardKvArgs,
+    /// The pattern.
+    pub pattern: AttentionPatternBackward,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternKvArgs",
+    ][::core::mem::size_of::<AttentionPatternKvArgs>() - 464usize];
+    [
+        "Alignment of AttentionPatternKvArgs",
+    ][::core::mem::align_of::<AttentionPatternKvArgs>() - 8usize];
+    [
+        "Offset of field: AttentionPatternKvArgs::attention",
+    ][::core::mem::offset_of!(AttentionPatternKvArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionPatternKvArgs::pattern",
+    ][::core::mem::offset_of!(AttentionPatternKvArgs, pattern) - 176usize];
+};
+
+/// `attention_pattern_q`: the gradient of queries.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternQArgs {
+    /// Arguments of the derivative itself. Its visibility is unbounded, without a key mask and bias.
+    pub attention: AttentionBackwardQArgs,
+    /// The pattern.
+    pub pattern: AttentionPatternBackward,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternQArgs",
+    ][::core::mem::size_of::<AttentionPatternQArgs>() - 464usize];
+    [
+        "Alignment of AttentionPatternQArgs",
+    ][::core::mem::align_of::<AttentionPatternQArgs>() - 8usize];
+    [
+        "Offset of field: AttentionPatternQArgs::attention",
+    ][::core::mem::offset_of!(AttentionPatternQArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionPatternQArgs::pattern",
+    ][::core::mem::offset_of!(AttentionPatternQArgs, pattern) - 176usize];
+};
+
+/// `attention_pattern_load_<load>`: the gradient of what one load of a captured tensor reads, for each head, query and key.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternLoadArgs {
+    /// Arguments of the derivative itself, with `partial`.
+    pub attention: AttentionBackwardBiasArgs,
+    /// The pattern.
+    pub pattern: AttentionPatternBackward,
+    /// Number of the load.
+    pub load: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternLoadArgs",
+    ][::core::mem::size_of::<AttentionPatternLoadArgs>() - 480usize];
+    [
+        "Alignment of AttentionPatternLoadArgs",
+    ][::core::mem::align_of::<AttentionPatternLoadArgs>() - 8usize];
+    [
+        "Offset of field: AttentionPatternLoadArgs::attention",
+    ][::core::mem::offset_of!(AttentionPatternLoadArgs, attention) - 0usize];
+    [
+        "Offset of field: AttentionPatternLoadArgs::pattern",
+    ][::core::mem::offset_of!(AttentionPatternLoadArgs, pattern) - 184usize];
+    [
+        "Offset of field: AttentionPatternLoadArgs::load",
+    ][::core::mem::offset_of!(AttentionPatternLoadArgs, load) - 472usize];
+    [
+        "Offset of field: AttentionPatternLoadArgs::reserved",
+    ][::core::mem::offset_of!(AttentionPatternLoadArgs, reserved) - 476usize];
+};
+
+/// First stage of `attention_pattern_gradient`: clears `sums` and `largest`.
+pub const GRADIENT_CLEAR: u32 = 0;
+
+/// Adds up the chunks of `partial` in its first one, and finds `largest`.
+pub const GRADIENT_LARGEST: u32 = 1;
+
+/// Adds what a load reads to `sums`.
+pub const GRADIENT_ADD: u32 = 2;
+
+/// Writes `out`.
+pub const GRADIENT_STORE: u32 = 3;
+
+/** `attention_pattern_gradient`: the gradient of a captured tensor, in stages. An element gets the sum over the scores that read it, in
+ fixed point, so that the order does not matter.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AttentionPatternGradientArgs {
+    /// What the pattern's functions read.
+    pub pattern: AttentionPattern,
+    /// f32 `[chunks, heads, queries, keys]`: the results of `attention_pattern_load_<load>`.
+    pub partial: DeviceAddress,
+    /// i64 `[elements]`.
+    pub sums: DeviceAddress,
+    /// Bits of the largest absolute value in `partial`.
+    pub largest: DeviceAddress,
+    /// T `[elements]`.
+    pub out: DeviceAddress,
+    /// Chunks of `partial`.
+    pub chunks: u32,
+    /// Images whose gradients differ: 1, or as many as chunks.
+    pub images: u32,
+    /// Elements of the tensor.
+    pub elements: u32,
+    /// Number of the load.
+    pub load: u32,
+    /// One of the stages above.
+    pub stage: u32,
+    /// Scores that may read the same element, of all loads of the tensor; less than 2³¹.
+    pub summands: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of AttentionPatternGradientArgs",
+    ][::core::mem::size_of::<AttentionPatternGradientArgs>() - 328usize];
+    [
+        "Alignment of AttentionPatternGradientArgs",
+    ][::core::mem::align_of::<AttentionPatternGradientArgs>() - 8usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::pattern",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, pattern) - 0usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::partial",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, partial) - 272usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::sums",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, sums) - 280usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::largest",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, largest) - 288usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::out",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, out) - 296usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::chunks",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, chunks) - 304usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::images",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, images) - 308usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::elements",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, elements) - 312usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::load",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, load) - 316usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::stage",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, stage) - 320usize];
+    [
+        "Offset of field: AttentionPatternGradientArgs::summands",
+    ][::core::mem::offset_of!(AttentionPatternGradientArgs, summands) - 324usize];
 };
 
 #[repr(u32)]

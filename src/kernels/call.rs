@@ -53,6 +53,12 @@ impl<K: Into<KernelCall>> From<K> for Call {
     }
 }
 
+impl From<PatternCall> for Call {
+    fn from(call: PatternCall) -> Self {
+        Self::Pattern(Arc::new(call))
+    }
+}
+
 /// Copy of `rows` rows of `bytes` bytes each. Strides are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyRows {

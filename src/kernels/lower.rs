@@ -6,8 +6,7 @@ use std::collections::HashMap;
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
     ActivationBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, PatchConv,
-    PatchExtractBackward, PatternAttentionBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize,
-    SwiGluBackward,
+    PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize, SwiGluBackward,
 };
 
 use super::KernelError;
@@ -66,7 +65,6 @@ not_yet!(
     MatMul,
     Mul,
     PatchExtractBackward,
-    PatternAttentionBackward,
     PoolBackward,
     RmsNormBackward,
     Slice,

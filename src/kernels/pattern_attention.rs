@@ -2,18 +2,17 @@
 //!
 //! `attention_pattern_tiles` finds out which tiles of queries and keys the mask hides, so that attention skips them.
 
+pub(crate) mod backward;
 pub(crate) mod call;
-
-use std::sync::Arc;
 
 use hipvit_graph::op::PatternAttention;
 use hipvit_graph::pattern::{Number, Type};
 
-use self::call::{PatternCall, PatternKernel, Tiles};
+use self::call::{PatternCall, Tiles};
 use super::attention::{no_fused_kernel, padded, visibility};
 use super::bindings::{
-    AttentionArgs, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_RANK, PATTERN_SCALARS,
-    PATTERN_TENSORS,
+    AttentionArgs, AttentionPattern, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_RANK,
+    PATTERN_SCALARS, PATTERN_TENSORS,
 };
 use super::call::Call;
 use super::lower::{Lower, Lowering, shape_of};
@@ -63,12 +62,9 @@ impl Lower for PatternAttention {
                 scratch.offset(bytes[..index].iter().sum())
             }
         };
-        let mut arguments = AttentionPatternArgs {
+        let arguments = AttentionPatternArgs {
             attention,
-            tensors: Default::default(),
-            extents: Default::default(),
-            element_bytes: Default::default(),
-            scalars: scalar_bits(self)?,
+            pattern: step.pattern(self, [images, q.tokens, k.tokens])?,
             tiles: at(0),
             visible_keys: at(1),
             addends: at(2),
@@ -80,13 +76,42 @@ impl Lower for PatternAttention {
             tile_images: extent(tiles.images)?,
             tile_heads: extent(tiles.heads)?,
         };
-        let first = self.operands.count();
-        if self.program.tensors().len() > PATTERN_TENSORS as usize {
+        let attend = PatternCall::new(&unit, arguments);
+        let prepare = PatternCall::new(&unit, AttentionPatternTilesArgs { attention: arguments });
+        let evaluates = bytes.iter().any(|&bytes| bytes > 0);
+        let calls = evaluates.then_some(prepare).into_iter().chain([attend]);
+        Ok(calls.map(Into::into).collect())
+    }
+}
+
+impl Lowering<'_> {
+    /// Returns what the functions of a pattern read. The first operands are those of [`PatternAttention`].
+    ///
+    /// # Errors
+    ///
+    /// There are more captured tensors, extents or scalars than kernels take, or a tensor does not have the type that the pattern declares.
+    pub(super) fn pattern(
+        &self,
+        spec: &PatternAttention,
+        [images, queries, keys]: [usize; 3],
+    ) -> Result<AttentionPattern, KernelError> {
+        let mut pattern = AttentionPattern {
+            tensors: Default::default(),
+            extents: Default::default(),
+            element_bytes: Default::default(),
+            scalars: scalar_bits(spec)?,
+            heads: extent(spec.heads)?,
+            queries: extent(queries)?,
+            keys: extent(keys)?,
+            images: extent(images)?,
+        };
+        let (first, tensors) = (spec.operands.count(), spec.program.tensors());
+        if tensors.len() > PATTERN_TENSORS as usize {
             let reason = format!("captures more than {PATTERN_TENSORS} tensors");
             return Err(KernelError::unsupported(reason));
         }
-        for (index, tensor) in self.program.tensors().iter().enumerate() {
-            let shape = step.shape_of(first + index)?;
+        for (index, tensor) in tensors.iter().enumerate() {
+            let shape = self.shape_of(first + index)?;
             if shape.len() > PATTERN_RANK as usize {
                 let reason = format!(
                     "the captured tensor `{}` has more than {PATTERN_RANK} extents",
@@ -94,27 +119,19 @@ impl Lower for PatternAttention {
                 );
                 return Err(KernelError::unsupported(reason));
             }
-            let is_int = step.dtype_of(first + index)? == DType::I32;
+            let is_int = self.dtype_of(first + index)? == DType::I32;
             if is_int != (tensor.ty == Type::Int) {
                 let expected = if tensor.ty == Type::Int { "i32" } else { "floats" };
                 let reason = format!("the captured tensor `{}` is not of {expected}", tensor.name);
                 return Err(KernelError::unsupported(reason));
             }
-            arguments.tensors[index] = step.address(first + index)?;
-            arguments.element_bytes[index] = if is_int { 4 } else { step.element() as u32 };
-            for (to, &from) in arguments.extents[index].iter_mut().zip(shape) {
+            pattern.tensors[index] = self.address(first + index)?;
+            pattern.element_bytes[index] = if is_int { 4 } else { self.element() as u32 };
+            for (to, &from) in pattern.extents[index].iter_mut().zip(shape) {
                 *to = extent(from)?;
             }
         }
-        let call = |kernel| {
-            let unit = unit.clone();
-            Call::Pattern(Arc::new(PatternCall { unit, kernel }))
-        };
-        let evaluates = bytes.iter().any(|&bytes| bytes > 0);
-        let prepare = PatternKernel::Tiles(AttentionPatternTilesArgs { pattern: arguments });
-        let prepare = evaluates.then(|| call(prepare));
-        let attend = call(PatternKernel::Attention(arguments));
-        Ok(prepare.into_iter().chain([attend]).collect())
+        Ok(pattern)
     }
 }
 

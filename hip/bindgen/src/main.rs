@@ -84,7 +84,12 @@ fn generate(hip: &Path) -> Result<String> {
 }
 
 /// Kernels that no step of a plan calls.
-const NOT_CALLED: [&str; 3] = ["all_reduce", "attention_pattern", "resize"];
+const NOT_CALLED: [&str; 4] = [
+    "all_reduce",
+    "attention_pattern",
+    "attention_pattern_backward",
+    "resize",
+];
 
 /// A macro that lists the kernels by header, with their argument structures.
 fn kernel_list(hip: &Path, bindings: &str) -> Result<String> {

@@ -94,6 +94,9 @@ impl HostConstants {
                         // Statistics are f32 in any dtype.
                         append(&mut this.bytes, &tensor.to_f32(), DType::F32);
                     }
+                    (Op::PatternAttentionBackward(op), _) if position == op.forward_operands() + 1 => {
+                        append(&mut this.bytes, &tensor.to_f32(), DType::F32);
+                    }
                     (Op::Linear(spec), Some((weight, scales))) if position == 1 => {
                         match (spec.rounding, float8) {
                             (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, (&weight, &scales)),

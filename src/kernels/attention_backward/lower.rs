@@ -28,6 +28,7 @@ pub(crate) fn attention_backward_units(graph: &Graph) -> impl Iterator<Item = Un
                 let forward = attention_unit(op.0.head_dim, Variant::Statistics).filter(|_| !op.0.statistics);
                 [Some(Unit::of("attention_backward_rows")), forward]
             }
+            Op::PatternAttentionBackward(_) => [Some(Unit::of("attention_backward_rows")), None],
             _ => [None, None],
         })
         .flatten()
@@ -35,17 +36,17 @@ pub(crate) fn attention_backward_units(graph: &Graph) -> impl Iterator<Item = Un
 
 /// Extents that the operands determine.
 #[derive(Clone, Copy)]
-struct Extents {
-    images: usize,
-    queries: usize,
-    keys: usize,
+pub(in crate::kernels) struct Extents {
+    pub(in crate::kernels) images: usize,
+    pub(in crate::kernels) queries: usize,
+    pub(in crate::kernels) keys: usize,
     /// True if all images share the queries of one.
-    shares_queries: bool,
+    pub(in crate::kernels) shares_queries: bool,
 }
 
 impl Extents {
     /// Returns the extents for the shapes of queries and keys.
-    fn new(q: &[usize], k: &[usize]) -> Self {
+    pub(in crate::kernels) fn new(q: &[usize], k: &[usize]) -> Self {
         let first = |shape: &[usize]| shape.first().copied().unwrap_or(1);
         Self {
             images: first(k),
@@ -56,7 +57,7 @@ impl Extents {
     }
 
     /// Returns the number of images that are summed up at once for the gradient of a bias.
-    fn chunk(&self, heads: usize) -> usize {
+    pub(in crate::kernels) fn chunk(&self, heads: usize) -> usize {
         AttentionBackwardBiasArgs::chunk([self.images, heads, self.queries, self.keys])
     }
 }
@@ -155,7 +156,7 @@ impl Lowering<'_> {
         let dy = self.address(self.step.inputs.len().saturating_sub(1))?;
         let rows = at(scratch.rows);
         let of_rows = [images, queries, spec.heads, spec.head_dim];
-        calls.push(AttentionBackwardRowsArgs::new([o, dy, statistics, rows], of_rows)?.into());
+        calls.push(AttentionBackwardRowsArgs::new([o, dy, statistics, rows], of_rows, 3)?.into());
 
         let operands = self.backward_operands(op, images, [dy, rows])?;
         let [dq, dk, dv] = spec.places().map(|(index, channel)| {
@@ -189,7 +190,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the address of the statistics that the forward pass saved.
-    fn saved_statistics(&self, index: usize) -> Result<DeviceAddress, KernelError> {
+    pub(in crate::kernels) fn saved_statistics(&self, index: usize) -> Result<DeviceAddress, KernelError> {
         match self.operand(index)? {
             Operand::Buffer(id) if self.plan.buffer(id).dtype != DType::F32 => {
                 Err("its statistics are not f32".into())

@@ -126,7 +126,7 @@ fn blocks_cover_the_rows() {
     for tile in [0, 64, 63 | 32 << ATTENTION_BACKWARD_TILE_SHIFT] {
         assert!(bias.plan(&Target { tile, ..target }).is_err(), "{tile}");
     }
-    let mut rows = AttentionBackwardRowsArgs::new([SOME; 4], [2, 70, 3, 64]).unwrap();
+    let mut rows = AttentionBackwardRowsArgs::new([SOME; 4], [2, 70, 3, 64], 3).unwrap();
     assert_eq!(rows.plan(&target).unwrap(), Launch::new(27, 256));
     rows.images = u32::MAX;
     assert!(rows.plan(&target).is_err());

@@ -10,7 +10,9 @@ use crate::error::Result;
 use crate::hip::{self, Access, DeviceAddress, Launch, Stream};
 use crate::kernels::arguments::{KernelArguments, bytes as bytes_of, optional};
 use crate::kernels::bindings::{
-    AttentionArgs, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_TENSORS,
+    AttentionArgs, AttentionPattern, AttentionPatternArgs, AttentionPatternGradientArgs,
+    AttentionPatternKvArgs, AttentionPatternLoadArgs, AttentionPatternQArgs, AttentionPatternSeenArgs,
+    AttentionPatternTilesArgs, PATTERN_TENSORS,
 };
 use crate::kernels::launch::Target;
 use crate::kernels::{KernelError, Kernels, Unit};
@@ -27,53 +29,78 @@ const ALIGNMENT: usize = 256;
 /// A launch of a kernel of a generated program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PatternCall {
-    pub(super) unit: Unit,
-    pub(super) kernel: PatternKernel,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum PatternKernel {
-    Attention(AttentionPatternArgs),
-    Tiles(AttentionPatternTilesArgs),
+    unit: Unit,
+    kernel: PatternKernel,
 }
 
 impl PatternCall {
-    /// The kernel's name, without its dtype.
-    pub(crate) fn kernel(&self) -> &'static str {
-        match self.kernel {
-            PatternKernel::Attention(_) => "attention_pattern",
-            PatternKernel::Tiles(_) => "attention_pattern_tiles",
+    pub(in crate::kernels) fn new(unit: &Unit, kernel: impl Into<PatternKernel>) -> Self {
+        Self {
+            unit: unit.clone(),
+            kernel: kernel.into(),
         }
     }
+}
 
-    /// Submits the launch, which only accesses the memory of `operands`.
-    ///
-    /// # Errors
-    ///
-    /// The driver fails, or an operand is too small or belongs to a different stream.
-    pub(crate) fn launch(
-        &self,
-        kernels: &Kernels,
-        stream: &Stream,
-        operands: &[hip::Operand<'_>],
-    ) -> Result<()> {
-        match self.kernel {
-            PatternKernel::Attention(arguments) => kernels.launch_of(stream, &self.unit, arguments, operands),
-            PatternKernel::Tiles(arguments) => kernels.launch_of(stream, &self.unit, arguments, operands),
+macro_rules! kernels {
+    ($($variant:ident($arguments:ty) $name:literal,)*) => {
+        /// A kernel with its arguments.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(in crate::kernels) enum PatternKernel {
+            $($variant($arguments),)*
         }
-    }
 
-    /// Returns the grid and block of the launch.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Kernels::geometry_of`].
-    pub(crate) fn geometry(&self, kernels: &Kernels) -> Result<Launch> {
-        match self.kernel {
-            PatternKernel::Attention(arguments) => kernels.geometry_of(&self.unit, arguments),
-            PatternKernel::Tiles(arguments) => kernels.geometry_of(&self.unit, arguments),
+        $(impl From<$arguments> for PatternKernel {
+            fn from(arguments: $arguments) -> Self {
+                Self::$variant(arguments)
+            }
+        })*
+
+        impl PatternCall {
+            /// The kernel's name, without its dtype.
+            pub(crate) fn kernel(&self) -> &'static str {
+                match self.kernel {
+                    $(PatternKernel::$variant(_) => $name,)*
+                }
+            }
+
+            /// Submits the launch, which only accesses the memory of `operands`.
+            ///
+            /// # Errors
+            ///
+            /// The driver fails, or an operand is too small or belongs to a different stream.
+            pub(crate) fn launch(
+                &self,
+                kernels: &Kernels,
+                stream: &Stream,
+                operands: &[hip::Operand<'_>],
+            ) -> Result<()> {
+                match self.kernel {
+                    $(PatternKernel::$variant(arguments) => kernels.launch_of(stream, &self.unit, arguments, operands),)*
+                }
+            }
+
+            /// Returns the grid and block of the launch.
+            ///
+            /// # Errors
+            ///
+            /// The errors of [`Kernels::geometry_of`].
+            pub(crate) fn geometry(&self, kernels: &Kernels) -> Result<Launch> {
+                match self.kernel {
+                    $(PatternKernel::$variant(arguments) => kernels.geometry_of(&self.unit, arguments),)*
+                }
+            }
         }
-    }
+    };
+}
+kernels! {
+    Attention(AttentionPatternArgs) "attention_pattern",
+    Tiles(AttentionPatternTilesArgs) "attention_pattern_tiles",
+    Seen(AttentionPatternSeenArgs) "attention_pattern_seen",
+    Kv(AttentionPatternKvArgs) "attention_pattern_kv",
+    Q(AttentionPatternQArgs) "attention_pattern_q",
+    Load(AttentionPatternLoadArgs) "attention_pattern_load",
+    Gradient(AttentionPatternGradientArgs) "attention_pattern_gradient",
 }
 
 /// What `attention_pattern_tiles` prepares.
@@ -129,7 +156,7 @@ impl Tiles {
     }
 }
 
-fn is_generated<T>() -> Result<T, KernelError> {
+pub(super) fn is_generated<T>() -> Result<T, KernelError> {
     Err(KernelError::internal("is a generated program's kernel"))
 }
 
@@ -155,7 +182,7 @@ unsafe impl KernelArguments for AttentionPatternArgs {
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         self.attention.accesses(element, visit);
-        visit_captured(self, visit);
+        visit_captured(&self.pattern, visit);
         visit_tiles(self, element, Access::read, visit);
         let AttentionArgs {
             images,
@@ -195,15 +222,15 @@ unsafe impl KernelArguments for AttentionPatternTilesArgs {
             queries: all_queries,
             keys: all_keys,
             ..
-        } = self.pattern.attention;
+        } = self.attention.attention;
         let tiles = u64::from(all_queries.div_ceil(queries)) * u64::from(all_keys.div_ceil(keys));
-        let heads = u64::from(self.pattern.tile_images) * u64::from(self.pattern.tile_heads);
+        let heads = u64::from(self.attention.tile_images) * u64::from(self.attention.tile_heads);
         target.blocks(heads.saturating_mul(tiles), waves * target.wave_size)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        visit_captured(&self.pattern, visit);
-        visit_tiles(&self.pattern, element, Access::write, visit);
+        visit_captured(&self.attention.pattern, visit);
+        visit_tiles(&self.attention, element, Access::write, visit);
     }
 }
 
@@ -233,7 +260,7 @@ fn visit_tiles(
 }
 
 /// Visits the captured tensors.
-fn visit_captured(arguments: &AttentionPatternArgs, visit: &mut dyn FnMut(Access)) {
+pub(super) fn visit_captured(pattern: &AttentionPattern, visit: &mut dyn FnMut(Access)) {
     const NAMES: [&str; PATTERN_TENSORS as usize] = [
         "tensors[0]",
         "tensors[1]",
@@ -245,11 +272,11 @@ fn visit_captured(arguments: &AttentionPatternArgs, visit: &mut dyn FnMut(Access
         "tensors[7]",
     ];
     for (index, name) in NAMES.into_iter().enumerate() {
-        let extents = arguments.extents[index].into_iter().filter(|&extent| extent > 0);
+        let extents = pattern.extents[index].into_iter().filter(|&extent| extent > 0);
         let bytes = bytes_of(
-            arguments.element_bytes[index] as usize,
+            pattern.element_bytes[index] as usize,
             &extents.collect::<Vec<_>>(),
         );
-        visit(optional(Access::read(name, arguments.tensors[index], bytes)));
+        visit(optional(Access::read(name, pattern.tensors[index], bytes)));
     }
 }

@@ -8,8 +8,10 @@ use rayon::prelude::*;
 use super::attention_heads::{Heads, Place};
 use super::operands::{count, expect};
 use super::pattern_attention::PatternRows;
+use super::pattern_attention::cases::add_backward;
 use super::{Definition, Locality, OpError, PatternAttention, Shape};
 use crate::array::{Array, Real};
+use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::matmul::product;
 use crate::pattern::{Captured, Derivative, Evaluator, Instruction, Row, Type};
@@ -126,6 +128,10 @@ impl Definition for PatternAttentionBackward {
                 self.add_captured(derivative, &heads, operands, at, scores, results);
             }
         }
+    }
+
+    fn cases(list: &mut Cases<Self>) {
+        add_backward(list);
     }
 
     /// Sums over the keys and the channels of a head, of products of such sums. The pattern's arithmetic may multiply the errors.

@@ -2,7 +2,7 @@
 
 use super::attributes::PatternAttention;
 use crate::cases::{AWKWARD, Cases, Operand, Role, Scale, activation, parameter};
-use crate::op::AttentionOperands;
+use crate::op::{AttentionOperands, PatternAttentionBackward};
 use crate::pattern::{Pattern, masks, scores};
 use scores::score;
 
@@ -87,19 +87,54 @@ pub fn forms([batch, heads, tokens]: [usize; 3]) -> Vec<Form> {
 }
 
 pub(super) fn add(cases: &mut Cases<PatternAttention>) {
-    match cases.scale() {
+    for PatternCase { op, operands } in all(cases.scale(), cases.is_micro()) {
+        cases.push(op.clone(), operands.clone());
+        cases.push_result(1, with_sums(op), operands);
+    }
+}
+
+/// Adds the derivatives of the same cases, each of their gradients.
+pub(in crate::op) fn add_backward(cases: &mut Cases<PatternAttentionBackward>) {
+    if matches!(cases.scale(), Scale::Heads) {
+        // The awkward sizes have heads of all sizes.
+        return;
+    }
+    for PatternCase { op, mut operands } in all(cases.scale(), cases.is_micro()) {
+        let [batch, tokens] = [operands[0].shape[0], operands[0].shape[1]];
+        let o = activation(&[batch, tokens, op.heads * op.head_dim]);
+        // Logarithms of about the sums of as many exponentials.
+        let log_sum_exp = Operand {
+            mean: 1.0 + (tokens as f32).ln(),
+            spread: 0.5,
+            ..activation(&[batch, op.heads, tokens])
+        };
+        operands.extend([o.clone(), log_sum_exp, o]);
+        let backward = PatternAttentionBackward(with_sums(op));
+        let results = (0..).take_while(|&index| backward.operand_of(index).is_some());
+        for result in results {
+            cases.push_result(result, backward.clone(), operands.clone());
+        }
+    }
+}
+
+fn with_sums(op: PatternAttention) -> PatternAttention {
+    PatternAttention {
+        log_sum_exp: true,
+        ..op
+    }
+}
+
+/// Returns the forms at the sizes of `scale`.
+fn all(scale: Scale, is_micro: bool) -> Vec<PatternCase> {
+    let mut cases = Vec::new();
+    match scale {
         Scale::Model { sizes, .. } => {
             let heads = (sizes.heads, sizes.head_dim);
             let forms = forms([sizes.batch, sizes.heads, sizes.tokens]);
-            let few = if cases.is_micro() { 1 } else { forms.len() };
+            let few = if is_micro { 1 } else { forms.len() };
+            let extents = [sizes.batch, sizes.tokens];
             for form in forms.into_iter().rev().take(few) {
-                push(
-                    cases,
-                    form,
-                    AttentionOperands::PackedQkv,
-                    [sizes.batch, sizes.tokens],
-                    heads,
-                );
+                cases.extend(case(form, AttentionOperands::PackedQkv, extents, heads));
             }
         }
         Scale::Awkward => {
@@ -111,26 +146,22 @@ pub(super) fn add(cases: &mut Cases<PatternAttention>) {
             ];
             for (row, a) in AWKWARD.iter().enumerate() {
                 for (column, form) in forms([a.batch, a.heads[0].0, a.tokens]).into_iter().enumerate() {
-                    if cases.is_micro() && (row + column) % 3 > 0 {
+                    if is_micro && (row + column) % 3 > 0 {
                         continue;
                     }
-                    push(
-                        cases,
-                        form,
-                        layouts[(row + column) % 3],
-                        [a.batch, a.tokens],
-                        a.heads[0],
-                    );
+                    let layout = layouts[(row + column) % 3];
+                    cases.extend(case(form, layout, [a.batch, a.tokens], a.heads[0]));
                 }
             }
         }
         Scale::Heads => {
             for (index, head_dim) in [32, 64, 80, 96, 128].into_iter().enumerate() {
                 let form = forms([2, 2, 67]).remove(2 * index);
-                push(cases, form, AttentionOperands::PackedQkv, [2, 67], (2, head_dim));
+                cases.extend(case(form, AttentionOperands::PackedQkv, [2, 67], (2, head_dim)));
             }
         }
     }
+    cases
 }
 
 /// A pattern with operands.
@@ -159,22 +190,4 @@ fn case(
         op: op.ok()?,
         operands: attended.chain(form.captured).collect(),
     })
-}
-
-fn push(
-    cases: &mut Cases<PatternAttention>,
-    form: Form,
-    operands: AttentionOperands,
-    extents: [usize; 2],
-    heads: (usize, usize),
-) {
-    let Some(PatternCase { op, operands }) = case(form, operands, extents, heads) else {
-        return;
-    };
-    let with_sums = PatternAttention {
-        log_sum_exp: true,
-        ..op.clone()
-    };
-    cases.push(op, operands.clone());
-    cases.push_result(1, with_sums, operands);
 }
