@@ -17,6 +17,7 @@ mod arguments;
 mod builtin;
 mod cache_folder;
 pub(crate) mod call;
+mod compiled;
 mod concat_channels;
 pub(crate) mod custom;
 mod device_code;
@@ -44,6 +45,7 @@ pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility
 pub use bindings::*;
 pub use cache_folder::cache_folder;
 pub use cache_folder::kernel_cache;
+pub use compiled::{CompileStats, compile_stats};
 pub use int8_gemm::has_int8_gemm;
 use launch::Target;
 pub use library::Kernels;

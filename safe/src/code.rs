@@ -5,6 +5,7 @@ mod waves;
 
 use std::fmt;
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 
@@ -19,6 +20,7 @@ pub struct Code {
     entries: Vec<Range<usize>>,
     /// Name expressions with the compiler's names.
     lowered: Vec<(String, String)>,
+    compile_time: Option<Duration>,
 }
 
 const BUNDLE: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
@@ -56,6 +58,7 @@ impl Code {
             targets,
             entries,
             lowered: Vec::new(),
+            compile_time: None,
         })
     }
 
@@ -75,6 +78,19 @@ impl Code {
 
     pub(crate) fn with_lowered_names(self, lowered: Vec<(String, String)>) -> Self {
         Self { lowered, ..self }
+    }
+
+    /// Returns the time that the run-time compiler took. `None` for code that was not compiled by this process.
+    #[must_use]
+    pub fn compile_time(&self) -> Option<Duration> {
+        self.compile_time
+    }
+
+    pub(crate) fn with_compile_time(self, compile_time: Duration) -> Self {
+        Self {
+            compile_time: Some(compile_time),
+            ..self
+        }
     }
 
     /// Returns the kernels for GPUs of `arch`, with the wave size that each was compiled for. Empty on CUDA, where kernels have no choice,

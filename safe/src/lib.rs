@@ -223,6 +223,6 @@ pub use memory::symmetric::SymmetricMemory;
 pub use memory::uploads::Uploads;
 pub use monitor::{Monitor, PcieLink, Readings};
 pub use pool::PoolStats;
-pub use rtc::{KernelCache, Program, Rtc};
+pub use rtc::{CachedKernel, KernelCache, Program, Rtc};
 pub use runtime::{Library, Runtime};
 pub use stream::{Stream, StreamOptions};

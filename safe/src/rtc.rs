@@ -3,14 +3,14 @@
 mod cache;
 
 use std::ffi::{CStr, CString, OsString, c_char};
-use std::time::UNIX_EPOCH;
+use std::time::{Instant, UNIX_EPOCH};
 use std::{env, ptr};
 
 use hipvit_sys::hiprtc::hiprtcProgram;
 use hipvit_sys::{Hiprtc, Table};
 
-pub use self::cache::KernelCache;
-use self::cache::Key;
+pub use self::cache::{CachedKernel, KernelCache};
+use self::cache::{Description, Key};
 use crate::code::Code;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -159,10 +159,20 @@ impl<'a> Program<'a> {
             return Ok(code);
         }
 
+        let begun = Instant::now();
         let (bytes, lowered) = self.build(table, &options)?;
-        let code = Code::new(&bytes)?.with_lowered_names(self.paired(lowered.clone()));
+        let compile_time = begun.elapsed();
+        let code = Code::new(&bytes)?
+            .with_lowered_names(self.paired(lowered.clone()))
+            .with_compile_time(compile_time);
         if let Some((cache, key)) = cache {
-            let _ = cache.put(key, &pack(&lowered, bytes));
+            let description = Description {
+                program: self.name,
+                target: &device.properties().target,
+                options: &self.options,
+                compile_time,
+            };
+            let _ = cache.put(key, &description, &pack(&lowered, bytes));
         }
         Ok(code)
     }

@@ -4,8 +4,7 @@ use std::any::Any;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use hipvit_graph::op::Custom;
 use parking_lot::Mutex;
 
 use super::arguments::KernelArguments;
+use super::compiled::compile;
 use super::custom::call::CustomCall;
 use super::custom::modules::CustomModules;
 use super::launch::Target;
@@ -345,45 +345,6 @@ fn kept(cache: Option<&KernelCache>) -> String {
             )
         }
     }
-}
-
-/// Key of compiled code within a process.
-type Key = (Option<PathBuf>, String, DType, Unit);
-
-/// Code of each unit, once it is compiled.
-type Compiled = HashMap<Key, Arc<Mutex<Option<Code>>>>;
-
-/// Compiles a unit, once per process.
-fn compile(rtc: &Rtc, device: &Device, dtype: DType, unit: &Unit) -> Result<Code> {
-    static COMPILED: Mutex<Option<Compiled>> = Mutex::new(None);
-    let provider = device.runtime().path().ok().map(PathBuf::from);
-    let key = (provider, device.properties().target.clone(), dtype, unit.clone());
-    let slot = {
-        let mut compiled = COMPILED.lock();
-        compiled.get_or_insert_default().entry(key).or_default().clone()
-    };
-    // Locked during the compilation, so that no two threads compile the same unit.
-    let mut slot = slot.lock();
-    if let Some(code) = &*slot {
-        return Ok(code.clone());
-    }
-    let Unit { file, define, source } = unit;
-    let source = source
-        .as_deref()
-        .or_else(|| device_code::source(file))
-        .ok_or_else(|| Error::internal("kernel", format!("there is no file hip/{file}.hip")))?;
-    let mut options: Vec<String> = device_code::OPTIONS
-        .iter()
-        .map(|&option| option.to_owned())
-        .collect();
-    if dtype != DType::U8 {
-        options.push(format!("-DHIPVIT_DTYPE={dtype}"));
-    }
-    options.extend(define.map(|(name, value)| format!("-D{name}={value}")));
-    let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let code = rtc.compile(&format!("{file}.hip"), source, device_code::headers(), &options)?;
-    *slot = Some(code.clone());
-    Ok(code)
 }
 
 /// Returns the compiler for a kernel file without a code object for the device. Without a compiler, this build of the crate does not

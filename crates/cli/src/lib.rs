@@ -33,6 +33,7 @@ mod inputs;
 mod inspect;
 mod interrupt;
 mod journal_file;
+mod kernels;
 mod labels;
 mod launcher;
 mod model_args;
@@ -137,6 +138,8 @@ enum Command {
     Pull(pull::Args),
     /// List the GPUs, their memory and links, and the CPU
     Devices(devices::Args),
+    /// List the kernels that were compiled on this machine
+    Kernels(kernels::Args),
     /// Print a shell's completion script
     Completions(completions::Args),
     /// List the environment variables that hipvit reads
@@ -185,6 +188,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         #[cfg(feature = "hub")]
         Command::Pull(args) => args.run(),
         Command::Devices(args) => args.run(),
+        Command::Kernels(args) => args.run(),
         Command::Completions(args) => args.run(program),
         Command::Environment => environment::print(),
     };

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use hipvit_files::regular_file;
 use sha2::{Digest, Sha256};
@@ -39,9 +39,11 @@ pub struct KernelCache {
     limit: u64,
 }
 
-/// Format of a file: this, the SHA-256 of key and code, the code.
-const MAGIC: &[u8; 16] = b"hipvit kernel 1\n";
+/// Format of a file: this, the SHA-256 of the key and of what follows, the description's length as a u32, the description, the code.
+const MAGIC: &[u8; 16] = b"hipvit kernel 2\n";
 const HEADER: usize = MAGIC.len() + 32;
+/// Maximum length of a description in bytes.
+const DESCRIPTION: usize = 64 << 10;
 
 const ENDING: &str = "code";
 /// Extension of unfinished files, also of those whose writer was killed.
@@ -52,6 +54,59 @@ const PROBE: usize = 64 << 10;
 
 /// Default limit. All kernels of a dozen architectures take about 20 MB.
 const LIMIT: u64 = 256 << 20;
+
+/// A program in a [`KernelCache`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CachedKernel {
+    /// Name of the program.
+    pub program: String,
+    /// GPU that it was compiled for: `gfx90a:sramecc+:xnack-`, `sm_90`.
+    pub target: String,
+    /// Options of the compiler, besides the target.
+    pub options: Vec<String>,
+    /// Time that the compiler took.
+    pub compile_time: Duration,
+    /// Bytes of its file.
+    pub bytes: u64,
+    /// Time of the last use.
+    pub used: SystemTime,
+}
+
+/// What a file says of its code.
+pub(super) struct Description<'a> {
+    pub(super) program: &'a str,
+    pub(super) target: &'a str,
+    pub(super) options: &'a [&'a str],
+    pub(super) compile_time: Duration,
+}
+
+impl Description<'_> {
+    /// Returns one line for each part. One that is too long, or whose lines would be more, is left out.
+    fn text(&self) -> String {
+        let head = [
+            self.program.to_owned(),
+            self.target.to_owned(),
+            self.compile_time.as_micros().to_string(),
+        ];
+        let options = self.options.iter().map(|&option| option.to_owned());
+        let lines: Vec<String> = head.into_iter().chain(options).collect();
+        let text = lines.join("\n");
+        let is_whole = text.len() <= DESCRIPTION && lines.iter().all(|line| !line.contains('\n'));
+        if is_whole { text } else { String::new() }
+    }
+
+    fn parse(text: &str, bytes: u64, used: SystemTime) -> Option<CachedKernel> {
+        let mut lines = text.split('\n').map(str::to_owned);
+        Some(CachedKernel {
+            program: lines.next()?,
+            target: lines.next()?,
+            compile_time: Duration::from_micros(lines.next()?.parse().ok()?),
+            options: lines.collect(),
+            bytes,
+            used,
+        })
+    }
+}
 
 impl KernelCache {
     /// Creates a cache in this directory, which is created on demand. The default limit is 256 MiB.
@@ -91,6 +146,21 @@ impl KernelCache {
         usage().map_err(|error| Error::io(&self.folder, error))
     }
 
+    /// Returns the programs, the last used first. Files of other versions of hipvit are left out.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the directory cannot be read. One that does not exist is empty.
+    pub fn kernels(&self) -> Result<Vec<CachedKernel>> {
+        let mut files = match self.files() {
+            Ok(files) => files,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Error::io(&self.folder, error)),
+        };
+        files.sort_by_key(|file| std::cmp::Reverse(file.used));
+        Ok(files.iter().filter_map(Kept::describe).collect())
+    }
+
     /// Returns the code of this key. `None` if it is missing or damaged.
     pub(super) fn get(&self, key: Key) -> Option<Vec<u8>> {
         let path = self.folder.join(key.file_name());
@@ -100,21 +170,25 @@ impl KernelCache {
         }
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).ok()?;
-        let (header, code) = bytes.split_at_checked(HEADER)?;
-        if header != Self::header(key, code) {
+        let (header, rest) = bytes.split_at_checked(HEADER)?;
+        if header != Self::header(key, rest) {
             return None;
         }
+        let (length, rest) = rest.split_first_chunk()?;
+        let (_, code) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         // For the eviction. In a read-only directory nothing is evicted.
         let _ = file.set_modified(SystemTime::now());
         Some(code.to_vec())
     }
 
     /// Stores the code of this key, and evicts others if the directory exceeds its limit.
-    pub(super) fn put(&self, key: Key, code: &[u8]) -> io::Result<()> {
+    pub(super) fn put(&self, key: Key, description: &Description<'_>, code: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
         let mut file = self.unfinished()?;
-        file.write_all(&Self::header(key, code))?;
-        file.write_all(code)?;
+        let text = description.text();
+        let rest = [&(text.len() as u32).to_le_bytes()[..], text.as_bytes(), code].concat();
+        file.write_all(&Self::header(key, &rest))?;
+        file.write_all(&rest)?;
         let path = self.folder.join(key.file_name());
         // Renaming replaces anything but a directory.
         if path.is_dir() && !path.is_symlink() {
@@ -124,11 +198,11 @@ impl KernelCache {
         self.evict()
     }
 
-    fn header(key: Key, code: &[u8]) -> [u8; HEADER] {
+    fn header(key: Key, rest: &[u8]) -> [u8; HEADER] {
         let mut header = [0; HEADER];
         let (magic, sum) = header.split_at_mut(MAGIC.len());
         magic.copy_from_slice(MAGIC);
-        sum.copy_from_slice(&Key::new([&key.0, code]).0);
+        sum.copy_from_slice(&Key::new([&key.0, rest]).0);
         header
     }
 
@@ -193,14 +267,39 @@ struct Kept {
     used: SystemTime,
 }
 
+impl Kept {
+    /// Returns the file's description. `None` if it has none.
+    fn describe(&self) -> Option<CachedKernel> {
+        let mut file = regular_file::open(&self.path).ok()?;
+        let (mut header, mut length) = ([0; HEADER], [0; 4]);
+        file.read_exact(&mut header).ok()?;
+        file.read_exact(&mut length).ok()?;
+        let length = u32::from_le_bytes(length) as usize;
+        if !header.starts_with(MAGIC) || length > DESCRIPTION {
+            return None;
+        }
+        let mut text = vec![0; length];
+        file.read_exact(&mut text).ok()?;
+        Description::parse(&String::from_utf8(text).ok()?, self.bytes, self.used)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-    use std::time::Duration;
 
     use super::*;
 
     const PTX: &[u8] = b".version 8.0\n.target sm_90\n";
+
+    const SAXPY: Description<'_> = Description {
+        program: "saxpy.hip",
+        target: "sm_90",
+        options: &["-O3"],
+        compile_time: Duration::from_micros(1_234_567),
+    };
+    /// Bytes of a file of it.
+    const FILE: usize = HEADER + 4 + "saxpy.hip\nsm_90\n1234567\n-O3".len() + PTX.len();
 
     fn key(n: u8) -> Key {
         Key::new([&[n][..]])
@@ -220,11 +319,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = KernelCache::at(folder.path().join("new/kernels"));
         assert!(cache.get(key(1)).is_none());
-        cache.put(key(1), PTX).unwrap();
+        cache.put(key(1), &SAXPY, PTX).unwrap();
         cache.get(key(1)).unwrap();
         assert!(cache.get(key(2)).is_none());
         let file = cache.folder.join(key(1).file_name());
-        assert_eq!(cache.usage().unwrap(), (1, (HEADER + PTX.len()) as u64));
+        assert_eq!(cache.usage().unwrap(), (1, FILE as u64));
 
         // Under another key, the contents do not match.
         fs::copy(&file, cache.folder.join(key(2).file_name())).unwrap();
@@ -232,10 +331,35 @@ mod tests {
     }
 
     #[test]
+    fn programs_are_listed_by_their_last_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = KernelCache::at(folder.path().join("kernels"));
+        assert_eq!(cache.kernels().unwrap(), []);
+        let lines = Description {
+            program: "two\nlines",
+            ..SAXPY
+        };
+        cache.put(key(1), &lines, PTX).unwrap();
+        cache.put(key(2), &SAXPY, PTX).unwrap();
+        fs::write(cache.folder.join("old.code"), b"hipvit kernel 1\n").unwrap();
+        let found = cache.kernels().unwrap();
+        let expected = CachedKernel {
+            program: "saxpy.hip".into(),
+            target: "sm_90".into(),
+            options: vec!["-O3".into()],
+            compile_time: Duration::from_micros(1_234_567),
+            bytes: FILE as u64,
+            used: found[0].used,
+        };
+        assert_eq!(found, [expected]);
+        assert_eq!(cache.get(key(1)).as_deref(), Some(PTX));
+    }
+
+    #[test]
     fn every_damage_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         let cache = KernelCache::at(folder.path());
-        cache.put(key(1), PTX).unwrap();
+        cache.put(key(1), &SAXPY, PTX).unwrap();
         let file = cache.folder.join(key(1).file_name());
         let whole = fs::read(&file).unwrap();
         for at in 0..whole.len() {
@@ -248,7 +372,7 @@ mod tests {
         }
         fs::write(&file, [&whole[..], b"x"].concat()).unwrap();
         assert!(cache.get(key(1)).is_none());
-        cache.put(key(1), PTX).unwrap();
+        cache.put(key(1), &SAXPY, PTX).unwrap();
         cache.get(key(1)).unwrap();
     }
 
@@ -269,7 +393,7 @@ mod tests {
         for make in makers {
             make(&file);
             assert!(cache.get(key(1)).is_none());
-            cache.put(key(1), PTX).unwrap();
+            cache.put(key(1), &SAXPY, PTX).unwrap();
             assert_eq!(cache.get(key(1)).as_deref(), Some(PTX));
             fs::remove_file(&file).unwrap();
         }
@@ -281,7 +405,7 @@ mod tests {
     #[test]
     fn what_was_not_used_for_longest_goes_first() {
         let folder = tempfile::tempdir().unwrap();
-        let size = (HEADER + PTX.len()) as u64;
+        let size = FILE as u64;
         let cache = KernelCache::at(folder.path()).with_limit(3 * size);
         let age = |path: &Path, seconds| {
             let then = SystemTime::now() - Duration::from_secs(seconds);
@@ -293,12 +417,12 @@ mod tests {
         fs::write(&orphan, [0; 10]).unwrap();
         age(&orphan, 1000);
         for n in 1..=3 {
-            cache.put(key(n), PTX).unwrap();
+            cache.put(key(n), &SAXPY, PTX).unwrap();
             age(&path(n), 100 - u64::from(n));
         }
         assert!(!orphan.exists(), "three files fill it");
         cache.get(key(1)).unwrap();
-        cache.put(key(4), PTX).unwrap();
+        cache.put(key(4), &SAXPY, PTX).unwrap();
         let left: Vec<_> = (1..=4).filter(|&n| cache.get(key(n)).is_some()).collect();
         assert_eq!(left, [1, 3, 4]);
         assert!(foreign.exists());
@@ -311,7 +435,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let cache = KernelCache::at(file.join("kernels"));
         assert!(cache.get(key(1)).is_none());
-        cache.put(key(1), PTX).unwrap_err();
+        cache.put(key(1), &SAXPY, PTX).unwrap_err();
         let error = cache.usage().unwrap_err().to_string();
         assert!(error.starts_with(cache.folder.to_str().unwrap()), "{error}");
     }
@@ -346,7 +470,7 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let cache = KernelCache::at(folder.path());
-        cache.put(key(1), PTX).unwrap();
+        cache.put(key(1), &SAXPY, PTX).unwrap();
         let usual = folder.path().join("usual");
         fs::write(&usual, "").unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();

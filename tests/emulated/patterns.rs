@@ -1,0 +1,103 @@
+//! Attention with patterns that are compiled at run time, and the cache of their code.
+
+use std::env;
+
+use hipvit::DType;
+use hipvit::attention::{Pattern, masks};
+use hipvit::exec::{ExecutorOptions, Inputs, Placement};
+use hipvit::graph::{Graph, OutputKind, Role, ValueId, interpret};
+use hipvit::hip::Runtime;
+use hipvit::kernels::compile_stats;
+use hipvit::ops::{Add, AttentionOperands, Op, PatternAttention, Pool};
+use hipvit::tensor::Input;
+
+use crate::support::emulated::{MARK, available, command};
+use crate::support::program::{stderr, stdout};
+
+const PATTERNS: u64 = 100;
+const TOKENS: usize = 17;
+const CHANNELS: usize = 16;
+
+/// Set to what the process must find: `compiled` or `kept`.
+const EXPECTED: &str = "HIPVIT_TEST_PATTERNS";
+
+/// Returns a graph that adds up attention with each of these windows, and pools it.
+fn graph() -> Graph {
+    let mut graph = Graph::of_tokens("patterns", [TOKENS, 3 * CHANNELS]);
+    let qkv = graph.input();
+    let mut push =
+        |name: String, op: Op, inputs: &[ValueId]| graph.push(Role::Other, name, op, inputs).unwrap();
+    let mut sum = None;
+    for index in 0..PATTERNS as i32 {
+        let pattern = Pattern::new().with_mask(masks::window(index % 10, index / 10));
+        let layout = AttentionOperands::PackedQkv;
+        let op = PatternAttention::new((1, CHANNELS), 0.25, layout, &pattern).unwrap();
+        let attended = push(format!("attention {index}"), op.into(), &[qkv]);
+        sum = Some(match sum {
+            Some(sum) => push(format!("sum {index}"), Add.into(), &[sum, attended]),
+            None => attended,
+        });
+    }
+    let pooled = push("pooled".into(), Pool::Mean { skip: 0 }.into(), &[sum.unwrap()]);
+    graph.set_output(OutputKind::Embedding, pooled);
+    graph
+}
+
+/// However many patterns a process has, each is one fused kernel. Another process compiles none of them.
+#[test]
+fn a_hundred_patterns_are_compiled_once() {
+    if !available() {
+        return;
+    }
+    let Ok(expected) = env::var(EXPECTED) else {
+        let folder = tempfile::tempdir().unwrap();
+        for expected in ["compiled", "kept"] {
+            let output = command(env::current_exe().unwrap(), "gfx1100")
+                .args([
+                    "emulated::patterns::a_hundred_patterns_are_compiled_once",
+                    "--exact",
+                ])
+                .env(MARK, "1")
+                .env(EXPECTED, expected)
+                .env("HIPVIT_CACHE_DIR", folder.path())
+                .output()
+                .unwrap();
+            let passed = output.status.success() && stdout(&output).contains("1 passed");
+            assert!(passed, "{expected}: {}{}", stdout(&output), stderr(&output));
+        }
+        return;
+    };
+    let graph = graph();
+    let device = Runtime::open().unwrap().device(0).unwrap();
+    let load = || {
+        Placement::gpu(&device)
+            .executor(&graph, &ExecutorOptions::new(DType::F32))
+            .unwrap()
+    };
+    let executor = load();
+    let stats = compile_stats();
+    let units = PATTERNS + 2; // those of the sums and the mean
+    if expected == "compiled" {
+        assert_eq!((stats.disk_hits, stats.misses), (0, units));
+        assert!(!stats.compile_time.is_zero());
+    } else {
+        assert_eq!((stats.disk_hits, stats.misses, stats.hit_rate()), (units, 0, 1.0));
+    }
+    load();
+    assert_eq!(compile_stats().memory_hits, stats.memory_hits + units);
+
+    let values: Vec<f32> = (0..TOKENS * 3 * CHANNELS)
+        .map(|i| (i * 7919 % 1009) as f32 / 504.5 - 1.0)
+        .collect();
+    let plan = executor.plan(1).unwrap();
+    let inputs = Inputs::new([("activations", Input::Values(&values).into())]);
+    let outputs = executor.run_inputs(&plan, inputs).unwrap();
+    let found = &outputs.get("embedding").unwrap().values;
+    let (_, expected) = &interpret(&graph, 1, Input::Values(&values)).unwrap()[0];
+    for (found, expected) in found.iter().zip(expected) {
+        assert!(
+            (f64::from(*found) - expected).abs() < 1e-4 * PATTERNS as f64,
+            "{found} {expected}"
+        );
+    }
+}
