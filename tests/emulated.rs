@@ -154,6 +154,7 @@ fn parameters_and_states_persist_across_runs() {
         let tests = [
             "gpu::states::states_follow_the_reference_eager_and_replayed",
             "gpu::states::runs_of_several_threads_take_turns",
+            "gpu::patterns::captured_integers_are_inputs",
         ];
         passes(arch, "f32,f16,bf16", &tests);
     }

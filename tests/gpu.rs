@@ -25,6 +25,7 @@ mod architectures;
 mod custom_op;
 mod naflex;
 mod parallel;
+mod patterns;
 mod quantized;
 mod resize;
 mod selection;

@@ -17,7 +17,7 @@ pub(super) fn by_reference(
     results: &mut [&mut [f32]],
 ) -> Result<(), OpError> {
     let array = |index| {
-        let shape = operands.shape(index)?;
+        let shape = operands.batched_shape(index)?;
         let values = match operands.source(index)? {
             Source::InPlace => results[0].to_vec(),
             Source::At(values) => values.to_vec(),

@@ -143,7 +143,9 @@ impl<'a> Operands<'a> {
         match self.step.inputs.get(index) {
             Some(&Operand::Input(id)) => match self.input(id)? {
                 Input::Values(values) => Ok(values),
-                Input::Pixels(_) => Err("takes f32 values, not pixels".into()),
+                Input::Pixels(_) | Input::Integers(_) => {
+                    Err("takes f32 values, neither pixels nor integers".into())
+                }
             },
             Some(Operand::Constant(id)) => self
                 .constants

@@ -51,6 +51,10 @@ pub(super) fn extract(
                 out.iter_mut().zip(x).for_each(|(y, &v)| *y = f32::from(v));
             }
             Input::Values(x) => out.copy_from_slice(&x[from..from + run]),
+            Input::Integers(x) => {
+                let x = &x[from..from + run];
+                out.iter_mut().zip(x).for_each(|(y, &v)| *y = v as f32);
+            }
         }
         if let Some(normalize) = &spec.normalize {
             match spec.layout {

@@ -24,7 +24,7 @@ impl CpuOp for PatternAttention {
         let (q, k, v) = (q?, k?, v?);
         let captured = (self.operands.count()..operands.count())
             .map(|index| {
-                let (shape, values) = (operands.shape(index)?, operands.values(index)?);
+                let (shape, values) = (operands.batched_shape(index)?, operands.values(index)?);
                 Ok(Captured { shape, values })
             })
             .collect::<Result<Vec<_>, OpError>>()?;

@@ -185,14 +185,15 @@ fn on_host<'a>(plan: &Plan, of_plan: &PlanInput, data: &'a InputData<'_>) -> Res
             return Err(Error::argument("inputs", reason));
         }
     };
-    if of_plan.dtype == DType::U8 {
-        return Ok(Input::Pixels(bytes));
-    }
-    let values = bytemuck::try_cast_slice(bytes);
-    let reason = |error| format!("`{name}` is not a slice of f32: {error}");
-    Ok(Input::Values(
-        values.map_err(|error| Error::argument("inputs", reason(error)))?,
-    ))
+    let misaligned = |error| {
+        let reason = format!("`{name}` is not a slice of {}: {error}", of_plan.dtype);
+        Error::argument("inputs", reason)
+    };
+    Ok(match of_plan.dtype {
+        DType::U8 => Input::Pixels(bytes),
+        DType::I32 => Input::Integers(bytemuck::try_cast_slice(bytes).map_err(misaligned)?),
+        _ => Input::Values(bytemuck::try_cast_slice(bytes).map_err(misaligned)?),
+    })
 }
 
 impl Executor for HostExecutor {

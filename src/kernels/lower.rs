@@ -214,11 +214,21 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Returns the address of an operand of integers.
+    pub(super) fn integers(&self, index: usize) -> Result<DeviceAddress, KernelError> {
+        match self.operand(index)? {
+            Operand::Input(id) => Ok(self.input(id)?.0),
+            _ => self.address(index),
+        }
+    }
+
     /// Returns the dtype of an operand in memory.
     pub(super) fn dtype_of(&self, index: usize) -> Result<DType, KernelError> {
         Ok(match self.operand(index)? {
             Operand::Buffer(id) => self.plan.buffer(id).dtype,
-            Operand::Constant(id) if self.plan.graph().value(id).dtype == DType::I32 => DType::I32,
+            Operand::Constant(id) | Operand::Input(id) if self.plan.graph().value(id).dtype == DType::I32 => {
+                DType::I32
+            }
             _ => self.plan.dtype(),
         })
     }

@@ -125,8 +125,11 @@ impl Lowering<'_> {
                 let reason = format!("the captured tensor `{}` is not of {expected}", tensor.name);
                 return Err(KernelError::unsupported(reason));
             }
-            pattern.tensors[index] = self.address(first + index)?;
-            pattern.element_bytes[index] = if is_int { 4 } else { self.element() as u32 };
+            (pattern.tensors[index], pattern.element_bytes[index]) = if is_int {
+                (self.integers(first + index)?, 4)
+            } else {
+                (self.address(first + index)?, self.element() as u32)
+            };
             for (to, &from) in pattern.extents[index].iter_mut().zip(shape) {
                 *to = extent(from)?;
             }

@@ -14,7 +14,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`], naming the input, if the first extent is not 1, the dtype is neither u8 nor f32, or the name is one of the
+    /// [`Error::Graph`], naming the input, if the first extent is not 1, the dtype is none of u8, i32 and f32, or the name is one of the
     /// [first input](Self::first_input_name).
     pub fn add_input(
         &mut self,
@@ -34,7 +34,7 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Error::Graph`], naming the input, if the dtype is neither u8 nor f32, or the name is one of the [first input](Self::first_input_name).
+    /// [`Error::Graph`], naming the input, if the dtype is none of u8, i32 and f32, or the name is one of the [first input](Self::first_input_name).
     pub fn add_fixed_input(
         &mut self,
         name: impl Into<String>,
@@ -55,10 +55,10 @@ impl Graph {
             let reason = "is the name under which runs provide the first input. Choose another name";
             return Err(Error::graph(name, reason));
         }
-        if !matches!(dtype, DType::U8 | DType::F32) {
+        if !matches!(dtype, DType::U8 | DType::I32 | DType::F32) {
             return Err(Error::graph(
                 name,
-                format!("is {dtype}, but inputs are u8 or f32"),
+                format!("is {dtype}, but inputs are u8, i32 or f32"),
             ));
         }
         let value = self.push_value(Value {

@@ -262,6 +262,7 @@ fn elements(graph: &Graph, of_graph: GraphInput, batch: usize, input: Input<'_>)
     let values = match input {
         Input::Pixels(pixels) => pixels.iter().map(|&v| f64::from(v)).collect(),
         Input::Values(values) => values.iter().map(|&v| f64::from(v)).collect(),
+        Input::Integers(values) => values.iter().map(|&v| f64::from(v)).collect(),
     };
     Array::new(graph.input_shape(of_graph, batch), values)
         .ok_or_else(|| Error::argument("input", "does not have the graph's shape"))

@@ -21,7 +21,7 @@ pub(crate) struct Tokens<'a> {
 impl<'a> Tokens<'a> {
     /// Returns the tokens of operand `index`, from channel `offset` on.
     pub(in crate::cpu) fn of(operands: &Operands<'a>, index: usize, offset: usize) -> Result<Self, OpError> {
-        let (images, count, stride) = match *operands.shape(index)? {
+        let (images, count, stride) = match *operands.batched_shape(index)? {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
             ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),

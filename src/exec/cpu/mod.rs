@@ -154,6 +154,17 @@ impl CpuExecutor {
         observer: Option<&mut Observer<'_>>,
     ) -> Result<Vec<(OutputKind, Array2<f32>)>> {
         plan.graph().check_inputs(inputs, plan.batch())?;
+        let floats = integers_as_floats(inputs);
+        let converted: Vec<Input<'_>>;
+        let inputs = if floats.iter().all(Option::is_none) {
+            inputs
+        } else {
+            let pairs = inputs.iter().zip(&floats);
+            converted = pairs
+                .map(|(&input, floats)| floats.as_deref().map_or(input, Input::Values))
+                .collect();
+            &converted
+        };
         if plan.dtype() != DType::F32 {
             let reason = format!("requires {}; the CPU's activations are in f32", plan.dtype());
             return Err(Error::argument("dtype", reason));
@@ -209,6 +220,15 @@ impl CpuExecutor {
         }
         Ok(())
     }
+}
+
+/// Returns the elements of inputs of integers as ops read them, in f32. `None` for the others.
+fn integers_as_floats(inputs: &[Input<'_>]) -> Vec<Option<Vec<f32>>> {
+    let as_floats = |input: &Input<'_>| match input {
+        Input::Integers(values) => Some(values.iter().map(|&value| value as f32).collect()),
+        _ => None,
+    };
+    inputs.iter().map(as_floats).collect()
 }
 
 /// Creates a pool of `threads` threads, by default one per physical core. Each thread calls `start` first.

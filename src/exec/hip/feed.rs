@@ -207,6 +207,7 @@ impl HipExecutor {
 fn elements(dtype: DType, input: Input<'_>) -> Cow<'_, [u8]> {
     let values = match input {
         Input::Pixels(pixels) => return pixels.into(),
+        Input::Integers(values) => return bytemuck::cast_slice(values).into(),
         Input::Values(values) => values,
     };
     if dtype == DType::F32 {

@@ -39,6 +39,7 @@ impl HipExecutor {
         let input = match input {
             Input::Pixels(pixels) => stream.upload(pixels)?,
             Input::Values(values) => stream.upload(bytemuck::cast_slice(values))?,
+            Input::Integers(values) => stream.upload(bytemuck::cast_slice(values))?,
         };
         let mut scratch = stream.allocate::<u8>(scratch_bytes(plan).max(1))?;
         let mut memory = stream.allocate::<u8>(plan.arena_bytes() + 2 * margin)?;

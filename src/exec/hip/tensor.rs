@@ -309,6 +309,7 @@ impl Reservation for TensorReservation {
                 match input {
                     Input::Pixels(pixels) => pixels.to_vec(),
                     Input::Values(values) => bytemuck::cast_slice(values).to_vec(),
+                    Input::Integers(values) => bytemuck::cast_slice(values).to_vec(),
                 }
             }
             InputData::Bytes(bytes) => bytes.to_vec(),

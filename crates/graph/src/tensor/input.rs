@@ -1,16 +1,18 @@
-//! Input of a model.
+//! Input of a graph.
 
 use std::ops::Range;
 
 use crate::dtype::DType;
 
-/// A batch of images in the format of the graph, concatenated.
+/// The elements of an input of a graph. The first one has a batch of images, or activations.
 #[derive(Clone, Copy, Debug)]
 pub enum Input<'a> {
     /// u8 pixels `[B,H,W,3]`.
     Pixels(&'a [u8]),
     /// Normalised f32 values `[B,3,H,W]`.
     Values(&'a [f32]),
+    /// i32 integers, such as document ids.
+    Integers(&'a [i32]),
 }
 
 impl Input<'_> {
@@ -19,6 +21,7 @@ impl Input<'_> {
         match self {
             Self::Pixels(_) => DType::U8,
             Self::Values(_) => DType::F32,
+            Self::Integers(_) => DType::I32,
         }
     }
 
@@ -27,6 +30,7 @@ impl Input<'_> {
         match self {
             Self::Pixels(pixels) => pixels.len(),
             Self::Values(values) => values.len(),
+            Self::Integers(values) => values.len(),
         }
     }
 
@@ -44,6 +48,7 @@ impl Input<'_> {
         match self {
             Self::Pixels(pixels) => Self::Pixels(&pixels[range]),
             Self::Values(values) => Self::Values(&values[range]),
+            Self::Integers(values) => Self::Integers(&values[range]),
         }
     }
 }

@@ -190,6 +190,7 @@ impl Host {
         let input = match input {
             Input::Pixels(pixels) => region(pixels),
             Input::Values(values) => region(bytemuck::cast_slice(values)),
+            Input::Integers(values) => region(bytemuck::cast_slice(values)),
         };
         // A pattern of all ones is a NaN in each of the dtypes.
         let arena = region(&vec![0xff; plan.arena_bytes()]);
