@@ -3,8 +3,11 @@
 //! A [`Pattern`] has the expressions. On the CPU they are evaluated. For a GPU, [`source`] writes a program that
 //! instantiates the template `hip/attention/pattern.hpp`, which shares its tiles with the kernels of plain attention. hipRTC or NVRTC
 //! compiles it, and the code is cached in memory and on disk, as that of all kernels.
+//!
+//! In a graph, the op is [`PatternAttention`](crate::ops::PatternAttention). [`GpuAttention`] computes it on the caller's memory.
 
 mod code;
+mod on_gpu;
 
 pub use hipvit_graph::pattern::{
     Bool, Float, Int, Pattern, PatternError, Program, bools, floats, ints, masks, scores,
@@ -12,3 +15,4 @@ pub use hipvit_graph::pattern::{
 
 pub use code::source;
 pub(crate) use code::{addend, backward_source};
+pub use on_gpu::GpuAttention;

@@ -155,6 +155,8 @@ fn parameters_and_states_persist_across_runs() {
             "gpu::states::states_follow_the_reference_eager_and_replayed",
             "gpu::states::runs_of_several_threads_take_turns",
             "gpu::patterns::captured_integers_are_inputs",
+            "gpu::patterns::a_relative_bias_is_learned",
+            "gpu::patterns::wrong_memory_is_an_error",
         ];
         passes(arch, "f32,f16,bf16", &tests);
     }

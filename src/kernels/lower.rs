@@ -112,6 +112,8 @@ pub(crate) struct Addresses<'a> {
     /// 2:4 sparse weights whose zeros the device can skip.
     pub(crate) sparse: &'a HashMap<ValueId, SparseForm>,
     pub(crate) arena: DeviceAddress,
+    /// Results of the step. `None` if they are in the arena.
+    pub(crate) results: Option<&'a [DeviceAddress]>,
     /// Memory of [`scratch_bytes`].
     pub(crate) scratch: DeviceAddress,
 }
@@ -172,7 +174,10 @@ impl<'a> Lowering<'a> {
             plan,
             step,
             addresses,
-            out: addresses.arena.offset(output.offset),
+            out: match addresses.results {
+                Some([first, ..]) => *first,
+                _ => addresses.arena.offset(output.offset),
+            },
             shape: &output.shape,
         }
     }
@@ -181,6 +186,9 @@ impl<'a> Lowering<'a> {
     pub(super) fn result(&self, index: usize) -> Result<DeviceAddress, KernelError> {
         let id = self.step.outputs.get(index);
         let id = id.ok_or_else(|| KernelError::internal("has no such result"))?;
+        if let Some(&result) = self.addresses.results.and_then(|results| results.get(index)) {
+            return Ok(result);
+        }
         Ok(self.addresses.arena.offset(self.plan.buffer(*id).offset))
     }
 

@@ -54,3 +54,6 @@ pub(crate) fn check(executor: &Arc<dyn Executor>, dtype: DType) {
         assert_close(&found, &expected, model_tolerance(dtype, graph.nodes().len()));
     }
 }
+
+#[path = "../../examples/relative_bias.rs"]
+pub(crate) mod relative_bias;

@@ -66,6 +66,7 @@ impl HipExecutor {
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
             arena: placeholder,
+            results: None,
             scratch: placeholder,
         };
         let of_step = |step: &'a Step| {

@@ -109,6 +109,7 @@ impl HipExecutor {
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
             arena: regions.arena.address(),
+            results: None,
             scratch: regions.scratch.address(),
         };
         lower(plan, step, addresses)

@@ -245,6 +245,7 @@ fn refused(plan: &Plan) -> String {
         float8: None,
         sparse: &HashMap::new(),
         arena: DeviceAddress::from_raw(1),
+        results: None,
         scratch: DeviceAddress::from_raw(1),
     };
     let error = lower(plan, &plan.steps()[0], addresses).unwrap_err();

@@ -258,6 +258,7 @@ impl Host {
             float8: None,
             sparse: &HashMap::new(),
             arena: self.arena,
+            results: None,
             scratch: self.scratch,
         };
         let calls = lower(plan, step, addresses).unwrap().into_iter();
