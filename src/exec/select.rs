@@ -209,7 +209,7 @@ impl Selection {
             Sparse::On | Sparse::Builtin => Origin::Requested,
             _ => Origin::Tuned,
         };
-        (Choice::Sparse, origin)
+        (Choice::SparseGemm, origin)
     }
 
     /// Returns the candidate for a linear layer with a weight compressed by hipSPARSELt, and the origin of the choice.

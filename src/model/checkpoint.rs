@@ -33,12 +33,12 @@ pub struct Checkpoint {
     config: Document,
     preprocessor: Option<Document>,
     weights: Weights,
-    sparse: Option<Sparse>,
+    sparse: Option<SparseWeights>,
 }
 
 /// Weights with 2:4 sparsity: two of each four values are zero.
 #[derive(Debug)]
-struct Sparse {
+struct SparseWeights {
     weights: BTreeSet<String>,
     /// Linear layers whose weights are not sparse, without `.weight`.
     others: Vec<String>,
@@ -148,7 +148,7 @@ impl Checkpoint {
             }
             self.weights.replace(name, stored, bytes);
         }
-        self.sparse = Some(Sparse {
+        self.sparse = Some(SparseWeights {
             weights: pruned.into_keys().collect(),
             others,
         });

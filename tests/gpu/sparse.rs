@@ -204,7 +204,7 @@ fn the_whole_model_is_timed_with_packed_weights_and_dense_ones() {
         let layer = |(problem, _)| PackedLayer {
             images: BATCH,
             problem,
-            packed: (Choice::Sparse, 1.0),
+            packed: (Choice::SparseGemm, 1.0),
             dense: (Choice::Rocblas, 2.0),
         };
         let layers: Vec<PackedLayer> = problems

@@ -68,7 +68,7 @@ struct PrecisionArgs {
     /// By default, the weights with the smallest magnitudes are pruned. With --calibrate, SparseGPT minimises the error of
     /// each layer's output. Without --to, the weights keep their precision.
     #[arg(long, value_name = "PATTERN")]
-    sparse: Option<Sparse>,
+    sparse: Option<SparsePattern>,
     /// Maximum error of the logits, for --to auto
     ///
     /// The error is the root mean square error relative to the logits. A fifth of the images is held out, and the error
@@ -120,7 +120,7 @@ enum LayerPrecision {
 
 /// Sparsity pattern of the weights.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Sparse {
+enum SparsePattern {
     /// Two of every four weights along the input channels
     #[value(name = "2:4")]
     TwoOfFour,
@@ -203,7 +203,10 @@ impl Args {
                 budget: matches!(to, LayerPrecision::Auto).then_some(self.precision.budget),
                 activation_range: self.precision.activation_range,
                 target: self.target(to)?,
-                sparsity: self.precision.sparse.map(|Sparse::TwoOfFour| Sparsity::TwoOfFour),
+                sparsity: self
+                    .precision
+                    .sparse
+                    .map(|SparsePattern::TwoOfFour| Sparsity::TwoOfFour),
             },
             images,
         )?;

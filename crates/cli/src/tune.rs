@@ -5,10 +5,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use hipvit::RunConfig;
 use hipvit::exec::Tuned;
-use hipvit::exec::select::{PackedLayer, Store, WholeModel};
+use hipvit::exec::select::{PackedLayer, SelectOptions, Store, WholeModel};
 use hipvit::run_config::parsers::positive;
-use hipvit::{RunConfig, Sparse};
 
 use super::model_args::NamedModel;
 use super::outcome::Outcome;
@@ -131,7 +131,8 @@ impl Args {
     ) -> Result<Vec<WholeModel>> {
         let model = self.model.with(&self.config);
         let load = |tuned: &Store| {
-            let builder = model.builder().sparse(Sparse::Auto).reproducible(false);
+            // What was measured decides, whatever the command line wants of other runs.
+            let builder = model.builder().select(SelectOptions::default());
             let builder = builder.tuned(tuned.clone());
             match &model.model {
                 Some(path) => builder.load(path),

@@ -78,7 +78,7 @@ impl Libraries {
     /// Returns the candidate of a choice.
     fn candidate(&mut self, choice: Choice) -> &mut dyn Candidate {
         match choice {
-            Choice::Builtin | Choice::Sparse | Choice::Int8 => &mut self.builtin,
+            Choice::Builtin | Choice::SparseGemm | Choice::Int8 => &mut self.builtin,
             Choice::Rocblas => &mut self.rocblas,
             Choice::Hipblaslt { .. } => &mut self.hipblaslt,
             Choice::Hipsparselt { .. } => &mut self.hipsparselt,

@@ -14,7 +14,8 @@ pub enum Choice {
     #[serde(rename = "own")]
     Builtin,
     /// The builtin GEMM with a packed 2:4 sparse weight.
-    Sparse,
+    #[serde(rename = "sparse")]
+    SparseGemm,
     /// The builtin int8 GEMM with a fused epilogue.
     Int8,
     /// MIOpen's convolution or attention.
@@ -41,7 +42,7 @@ pub enum Choice {
 impl Choice {
     /// Returns true if the choice skips the zeros of 2:4 sparse weights.
     pub fn is_for_packed(self) -> bool {
-        matches!(self, Self::Sparse | Self::Hipsparselt { .. })
+        matches!(self, Self::SparseGemm | Self::Hipsparselt { .. })
     }
 
     /// Returns true if a library's epilogue computes the rest of the layer.
@@ -57,7 +58,7 @@ impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Builtin => f.write_str("own kernels"),
-            Self::Sparse => f.write_str("sparse_gemm"),
+            Self::SparseGemm => f.write_str("sparse_gemm"),
             Self::Int8 => f.write_str("int8_gemm"),
             Self::Miopen => f.write_str(MIOPEN),
             Self::Rocblas => f.write_str("rocBLAS"),

@@ -108,7 +108,7 @@ mod tests {
         assert!(whole.is_faster());
     }
 
-    const OWN: Choice = Choice::Sparse;
+    const OWN: Choice = Choice::SparseGemm;
     const DENSE: Choice = Choice::Rocblas;
 
     fn layer(m: usize, n: usize) -> PackedLayer {

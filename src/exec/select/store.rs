@@ -26,7 +26,7 @@ const SHIPPED: &[&str] = &[include_str!("defaults/nvidia_h200.json")];
 /// A kernel that skips the zeros of a 2:4 sparse weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exec) enum SparseKernel {
-    /// The builtin kernel, [`Choice::Sparse`].
+    /// The builtin kernel, [`Choice::SparseGemm`].
     Builtin,
     /// [`Choice::Hipsparselt`].
     Hipsparselt,
@@ -206,7 +206,7 @@ impl Store {
                     if shape.sparse && (shape.n, shape.k, shape.dtype) == (n, k, dtype) =>
                 {
                     Some(match measured.candidate {
-                        Choice::Sparse => Some(SparseKernel::Builtin),
+                        Choice::SparseGemm => Some(SparseKernel::Builtin),
                         Choice::Hipsparselt { .. } => Some(SparseKernel::Hipsparselt),
                         _ => None,
                     })

@@ -21,7 +21,7 @@ impl Builtin {
     fn gemm(choice: Choice, call: &Call) -> Result<KernelCall, KernelError> {
         let linear = linear(call)?;
         match choice {
-            Choice::Sparse => Ok(linear.packed()?.into()),
+            Choice::SparseGemm => Ok(linear.packed()?.into()),
             _ => Ok(linear.bytes()?.into()),
         }
     }
@@ -34,7 +34,7 @@ impl Candidate for Builtin {
         };
         let shape = linear.shape();
         let int8 = (shape.int8.is_some() && self.int8).then_some(Choice::Int8);
-        let sparse = (shape.int8.is_none() && shape.sparse).then_some(Choice::Sparse);
+        let sparse = (shape.int8.is_none() && shape.sparse).then_some(Choice::SparseGemm);
         int8.into_iter().chain(sparse).collect()
     }
 

@@ -47,7 +47,7 @@ impl SparseLaunches {
     fn is_for(&self, candidate: Choice) -> bool {
         match self.form {
             SparseForm::Dense => false,
-            SparseForm::Packed => candidate == Choice::Sparse,
+            SparseForm::Packed => candidate == Choice::SparseGemm,
             SparseForm::Compressed { .. } => matches!(candidate, Choice::Hipsparselt { .. }),
         }
     }
