@@ -1,4 +1,4 @@
-// Arguments of attention with a pattern, whose score and mask src/attention generates.
+// Arguments of attention with a pattern, whose score and mask src/kernels/pattern_attention generates.
 #pragma once
 #include "attention.h"
 

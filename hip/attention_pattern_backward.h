@@ -1,4 +1,4 @@
-// Arguments of the backward pass of attention with a pattern, whose functions src/attention generates.
+// Arguments of the backward pass of attention with a pattern, whose functions src/kernels/pattern_attention generates.
 #pragma once
 #include "attention_backward.h"
 #include "attention_pattern.h"

@@ -6,13 +6,11 @@
 //!
 //! In a graph, the op is [`PatternAttention`](crate::ops::PatternAttention). [`GpuAttention`] computes it on the caller's memory.
 
-mod code;
 mod on_gpu;
 
 pub use hipvit_graph::pattern::{
     Bool, Float, Int, Pattern, PatternError, Program, bools, floats, ints, masks, scores,
 };
 
-pub use code::source;
-pub(crate) use code::{addend, backward_source};
+pub use crate::kernels::pattern_attention::source::source;
 pub use on_gpu::GpuAttention;

@@ -4,11 +4,13 @@
 
 pub(crate) mod backward;
 pub(crate) mod call;
+pub(crate) mod source;
 
 use hipvit_graph::op::PatternAttention;
 use hipvit_graph::pattern::{Number, Type};
 
 use self::call::{PatternCall, Tiles};
+use self::source::source;
 use super::attention::{no_fused_kernel, padded, visibility};
 use super::bindings::{
     AttentionArgs, AttentionPattern, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_RANK,
@@ -17,7 +19,6 @@ use super::bindings::{
 use super::call::Call;
 use super::lower::{Lower, Lowering, shape_of};
 use super::{DeviceAddress, KernelError, Unit, extent};
-use crate::attention::source;
 use crate::graph::plan::{Plan, Step};
 use crate::tensor::DType;
 

@@ -18,8 +18,8 @@ use super::call::Call;
 use super::lower::{Lower, Lowering, shape_of};
 use super::pattern_attention::backward::WORD_BYTES;
 use super::pattern_attention::call::{PatternCall, PatternKernel};
+use super::pattern_attention::source::backward_source;
 use super::{DeviceAddress, KernelError, Unit, extent};
-use crate::attention::backward_source;
 use crate::graph::plan::{ALIGNMENT, Plan, Step};
 
 /// Returns the derivative of the op's score.

@@ -28,6 +28,7 @@ pub mod scores;
 #[cfg(test)]
 mod tests;
 mod typed;
+mod types;
 
 use std::sync::Arc;
 
@@ -36,10 +37,11 @@ use serde::{Deserialize, Serialize};
 pub use derivative::Derivative;
 pub use error::PatternError;
 pub use evaluate::{Captured, Evaluator, Extents, Row};
-pub use expression::{Expression, Index, Number, Type};
+pub use expression::{Expression, Index, Number};
 pub use operator::Operator;
 pub use program::{Dependencies, Instruction, Program, Scalar, Step, Tensor};
 pub use typed::{Bool, Float, Int, bools, floats, ints};
+pub use types::Type;
 
 /// Score and mask of attention. The default leaves scores unchanged and hides no key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -89,6 +91,6 @@ impl Pattern {
     ///
     /// [`PatternError`], naming the expression and the place in it.
     pub fn compile(&self) -> Result<Program, PatternError> {
-        Program::new(self)
+        Program::new(self.name.clone(), self.score.as_ref(), self.mask.as_ref())
     }
 }

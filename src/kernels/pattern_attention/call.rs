@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use hipvit_graph::op::PatternAttention;
 use hipvit_graph::pattern::Dependencies;
 
-use crate::attention::addend;
+use super::source::addend;
 use crate::error::Result;
 use crate::hip::{self, Access, DeviceAddress, Launch, Stream};
 use crate::kernels::arguments::{KernelArguments, bytes as bytes_of, optional};

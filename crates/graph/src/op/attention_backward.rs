@@ -1,5 +1,6 @@
 //! Derivative of multi-head attention.
 
+mod attributes;
 mod cases;
 
 use std::fmt;
@@ -7,39 +8,15 @@ use std::fmt;
 use ndarray::Array2;
 use rayon::prelude::*;
 
+pub use self::attributes::AttentionBackward;
 use super::attention_heads::{Heads, Place, softmax_rows};
 use super::operands::{count, expect};
-use super::{Attention, Definition, Locality, OpError, Shape};
+use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::matmul::product;
 use crate::tolerance::tolerance;
-
-/// Derivative of an [`Attention`]: `(its operands …, (o, statistics)?, dy) → the gradient of each operand but the key mask`.
-///
-/// With [`Attention::statistics`], both results of the forward pass are operands, so that the softmax is not computed again:
-/// `P = e^(s − ln Σ e^s)` and `dS = P · (dP − Σ o · dy)` with `dP = dy · Vᵀ`. Otherwise they are computed from the scores.
-/// <https://arxiv.org/abs/2205.14135>
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AttentionBackward(pub Attention);
-
-impl AttentionBackward {
-    /// Returns the number of operands of the forward pass.
-    pub fn forward_operands(&self) -> usize {
-        self.gradients() + usize::from(self.0.key_mask)
-    }
-
-    /// Returns the number of results.
-    fn gradients(&self) -> usize {
-        self.0.operands.count() + usize::from(self.0.bias)
-    }
-
-    /// Returns the index of the forward pass's output, if it is an operand. Its statistics follow it.
-    pub fn saved_operand(&self) -> Option<usize> {
-        self.0.statistics.then(|| self.forward_operands())
-    }
-}
 
 /// Gradients of a head: of Q, K, V and the scores.
 struct HeadGradients<T> {

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::attention_heads::{Heads, Place};
 use super::operands::{count, expect};
 use super::pattern_attention::PatternRows;
-use super::pattern_attention::cases::add_backward;
+use super::pattern_attention::cases::of_derivative;
 use super::{Definition, Locality, OpError, PatternAttention, Shape};
 use crate::array::{Array, Real};
 use crate::cases::Cases;
@@ -131,7 +131,13 @@ impl Definition for PatternAttentionBackward {
     }
 
     fn cases(list: &mut Cases<Self>) {
-        add_backward(list);
+        for (op, operands) in of_derivative(list.scale(), list.is_micro()) {
+            let backward = Self(op);
+            let results = (0..).take_while(|&index| backward.operand_of(index).is_some());
+            for result in results {
+                list.push_result(result, backward.clone(), operands.clone());
+            }
+        }
     }
 
     /// Sums over the keys and the channels of a head, of products of such sums. The pattern's arithmetic may multiply the errors.

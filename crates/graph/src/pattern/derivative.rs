@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::expression::Type;
 use super::operator::Operator;
 use super::program::{Instruction, Program};
+use super::types::Type;
 
 /// The partial derivatives of a pattern's score, as further steps of its program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

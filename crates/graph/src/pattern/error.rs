@@ -1,6 +1,6 @@
 //! Errors of patterns.
 
-use super::expression::Type;
+use super::types::Type;
 
 /// Reason why a pattern is invalid, or does not accept its tensors and scalars.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,10 @@
 //! Evaluation of programs, a row of keys at a time.
 
 use super::error::PatternError;
-use super::expression::{Index, Number, Type};
+use super::expression::{Index, Number};
 use super::operator::Operator;
 use super::program::{Dependencies, Instruction, Program};
+use super::types::Type;
 use crate::array::{Array, Real};
 
 /// Extents of the scores.

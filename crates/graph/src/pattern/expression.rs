@@ -1,30 +1,9 @@
 //! Untyped expressions, as JSON has them. [`Float`](super::Float), [`Int`](super::Int) and [`Bool`](super::Bool) build them with types.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::operator::Operator;
-
-/// Type of an expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Type {
-    /// Truth value.
-    Bool,
-    /// 32-bit signed integer.
-    Int,
-    /// Floating-point number: f32 on devices.
-    Float,
-}
-
-impl fmt::Display for Type {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bool => "a truth value",
-            Self::Int => "an integer",
-            Self::Float => "a float",
-        })
-    }
-}
+use super::types::Type;
 
 /// Value of a scalar.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]

@@ -16,8 +16,9 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::expression::{Expression, Index, Node, Table, Type};
+use super::expression::{Expression, Index, Node, Table};
 use super::operator::Operator;
+use super::types::Type;
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -1,6 +1,6 @@
 //! Operators of expressions.
 
-use super::expression::Type;
+use super::types::Type;
 
 /// Operand and result types of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

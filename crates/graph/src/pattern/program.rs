@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::Pattern;
 use super::error::PatternError;
-use super::expression::{Expression, Index, Node, Number, Table, Type};
+use super::expression::{Expression, Index, Node, Number, Table};
 use super::operator::Operator;
+use super::types::Type;
 
 /// What a step depends on: a set of the bits of this type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -135,13 +135,17 @@ pub struct Program {
 }
 
 impl Program {
-    pub(super) fn new(pattern: &Pattern) -> Result<Self, PatternError> {
+    pub(super) fn new(
+        name: Option<Arc<str>>,
+        score: Option<&Expression>,
+        mask: Option<&Expression>,
+    ) -> Result<Self, PatternError> {
         let mut builder = Builder::default();
-        let score = match &pattern.score {
+        let score = match score {
             Some(expression) => Some(builder.root("score", expression, Type::Float, "a float")?),
             None => None,
         };
-        let mask = match &pattern.mask {
+        let mask = match mask {
             Some(expression) => {
                 let mask = builder.root("mask", expression, Type::Bool, "a truth value")?;
                 if builder.program.steps[mask]
@@ -155,7 +159,7 @@ impl Program {
             None => None,
         };
         Ok(Self {
-            name: pattern.name.clone(),
+            name,
             score,
             mask,
             ..builder.program

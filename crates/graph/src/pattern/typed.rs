@@ -3,8 +3,9 @@
 use std::ops::{Add, BitAnd, BitOr, Div, Mul, Neg, Not, Sub};
 use std::sync::Arc;
 
-use super::expression::{Expression, Index, Node, Table, Type};
+use super::expression::{Expression, Index, Node, Table};
 use super::operator::Operator;
+use super::types::Type;
 
 macro_rules! typed {
     ($(#[$doc:meta])* $Name:ident) => {

@@ -1,6 +1,6 @@
 //! Cases of the derivative of attention: all layouts of operands, with and without the results of the forward pass.
 
-use super::AttentionBackward;
+use super::attributes::AttentionBackward;
 use crate::cases::{AWKWARD, Cases, Operand, Role, Scale, activation};
 use crate::op::attention::cases::{bias, spec};
 use crate::op::{Attention, AttentionOperands};

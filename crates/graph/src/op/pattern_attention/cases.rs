@@ -2,7 +2,7 @@
 
 use super::attributes::PatternAttention;
 use crate::cases::{AWKWARD, Cases, Operand, Role, Scale, activation, parameter};
-use crate::op::{AttentionOperands, PatternAttentionBackward};
+use crate::op::AttentionOperands;
 use crate::pattern::{Pattern, masks, scores};
 use scores::score;
 
@@ -93,13 +93,14 @@ pub(super) fn add(cases: &mut Cases<PatternAttention>) {
     }
 }
 
-/// Adds the derivatives of the same cases, each of their gradients.
-pub(in crate::op) fn add_backward(cases: &mut Cases<PatternAttentionBackward>) {
-    if matches!(cases.scale(), Scale::Heads) {
+/// Returns the same cases for the derivative: attention with both results, and the operands of its derivative.
+pub(in crate::op) fn of_derivative(scale: Scale, is_micro: bool) -> Vec<(PatternAttention, Vec<Operand>)> {
+    if matches!(scale, Scale::Heads) {
         // The awkward sizes have heads of all sizes.
-        return;
+        return Vec::new();
     }
-    for PatternCase { op, mut operands } in all(cases.scale(), cases.is_micro()) {
+    let cases = all(scale, is_micro).into_iter();
+    let with_results = cases.map(|PatternCase { op, mut operands }| {
         let [batch, tokens] = [operands[0].shape[0], operands[0].shape[1]];
         let o = activation(&[batch, tokens, op.heads * op.head_dim]);
         // Logarithms of about the sums of as many exponentials.
@@ -109,12 +110,9 @@ pub(in crate::op) fn add_backward(cases: &mut Cases<PatternAttentionBackward>) {
             ..activation(&[batch, op.heads, tokens])
         };
         operands.extend([o.clone(), log_sum_exp, o]);
-        let backward = PatternAttentionBackward(with_sums(op));
-        let results = (0..).take_while(|&index| backward.operand_of(index).is_some());
-        for result in results {
-            cases.push_result(result, backward.clone(), operands.clone());
-        }
-    }
+        (with_sums(op), operands)
+    });
+    with_results.collect()
 }
 
 fn with_sums(op: PatternAttention) -> PatternAttention {

@@ -262,10 +262,9 @@ fn float(bits: u32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hipvit_graph::pattern::{floats, ints, masks, scores};
+    use hipvit_graph::pattern::{Pattern, floats, ints, masks, scores};
 
     use super::*;
-    use crate::attention::Pattern;
 
     #[test]
     fn the_program_has_a_function_for_score_and_mask() {
