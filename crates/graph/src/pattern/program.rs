@@ -123,7 +123,7 @@ impl Step {
     }
 }
 
-/// A checked [`Pattern`] as a list of steps without repetitions.
+/// A checked [`Pattern`](super::Pattern) as a list of steps without repetitions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
     name: Option<Arc<str>>,
