@@ -117,7 +117,9 @@ fn inputs_and_updates_that_are_wrong_are_refused() {
     assert!(
         error(graph.add_fixed_input("pixels", [3], DType::F32).map(drop)).contains("Choose another name")
     );
-    assert!(error(graph.add_fixed_input("half", [3], DType::F16).map(drop)).contains("inputs are u8, i32 or f32"));
+    assert!(
+        error(graph.add_fixed_input("half", [3], DType::F16).map(drop)).contains("inputs are u8, i32 or f32")
+    );
     let state = graph.state("sum", Tensor::from_f32([1, 1, 2], vec![0.0; 2]).unwrap());
     let doubled = graph
         .push(Role::Other, "doubled", MulScalar(2.0), [input])
