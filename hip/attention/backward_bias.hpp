@@ -1,5 +1,6 @@
-// The gradient of a bias, or of what else a policy differentiates by: the sum of dS over the images. A block takes a tile of queries and a tile of keys of one head, and passes over a
-// chunk of the images in their order. If there are several chunks, their sums are written in f32; attention_backward_sum adds them up.
+// The gradient of a bias, or of what else a policy differentiates by: the sum of dS over the images. A block takes a tile of queries and a
+// tile of keys of one head, and passes over a chunk of the images in their order. If there are several chunks, their sums are written in
+// f32; attention_backward_sum adds them up.
 #pragma once
 #include "attention/backward.hpp"
 

@@ -6,7 +6,7 @@ mod tests;
 use hipvit_graph::op::PatternAttentionBackward;
 use hipvit_graph::pattern::{Dependencies, Derivative, Index, Instruction};
 
-use super::attention::{no_fused_kernel, padded, visibility};
+use super::attention::{no_fused_kernel, padded};
 use super::attention_backward::lower::Extents;
 use super::bindings::{
     AttentionBackwardBiasArgs, AttentionBackwardKvArgs, AttentionBackwardOperands, AttentionBackwardQArgs,
@@ -17,7 +17,7 @@ use super::bindings::{
 use super::call::Call;
 use super::lower::{Lower, Lowering, shape_of};
 use super::pattern_attention::backward::WORD_BYTES;
-use super::pattern_attention::call::{PatternCall, PatternKernel};
+use super::pattern_attention::call::{PatternCall, PatternKernel, differing};
 use super::pattern_attention::source::backward_source;
 use super::{DeviceAddress, KernelError, Unit, extent};
 use crate::graph::plan::{ALIGNMENT, Plan, Step};
@@ -129,18 +129,9 @@ impl Scratch {
 
 /// Returns the images and heads whose masks differ; 0 without a mask.
 fn seen_extents(op: &PatternAttentionBackward, images: usize) -> [usize; 2] {
-    let Some(mask) = op.0.program.mask() else {
-        return [0, 0];
-    };
-    let depends = |on| op.0.program.steps()[mask].dependencies.intersects(on);
-    [
-        if depends(Dependencies::BATCH) { images } else { 1 },
-        if depends(Dependencies::HEAD) {
-            op.0.heads
-        } else {
-            1
-        },
-    ]
+    let program = &op.0.program;
+    let mask = program.mask();
+    mask.map_or([0, 0], |mask| differing(program, &[mask], [images, op.0.heads]))
 }
 
 impl Lower for PatternAttentionBackward {
@@ -188,7 +179,7 @@ impl Lower for PatternAttentionBackward {
         }
         calls.push(backward.rows()?.into());
         calls.extend(backward.of_queries(operands, pattern)?);
-        let [_, dk, dv] = backward.gradients()?;
+        let [_, dk, dv] = step.gradients(&spec.plain())?;
         calls.push(backward.call(AttentionPatternKvArgs {
             attention: AttentionBackwardKvArgs { operands, dk, dv },
             pattern,
@@ -246,15 +237,9 @@ impl Backward<'_> {
     }
 
     fn operands(&self) -> Result<AttentionBackwardOperands, KernelError> {
-        let plain = self.op.0.plain();
-        let [q, k, v] = plain
-            .places()
-            .map(|(index, channel)| self.step.heads(index, channel));
-        let (q, k, v) = (q?, k?, v?);
-        let dy = self.step.result_of(&plain, &q, self.after_forward(2)?);
-        let everything = visibility(DeviceAddress::NULL, 0, None, None);
-        let rows = self.at(self.scratch.rows);
-        AttentionBackwardOperands::new(&plain, self.extents.images, [q, k, v, dy], rows, everything)
+        let addresses = [self.after_forward(2)?, self.at(self.scratch.rows)];
+        self.step
+            .backward_operands(&self.op.0.plain(), self.extents.images, addresses)
     }
 
     fn rows(&self) -> Result<AttentionBackwardRowsArgs, KernelError> {
@@ -275,21 +260,12 @@ impl Backward<'_> {
         AttentionBackwardRowsArgs::new(addresses, extents, 1)
     }
 
-    /// Returns the addresses of the gradients of queries, keys and values.
-    fn gradients(&self) -> Result<[DeviceAddress; 3], KernelError> {
-        let [q, k, v] = self.op.0.plain().places().map(|(index, channel)| {
-            let result = self.step.result(index)?;
-            Ok::<_, KernelError>(result.offset(channel * self.step.element()))
-        });
-        Ok([q?, k?, v?])
-    }
-
     fn of_queries(
         &self,
         operands: AttentionBackwardOperands,
         pattern: AttentionPatternBackward,
     ) -> Result<Vec<Call>, KernelError> {
-        let [dq, ..] = self.gradients()?;
+        let [dq, ..] = self.step.gradients(&self.op.0.plain())?;
         let shares = self.extents.shares_queries;
         let partial = if shares {
             self.at(self.scratch.d_q)

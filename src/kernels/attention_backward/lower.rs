@@ -1,6 +1,6 @@
 //! Lowering of the derivative of attention. If the forward pass has not saved its results, its kernel computes them again.
 
-use hipvit_graph::op::{AttentionBackward, Op};
+use hipvit_graph::op::{Attention, AttentionBackward, Op};
 
 use super::unit;
 use crate::graph::Graph;
@@ -158,12 +158,8 @@ impl Lowering<'_> {
         let of_rows = [images, queries, spec.heads, spec.head_dim];
         calls.push(AttentionBackwardRowsArgs::new([o, dy, statistics, rows], of_rows, 3)?.into());
 
-        let operands = self.backward_operands(op, images, [dy, rows])?;
-        let [dq, dk, dv] = spec.places().map(|(index, channel)| {
-            self.result(index)
-                .map(|address| address.offset(channel * self.element()))
-        });
-        let (dq, dk, dv) = (dq?, dk?, dv?);
+        let operands = self.backward_operands(spec, images, [dy, rows])?;
+        let [dq, dk, dv] = self.gradients(spec)?;
         let partial = if extents.shares_queries {
             at(scratch.d_q)
         } else {
@@ -216,13 +212,21 @@ impl Lowering<'_> {
         Ok(arguments.with_statistics(self.bias(spec)?, statistics)?.into())
     }
 
-    fn backward_operands(
+    /// Returns the addresses of the gradients of queries, keys and values.
+    pub(in crate::kernels) fn gradients(&self, spec: &Attention) -> Result<[DeviceAddress; 3], KernelError> {
+        let [q, k, v] = spec.places().map(|(index, channel)| {
+            self.result(index)
+                .map(|address| address.offset(channel * self.element()))
+        });
+        Ok([q?, k?, v?])
+    }
+
+    pub(in crate::kernels) fn backward_operands(
         &self,
-        op: &AttentionBackward,
+        spec: &Attention,
         images: usize,
         [dy, rows]: [DeviceAddress; 2],
     ) -> Result<AttentionBackwardOperands, KernelError> {
-        let spec = &op.0;
         let [q, k, v] = spec.places().map(|(index, channel)| self.heads(index, channel));
         let (q, k, v) = (q?, k?, v?);
         let operands = [q, k, v, self.result_of(spec, &q, dy)];

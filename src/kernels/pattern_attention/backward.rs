@@ -19,7 +19,7 @@ impl AttentionPatternBackward {
     /// Returns the words of `seen` for a head: of its tiles of queries, then of its tiles of keys.
     pub(in crate::kernels) fn words([queries, keys]: [usize; 2]) -> usize {
         let [queries, keys] = [queries, keys].map(|tokens| tokens.div_ceil(PATTERN_TILE as usize));
-        queries * keys.div_ceil(32) + keys * queries.div_ceil(32)
+        queries * keys.div_ceil(u32::BITS as usize) + keys * queries.div_ceil(u32::BITS as usize)
     }
 
     fn words_of_head(&self) -> u64 {
@@ -41,7 +41,7 @@ impl AttentionPatternBackward {
 }
 
 /// Bytes of a word of [`AttentionPatternBackward::seen`].
-pub(in crate::kernels) const WORD_BYTES: usize = 8;
+pub(in crate::kernels) const WORD_BYTES: usize = 2 * size_of::<u32>();
 
 // SAFETY: see hip/attention/pattern_backward.hpp. A block writes a word; blocks beyond the last word return. Indices of captured tensors
 // are clamped to their extents, which are the arguments'.
@@ -69,76 +69,41 @@ unsafe impl KernelArguments for AttentionPatternSeenArgs {
     }
 }
 
-// SAFETY: the memory of `attention_backward_<D>_kv`, captured tensors as above, and `seen`, which is read at tiles that exist.
-unsafe impl KernelArguments for AttentionPatternKvArgs {
-    const FILE: &'static str = FILE;
+/// Arguments of a kernel of attention's backward pass, with the pattern.
+macro_rules! with_pattern {
+    ($($Arguments:ty, |$arguments:ident| $entry:expr;)*) => {
+        $(
+            // SAFETY: the memory of the kernel without a pattern, captured tensors as above, and `seen`, which is read at tiles that exist.
+            unsafe impl KernelArguments for $Arguments {
+                const FILE: &'static str = FILE;
 
-    const TILE: Option<&'static str> = Some("block");
+                const TILE: Option<&'static str> = Some("block");
 
-    fn unit(&self) -> Result<Unit, KernelError> {
-        is_generated()
-    }
+                fn unit(&self) -> Result<Unit, KernelError> {
+                    is_generated()
+                }
 
-    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        Ok("attention_pattern_kv".into())
-    }
+                fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
+                    let $arguments = self;
+                    Ok($entry)
+                }
 
-    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        self.attention.plan(target)
-    }
+                fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+                    self.attention.plan(target)
+                }
 
-    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        self.attention.accesses(element, visit);
-        self.pattern.accesses(Access::read, visit);
-    }
+                fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+                    self.attention.accesses(element, visit);
+                    self.pattern.accesses(Access::read, visit);
+                }
+            }
+        )*
+    };
 }
-
-// SAFETY: the memory of `attention_backward_<D>_q`, captured tensors as above, and `seen`, which is read at tiles that exist.
-unsafe impl KernelArguments for AttentionPatternQArgs {
-    const FILE: &'static str = FILE;
-
-    const TILE: Option<&'static str> = Some("block");
-
-    fn unit(&self) -> Result<Unit, KernelError> {
-        is_generated()
-    }
-
-    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        Ok("attention_pattern_q".into())
-    }
-
-    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        self.attention.plan(target)
-    }
-
-    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        self.attention.accesses(element, visit);
-        self.pattern.accesses(Access::read, visit);
-    }
-}
-
-// SAFETY: the memory of `attention_backward_<D>_bias`, captured tensors as above, and `seen`, which is read at tiles that exist.
-unsafe impl KernelArguments for AttentionPatternLoadArgs {
-    const FILE: &'static str = FILE;
-
-    const TILE: Option<&'static str> = Some("block");
-
-    fn unit(&self) -> Result<Unit, KernelError> {
-        is_generated()
-    }
-
-    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        Ok(format!("attention_pattern_load_{}", self.load).into())
-    }
-
-    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        self.attention.plan(target)
-    }
-
-    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        self.attention.accesses(element, visit);
-        self.pattern.accesses(Access::read, visit);
-    }
+with_pattern! {
+    AttentionPatternKvArgs, |_arguments| "attention_pattern_kv".into();
+    AttentionPatternQArgs, |_arguments| "attention_pattern_q".into();
+    AttentionPatternLoadArgs, |arguments| format!("attention_pattern_load_{}", arguments.load).into();
 }
 
 // SAFETY: see hip/attention/pattern_backward.hpp. Threads beyond the last element or score access nothing. Offsets in the sums are those

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use hipvit_graph::op::PatternAttention;
-use hipvit_graph::pattern::Dependencies;
+use hipvit_graph::pattern::{Dependencies, Program};
 
 use super::source::addend;
 use crate::error::Result;
@@ -103,6 +103,22 @@ kernels! {
     Gradient(AttentionPatternGradientArgs) "attention_pattern_gradient",
 }
 
+/// Returns the number of images and of heads for which these steps have results of their own; 1 if they are the same for all.
+pub(in crate::kernels) fn differing(
+    program: &Program,
+    steps: &[usize],
+    [images, heads]: [usize; 2],
+) -> [usize; 2] {
+    let depend = |on| {
+        let mut steps = steps.iter();
+        steps.any(|&step| program.steps()[step].dependencies.intersects(on))
+    };
+    [
+        if depend(Dependencies::BATCH) { images } else { 1 },
+        if depend(Dependencies::HEAD) { heads } else { 1 },
+    ]
+}
+
 /// What `attention_pattern_tiles` prepares.
 pub(super) struct Tiles {
     /// Number of images whose tiles differ.
@@ -116,19 +132,11 @@ pub(super) struct Tiles {
 impl Tiles {
     pub(super) fn new(spec: &PatternAttention, images: usize) -> Self {
         let (mask, addend) = (spec.program.mask(), addend(&spec.program));
-        let depends = |on| {
-            let steps = spec.program.steps();
-            mask.into_iter()
-                .chain(addend)
-                .any(|step| steps[step].dependencies.intersects(on))
-        };
+        let steps: Vec<usize> = mask.into_iter().chain(addend).collect();
+        let [images, heads] = differing(&spec.program, &steps, [images, spec.heads]);
         Self {
-            images: if depends(Dependencies::BATCH) { images } else { 1 },
-            heads: if depends(Dependencies::HEAD) {
-                spec.heads
-            } else {
-                1
-            },
+            images,
+            heads,
             has_mask: mask.is_some(),
             has_addends: addend.is_some(),
         }
