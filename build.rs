@@ -20,6 +20,9 @@ use std::thread;
 
 use cc::Tool;
 
+/// Folder of the programs of patterns of attention.
+const PATTERNS: &str = "patterns";
+
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() {
@@ -46,7 +49,9 @@ fn run() -> Result<()> {
 
     let hip = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("hip");
     let out = PathBuf::from(env::var("OUT_DIR")?);
-    let kernels = files(&hip, &["hip"])?;
+    let mut kernels = files(&hip, &["hip"])?;
+    kernels.extend(files(&hip.join(PATTERNS), &["hip"])?);
+    fs::create_dir_all(out.join(PATTERNS))?;
     let headers = headers(&hip)?;
 
     let amd = list("HIPVIT_OFFLOAD_ARCHS")
@@ -233,6 +238,12 @@ impl<'a> Job<'a> {
     ) -> Self {
         // A target may have features, as gfx90a:xnack- has.
         let name = format!("{}-{}.bin", stem(source), arch.replace(':', "_"));
+        // The programs of patterns have kernels of equal names.
+        let folder = if source.parent().is_some_and(|folder| folder.ends_with(PATTERNS)) {
+            out.join(PATTERNS)
+        } else {
+            out.to_owned()
+        };
         Self {
             compiler,
             source,
@@ -242,7 +253,7 @@ impl<'a> Job<'a> {
                 .map(|&option| option.to_owned())
                 .chain([target])
                 .collect(),
-            object: out.join(name),
+            object: folder.join(name),
         }
     }
 

@@ -31,6 +31,14 @@ pub(super) fn source(kernel: &str) -> Option<&'static str> {
         .map(|(_, text)| *text)
 }
 
+/// Returns the name of the file with this text, which a generated program may have: `causal_64` in `hip/patterns`.
+pub(super) fn file_of(source: &str) -> Option<&'static str> {
+    SOURCES
+        .iter()
+        .find(|(_, text)| *text == source)
+        .map(|(name, _)| *name)
+}
+
 /// Returns the headers that the sources include, with the names that they use.
 pub(super) fn headers() -> &'static [(&'static str, &'static str)] {
     HEADERS

@@ -261,8 +261,11 @@ fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Co
     let mut ready = Vec::with_capacity(units.len());
     let mut missing = Vec::new();
     for unit in units {
-        let object = device_code::object(unit.file, &device.properties().target);
-        match object.filter(|_| unit.source.is_none()) {
+        let file = match &unit.source {
+            Some(source) => device_code::file_of(source),
+            None => Some(unit.file),
+        };
+        match file.and_then(|file| device_code::object(file, &device.properties().target)) {
             Some(object) => ready.push((unit, Code::new(object.bytes)?)),
             None => missing.push(unit),
         }

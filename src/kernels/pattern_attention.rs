@@ -4,6 +4,8 @@
 
 pub(crate) mod backward;
 pub(crate) mod call;
+#[cfg(test)]
+mod shipped;
 pub(crate) mod source;
 
 use hipvit_graph::op::PatternAttention;

@@ -1,0 +1,55 @@
+#define HIPVIT_PATTERN_HEAD_DIM 64
+#include "attention/pattern_backward.hpp"
+
+namespace hipvit {
+
+template <class T> struct Pattern : PatternInputs<T> {
+    float m6;
+    float m7;
+    float m10;
+    float m19;
+    HIPVIT_DEVICE Pattern(const AttentionPattern &a, u32 image, u32 head) : PatternInputs<T>(a, image, head) {
+        const int v1 = int(this->head);
+        const int v2 = 1;
+        const int v3 = op_add(v1, v2);
+        const float v4 = op_to_float(v3);
+        const int v5 = int(this->a.heads);
+        const float v6 = op_to_float(v5);
+        const float v7 = op_div(v4, v6);
+        const float v8 = -5.54517746e0f;
+        const float v9 = op_mul(v7, v8);
+        const float v10 = op_exp(v9);
+        const float v18 = 1.00000000e0f;
+        const float v19 = op_neg(v18);
+        const float v21 = op_mul(v19, v10);
+        m6 = v6;
+        m7 = v7;
+        m10 = v10;
+        m19 = v19;
+    }
+    static constexpr bool SCORES = true;
+    static constexpr bool MASKS = false;
+    HIPVIT_DEVICE float score(float s, u32 query, u32 key) const {
+        const float v0 = s;
+        const float v10 = this->m10;
+        const int v11 = int(query);
+        const int v12 = int(key);
+        const int v13 = op_sub(v11, v12);
+        const int v14 = op_abs(v13);
+        const float v15 = op_to_float(v14);
+        const float v16 = op_mul(v10, v15);
+        const float v17 = op_sub(v0, v16);
+        return v17;
+    }
+    HIPVIT_DEVICE float derivative(float s, u32 query, u32 key) const {
+        const float v18 = 1.00000000e0f;
+        return v18;
+    }
+    HIPVIT_DEVICE bool visible(u32 query, u32 key) const {
+        return true;
+    }
+};
+
+} // namespace hipvit
+
+HIPVIT_FOR_DTYPES(HIPVIT_PATTERN_BACKWARD, )
