@@ -101,6 +101,20 @@ def with_relative_position_index(config, tensors):
     return config, tensors
 
 
+def with_buffers(config, tensors):
+    """A checkpoint as Swin's authors wrote it: with the buffers, which are skipped."""
+    tensors["layers.0.blocks.1.attn.relative_position_index"] = torch.zeros(16, 16, dtype=torch.int64)
+    tensors["layers.0.blocks.1.attn_mask"] = torch.zeros(4, 16, 16)
+    return config, tensors
+
+
+def with_hot_heads(config, tensors):
+    """Temperatures above the largest, 100, for some heads."""
+    for name in [name for name in tensors if name.endswith("logit_scale")]:
+        tensors[name][0] = 5.5
+    return config, tensors
+
+
 def stored_for(size: int):
     """Sets another image size than that of the saved tensors: timm resamples at load."""
 
@@ -113,6 +127,10 @@ def stored_for(size: int):
 
 
 SMALL = {"embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 2}
+SWIN = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 3], "window_size": 4, "mlp_ratio": 2, "img_size": 32,
+        "num_classes": 7}
+# The network of the bias has 512 channels, whatever the model's size.
+SWINV2 = SWIN | {"embed_dim": 8, "num_heads": [2, 2], "pretrained_window_sizes": [0, 0]}
 MIXER = {"embed_dim": 24, "num_blocks": 2, "patch_size": 8, "img_size": [40, 24], "num_classes": 7}
 
 CASES = [
@@ -260,6 +278,27 @@ CASES = [
     TimmCase("timm_beitv2_override_size", "beit", "beitv2_base_patch16_224",
              SMALL | {"patch_size": 8, "img_size": 32, "num_classes": 7}, override_image_size=(48, 40),
              note="the tables are for a 4x4 grid; the caller asks for 6x5: resize_rel_pos_bias_table"),
+    TimmCase("timm_swin", "swin", "swin_tiny_patch4_window7_224", SWIN, images=("tall.png", "wide.png"),
+             edit=with_buffers,
+             note="windows of 4x4 in grids of 8x8 and 4x4; the second block of the first stage shifts them; holds "
+                  "relative_position_index and attn_mask, which timm ignores"),
+    TimmCase("timm_swin_padded", "swin", "swin_s3_tiny_224",
+             SWIN | {"img_size": [40, 24], "window_size": [[4, 4], [2, 3]], "qkv_bias": False, "global_pool": "avgmax"},
+             note="grids of 10x6 and 5x3, rolled before they are padded to whole windows, which each stage has of its own"),
+    TimmCase("timm_swin_always_partition", "swin", "swin_base_patch4_window12_384",
+             SWIN | {"img_size": [20, 28], "always_partition": True, "num_classes": 0},
+             note="grids of 5x7 and 3x4: windows are larger than the grid and shifted all the same; merging pads odd rows"),
+    TimmCase("timm_swin_override_size", "swin", "swin_tiny_patch4_window7_224", SWIN | {"window_size": 7},
+             override_image_size=(40, 52), images=("wide.png",),
+             note="the second stage's tables are for windows of 4x4; the caller asks for a grid of 5x7: "
+                  "resize_rel_pos_bias_table"),
+    TimmCase("timm_swinv2", "swin", "swinv2_base_window12to16_192to256", SWINV2 | {"pretrained_window_sizes": [6, 3]},
+             images=("tall.png",), edit=with_hot_heads,
+             note="cosine attention; coordinates of the bias relative to windows of the pre-training; temperatures above 100"),
+    TimmCase("timm_swinv2_dynamic", "swin", "swinv2_tiny_window8_256",
+             SWINV2 | {"img_size": [16, 32], "dynamic_img_size": True, "global_pool": "max"}, data={"input_size": (3, 40, 24)},
+             images=("tall.png",),
+             note="windows by img_size: 4x4 and 2x4 in grids of 10x6 and 5x3 of the image, padded"),
     TimmCase("timm_deit", "deit", "deit_tiny_patch16_224",
              SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7}, images=("tall.png", "wide.png")),
     TimmCase("timm_deit_distilled", "deit", "deit_tiny_distilled_patch16_224",

@@ -148,6 +148,23 @@ def with_nested_layers(directory: Path) -> None:
     save_file(tensors, path, {"format": "pt"})
 
 
+def with_module_names(directory: Path) -> None:
+    """Names Swin's tensors as the modules of release 5 do, where its files have the names of release 4."""
+    path = directory / "model.safetensors"
+    new = {"attention.self.query": "attention.q_proj", "attention.self.key": "attention.k_proj",
+           "attention.self.value": "attention.v_proj", "attention.output.dense": "attention.o_proj",
+           "attention.self.relative_position_bias_table": "attention.relative_position_bias.relative_position_bias_table",
+           "intermediate.dense": "mlp.fc1", "output.dense": "mlp.fc2"}
+    tensors = {}
+    for name, tensor in load_file(path).items():
+        for old, module in new.items():
+            if f".{old}" in name:
+                name = name.replace(old, module)
+                break
+        tensors[name] = tensor
+    save_file(tensors, path, {"format": "pt"})
+
+
 def labels(*names: str) -> dict[str, Any]:
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
@@ -157,6 +174,7 @@ def square(size: int) -> dict[str, int]:
 
 
 SMALL = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "patch_size": 8, "image_size": 32}
+SWIN = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 3], "window_size": 4, "mlp_ratio": 2.0, "image_size": 32}
 MLP = {"intermediate_size": 60}
 TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 32,
         "max_position_embeddings": 8, "bos_token_id": 0, "eos_token_id": 2}
@@ -262,6 +280,26 @@ CASES = [
                      keep=("pooler_output", "last_hidden_state"), images=("tall.png",),
                      note="a table for all layers beside their own, for a 4x4 grid, image of 5x7 patches: interpolated without being "
                           "asked, bilinear"),
+    TransformersCase("hf_swin", "swin", hf.SwinForImageClassification, hf.SwinConfig(**SWIN, **ANIMALS),
+                     VIT_32, images=("tall.png", "wide.png"), edits=(without_defaults(hf.SwinConfig),),
+                     note="windows of 4x4 in grids of 8x8 and 4x4"),
+    TransformersCase("hf_swin_model", "swin", hf.SwinModel,
+                     hf.SwinConfig(**SWIN, use_absolute_embeddings=True, layer_norm_eps=1e-3),
+                     ViTImageProcessorPil(size={"height": 44, "width": 36}, **IMAGENET), interpolate=True,
+                     keep=("pooler_output", "last_hidden_state"), images=("tall.png",), edits=(with_module_names,),
+                     note="grids of 11x9 and 6x5, padded to whole windows before they are rolled; positions of an 8x8 grid, "
+                          "interpolated; tensor names as release 5's modules"),
+    TransformersCase("hf_swinv2", "swin", hf.Swinv2ForImageClassification,
+                     hf.Swinv2Config(**SWIN | {"embed_dim": 8, "num_heads": [2, 2]}, pretrained_window_sizes=[6, 3], **ANIMALS),
+                     VIT_32, images=("wide.png",),
+                     note="cosine attention; coordinates of the bias relative to windows of the pre-training"),
+    TransformersCase("hf_swinv2_model", "swin", hf.Swinv2Model,
+                     hf.Swinv2Config(**SWIN | {"embed_dim": 8, "num_heads": [2, 2], "image_size": [24, 40]},
+                                     pretrained_window_sizes=[0, 0], qkv_bias=False),
+                     ViTImageProcessorPil(size={"height": 36, "width": 24}, **IMAGENET),
+                     keep=("pooler_output", "last_hidden_state"), images=("wide.png",),
+                     note="windows by the rows of image_size: 4x4 and 3x3 in grids of 9x6 and 5x3 of the image, padded; no shift "
+                          "in the second stage"),
     TransformersCase("hf_aimv2", "aimv2", hf.Aimv2Model,
                      hf.Aimv2Config(vision_config=SMALL | MLP | {"num_attention_heads": 3},
                                     text_config={key: TEXT[key] for key in (

@@ -1,5 +1,5 @@
-"""Which of timm's entry points load, and how far hipvit is from timm: every architecture of a module, one block deep, with
-random weights, written as timm writes a hub repository.
+"""Which of timm's entry points load, and how far hipvit is from timm: every architecture of a module, one block deep (Swin: one
+or two in a stage), with random weights, written as timm writes a hub repository.
 
     python scripts/timm_coverage.py                                    # all modules
     python scripts/timm_coverage.py vision_transformer --only 'aimv2*' # some
@@ -28,7 +28,7 @@ import timm_mixers  # noqa: F401
 from golden_weights import randomise
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("vision_transformer", "deit", "eva", "beit", "mlp_mixer")
+MODULES = ("vision_transformer", "deit", "eva", "beit", "mlp_mixer", "swin_transformer", "swin_transformer_v2")
 TOLERANCE = 2e-5
 
 
@@ -37,8 +37,12 @@ def difference(name: str, directory: Path, hipvit: list[str]) -> float | str:
     """The largest difference as a part of the largest logit, or why hipvit refuses the model."""
     # Its own counts are one per block of the whole depth.
     heads = {"num_kv_heads": 1} if "sapiens2" in name else {}
-    depth = "num_blocks" if name in timm.list_models(module="mlp_mixer") else "depth"
-    model = timm.create_model(name, **{depth: 1}, num_classes=10, **heads).eval()
+    if name.startswith("swin"):
+        # The second block of a stage shifts the windows.
+        depth = {"depths": [2, 1, 2, 1]}
+    else:
+        depth = {"num_blocks" if name in timm.list_models(module="mlp_mixer") else "depth": 1}
+    model = timm.create_model(name, **depth, num_classes=10, **heads).eval()
     randomise(model, name)
     save_for_hf(model, directory, safe_serialization=True)
     transform = create_transform(**resolve_data_config({}, model=model), is_training=False)

@@ -85,7 +85,12 @@ fn held_out_digits_are_recognised_in_every_dtype() {
 fn tokens_and_hidden_layers_agree_with_the_cpu() {
     let Some((device, _shared)) = device() else { return };
     for dtype in dtypes() {
-        for name in ["timm_dinov2_reg4", "hf_siglip_vision", "hf_clip_vision"] {
+        for name in [
+            "timm_dinov2_reg4",
+            "hf_siglip_vision",
+            "hf_clip_vision",
+            "timm_swin_padded",
+        ] {
             let load = |builder: SessionBuilder| {
                 let builder = builder.tokens(true).hidden_layers([0, 1]);
                 builder.load(at("tests/golden").join(name)).unwrap()

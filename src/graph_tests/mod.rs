@@ -5,5 +5,6 @@ mod mixers;
 mod relative;
 pub(crate) mod rotary;
 mod shards;
+mod swin;
 #[path = "../../crates/graph/src/tests/vit.rs"]
 pub(crate) mod vit;

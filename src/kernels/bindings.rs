@@ -1831,6 +1831,97 @@ const _: () = {
     ][::core::mem::offset_of!(PatchExtractArgs, reserved) - 60usize];
 };
 
+/// Order of the tokens of a grid: window by window, in the grid rolled by `shift`.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GridOrder {
+    /// Rows and columns of a window.
+    pub window: [u32; 2usize],
+    /// Rows and columns by which the grid is rolled towards its start.
+    pub shift: [u32; 2usize],
+    /// Rows and columns that are rolled, at least those of the grid.
+    pub rolled: [u32; 2usize],
+    /// Columns of windows.
+    pub across: u32,
+    /// Tokens of an image, with padding.
+    pub tokens: u32,
+    /// 1: the tokens of a window are column by column; 0: row by row.
+    pub transposed: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GridOrder"][::core::mem::size_of::<GridOrder>() - 36usize];
+    ["Alignment of GridOrder"][::core::mem::align_of::<GridOrder>() - 4usize];
+    [
+        "Offset of field: GridOrder::window",
+    ][::core::mem::offset_of!(GridOrder, window) - 0usize];
+    [
+        "Offset of field: GridOrder::shift",
+    ][::core::mem::offset_of!(GridOrder, shift) - 8usize];
+    [
+        "Offset of field: GridOrder::rolled",
+    ][::core::mem::offset_of!(GridOrder, rolled) - 16usize];
+    [
+        "Offset of field: GridOrder::across",
+    ][::core::mem::offset_of!(GridOrder, across) - 24usize];
+    [
+        "Offset of field: GridOrder::tokens",
+    ][::core::mem::offset_of!(GridOrder, tokens) - 28usize];
+    [
+        "Offset of field: GridOrder::transposed",
+    ][::core::mem::offset_of!(GridOrder, transposed) - 32usize];
+};
+
+/// `permute_tokens`: out = the tokens of x in another order. Padding is 0.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PermuteTokensArgs {
+    /// T `[images, from.tokens, channels]`.
+    pub x: DeviceAddress,
+    /// T `[images, to.tokens, channels]`.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Channels of a token.
+    pub channels: u32,
+    /// Rows and columns of the grid.
+    pub grid: [u32; 2usize],
+    /// Order of `x`.
+    pub from: GridOrder,
+    /// Order of `out`.
+    pub to: GridOrder,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of PermuteTokensArgs",
+    ][::core::mem::size_of::<PermuteTokensArgs>() - 104usize];
+    [
+        "Alignment of PermuteTokensArgs",
+    ][::core::mem::align_of::<PermuteTokensArgs>() - 8usize];
+    [
+        "Offset of field: PermuteTokensArgs::x",
+    ][::core::mem::offset_of!(PermuteTokensArgs, x) - 0usize];
+    [
+        "Offset of field: PermuteTokensArgs::out",
+    ][::core::mem::offset_of!(PermuteTokensArgs, out) - 8usize];
+    [
+        "Offset of field: PermuteTokensArgs::images",
+    ][::core::mem::offset_of!(PermuteTokensArgs, images) - 16usize];
+    [
+        "Offset of field: PermuteTokensArgs::channels",
+    ][::core::mem::offset_of!(PermuteTokensArgs, channels) - 20usize];
+    [
+        "Offset of field: PermuteTokensArgs::grid",
+    ][::core::mem::offset_of!(PermuteTokensArgs, grid) - 24usize];
+    [
+        "Offset of field: PermuteTokensArgs::from",
+    ][::core::mem::offset_of!(PermuteTokensArgs, from) - 32usize];
+    [
+        "Offset of field: PermuteTokensArgs::to",
+    ][::core::mem::offset_of!(PermuteTokensArgs, to) - 68usize];
+};
+
 /// Vec128s of channels per block.
 pub const POOL_VECS: u32 = 32;
 
@@ -2500,6 +2591,9 @@ macro_rules! kernel_list {
                 }
                 patch_extract {
                     PatchExtract(PatchExtractArgs),
+                }
+                permute_tokens {
+                    PermuteTokens(PermuteTokensArgs),
                 }
                 pool {
                     Pool(PoolArgs),

@@ -4,6 +4,7 @@
 
 mod blocks;
 mod head;
+mod swin;
 mod text;
 
 use std::path::Path;
@@ -21,6 +22,7 @@ use crate::ops::{
     Activation, Add, Affine, GridMask, GridPositions, LayerNorm, Linear, Op, PatchConv, Prepend, RmsNorm,
 };
 use crate::tensor::Tensor;
+use swin::Windows;
 
 pub(super) use text::build_text;
 
@@ -42,12 +44,15 @@ pub(super) fn build(
     options: &LoadOptions,
     weights: &mut Weights,
 ) -> Result<Option<Interpolated>> {
+    let stages = vit.stages();
     let mut builder = Builder {
         graph,
         weights,
-        vit,
+        // The embedding has the channels of the first stage.
+        vit: stages.first().unwrap_or(vit),
         names,
         prefix,
+        windows: None,
         hidden_layers: Vec::new(),
         interpolated: None,
         rotary_tables: Vec::new(),
@@ -55,7 +60,10 @@ pub(super) fn build(
         key_mask: None,
     };
     let embedded = builder.embed(pixels)?;
-    let tokens = builder.blocks(embedded)?;
+    let tokens = match &vit.swin {
+        Some(swin) => builder.stages(embedded, swin, &stages, &options.hidden_layers)?,
+        None => builder.blocks(embedded)?,
+    };
     builder.head(tokens)?;
     let Builder {
         graph,
@@ -108,6 +116,8 @@ struct Builder<'a> {
     vit: &'a Vit,
     names: &'a Names,
     prefix: &'a str,
+    /// Windows of the block that is being built, in Swin.
+    windows: Option<Windows<'a>>,
     /// Tokens after each block.
     hidden_layers: Vec<ValueId>,
     interpolated: Option<Interpolated>,

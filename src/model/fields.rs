@@ -138,6 +138,26 @@ impl<'a> Fields<'a> {
         }
     }
 
+    /// Reads a list of whole numbers, which may be 0.
+    pub(super) fn counts(&self, key: &str) -> Result<Option<Vec<usize>>> {
+        match self.typed(key, "a list of whole numbers")? {
+            None => Ok(None),
+            Some(Value::Array(list)) => {
+                let counts = list.iter().map(|value| self.whole(key, value));
+                counts.collect::<Result<_>>().map(Some)
+            }
+            Some(other) => Err(self.unexpected(key, other, "a list of whole numbers")),
+        }
+    }
+
+    /// Reads a list of whole numbers of at least 1.
+    pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>> {
+        match self.counts(key)? {
+            Some(sizes) if sizes.contains(&0) => Err(self.error(key, "has a 0")),
+            sizes => Ok(sizes),
+        }
+    }
+
     /// Reads a finite number.
     pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
         self.typed(key, "a number")?

@@ -9,6 +9,7 @@ mod classes;
 mod dinov3;
 mod keys;
 mod kind;
+mod swin;
 mod text;
 
 use serde_json::Value;
@@ -95,6 +96,10 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
             ignored.push(("embeddings.register_tokens", "there are none"));
         }
         (Family::Beit, _) => ignored.push(("*relative_position_index", "a buffer that the grid determines")),
+        (Family::Swin, _) => ignored.extend([
+            ("*relative_position_index", "a buffer that the windows determine"),
+            ("*relative_coords_table", "a buffer that the windows determine"),
+        ]),
         (Family::Clip, Class::Model) => ignored.push(("visual_projection.weight", PROJECTION)),
         _ => {}
     }
@@ -102,6 +107,7 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
     let (mut vit, names) = match kind.family {
         Family::Aimv2 => (aimv2::trunk(kind, vision, image)?, kind.names),
         Family::Dinov3 => (dinov3::trunk(kind, config, image)?, dinov3::names(weights)),
+        Family::Swin => (swin::trunk(kind, config, image)?, kind.names),
         Family::Beit => (beit::trunk(kind, class, config, image, weights)?, kind.names),
         _ => (trunk(kind, class, vision, image)?, kind.names),
     };
@@ -225,6 +231,7 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
             },
         }),
         rotary: None,
+        swin: None,
         relative: None,
         pre_norm: family == Family::Clip,
         qkv_bias: [clip_like || config.flag("qkv_bias")?.unwrap_or(true); 3],

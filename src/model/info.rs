@@ -22,7 +22,7 @@ pub struct Info {
     pub image_size: [usize; 2],
     /// Height and width of a patch, in pixels.
     pub patch: [usize; 2],
-    /// Number of tokens: class, distillation, registers and patches. If images may have any aspect ratio, the number
+    /// Number of tokens after the last block: class, distillation, registers and patches. If images may have any aspect ratio, the number
     /// for the largest image.
     pub tokens: usize,
     /// True if images may have any aspect ratio.
@@ -35,10 +35,13 @@ pub struct Info {
     pub prefix_tokens: usize,
     /// Number of blocks.
     pub depth: usize,
-    /// Number of channels.
+    /// Number of channels. In the last stage, for a model with stages.
     pub dim: usize,
-    /// Number of attention heads. 0 for a model without attention.
+    /// Number of attention heads. In the last stage, for a model with stages. 0 for a model without attention.
     pub heads: usize,
+    /// Rows and columns of patches after the last block, if not one for each patch of the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merged_grid: Option<[usize; 2]>,
     /// Number of logits. 0 without a classifier.
     pub classes: usize,
     /// Number of parameters in use.
@@ -97,6 +100,8 @@ pub enum Family {
     /// SigLIP, <https://arxiv.org/abs/2303.15343>, and SigLIP 2, <https://arxiv.org/abs/2502.14786>, with or without
     /// NaFlex.
     Siglip,
+    /// Swin, <https://arxiv.org/abs/2103.14030>, and Swin V2, <https://arxiv.org/abs/2111.09883>.
+    Swin,
     /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
     /// <https://arxiv.org/abs/2105.08050>. They have no attention; linear layers mix the tokens.
     Mixer,
@@ -108,9 +113,10 @@ impl Info {
         self.heads > 0
     }
 
-    /// Returns the rows and columns of patches, or `None` if each image has its own grid.
+    /// Returns the rows and columns of patches after the last block, or `None` if each image has its own grid.
     pub fn patch_grid(&self) -> Option<[usize; 2]> {
-        let grid = [0, 1].map(|axis| self.image_size[axis] / self.patch[axis].max(1));
+        let patches = || [0, 1].map(|axis| self.image_size[axis] / self.patch[axis].max(1));
+        let grid = self.merged_grid.unwrap_or_else(patches);
         (!self.any_aspect_ratio).then_some(grid)
     }
 }
@@ -137,6 +143,7 @@ impl fmt::Display for Family {
             Self::Aimv2 => "AIMv2",
             Self::Clip => "CLIP",
             Self::Siglip => "SigLIP",
+            Self::Swin => "Swin",
             Self::Mixer => "MLP-Mixer",
         })
     }

@@ -189,7 +189,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     let (quantization, sparsity) = (weights.quantization(), weights.sparsity());
     let adapter = weights.adapter.take();
     let ignored = weights.finish()?;
-    let [rows, columns] = vit.grid();
+    let [rows, columns] = vit.last_grid();
     let sigmoid = description.multi_label || vit.classes == 1;
     Ok(Model {
         name: source.name(),
@@ -209,6 +209,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             depth: vit.depth,
             dim: vit.dim,
             heads: vit.heads,
+            merged_grid: vit.swin.is_some().then_some([rows, columns]),
             classes: vit.classes,
             parameters,
             interpolated,

@@ -39,6 +39,7 @@ mod rotary;
 mod shell;
 mod source;
 mod stored;
+mod swin;
 // Without the feature, a text tower is loaded but not run, so that each of its tensors is accounted for.
 #[cfg_attr(not(feature = "text"), allow(dead_code))]
 mod text;

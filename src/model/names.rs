@@ -14,6 +14,12 @@ pub(super) struct Names {
     /// Tables of relative position biases, per block and shared by all blocks.
     pub(super) relative: &'static str,
     pub(super) shared_relative: &'static str,
+    /// Network of Swin V2's bias.
+    pub(super) position_network: &'static str,
+    /// Full name of the logarithm of Swin V2's temperature.
+    pub(super) logit_scale: &'static str,
+    /// Layers between the stages of Swin.
+    pub(super) merging: Merging,
     /// Learned frequencies of the rotary position embedding.
     pub(super) rotary: &'static str,
     pub(super) pre_norm: &'static str,
@@ -48,6 +54,18 @@ pub(super) struct Names {
     pub(super) head: &'static str,
     pub(super) heads_of_two: [&'static str; 2],
 }
+
+/// Layers that merge patches, below the prefix of a stage.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Merging {
+    pub(super) norm: &'static str,
+    pub(super) projection: &'static str,
+}
+
+const MERGING: Merging = Merging {
+    norm: "downsample.norm",
+    projection: "downsample.reduction",
+};
 
 /// Storage of single tokens and of the position table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +132,9 @@ pub(super) const TIMM: Names = Names {
     registers: "reg_token",
     relative: "attn.relative_position_bias_table",
     shared_relative: "rel_pos_bias.relative_position_bias_table",
+    position_network: "attn.cpb_mlp",
+    logit_scale: "attn.logit_scale",
+    merging: MERGING,
     rotary: "rope.freqs",
     pre_norm: "norm_pre",
     blocks: "blocks.",
@@ -173,6 +194,13 @@ pub(super) const MIXER: Names = Names {
     ..TIMM
 };
 
+/// Names in timm's `SwinTransformer` and `SwinTransformerV2`.
+pub(super) const SWIN_TIMM: Names = Names {
+    blocks: "layers.",
+    head: "head.fc",
+    ..TIMM
+};
+
 /// Names in transformers' ViT and DeiT.
 pub(super) const VIT: Names = Names {
     patch: "embeddings.patch_embeddings.projection",
@@ -184,6 +212,9 @@ pub(super) const VIT: Names = Names {
     registers: "embeddings.register_tokens",
     relative: "",
     shared_relative: "",
+    position_network: "",
+    logit_scale: "",
+    merging: MERGING,
     rotary: "",
     pre_norm: "",
     blocks: "encoder.layer.",
@@ -223,6 +254,21 @@ pub(super) const BEIT: Names = Names {
     scale1: "lambda_1",
     scale2: "lambda_2",
     pooled_norm: "pooler.layernorm",
+    ..VIT
+};
+
+/// Names in transformers' Swin and Swin V2, as in the hub's files.
+pub(super) const SWIN: Names = Names {
+    patch_norm: "embeddings.norm",
+    relative: "attention.self.relative_position_bias_table",
+    position_network: "attention.self.continuous_position_bias_mlp",
+    logit_scale: "attention.self.logit_scale",
+    blocks: "encoder.layers.",
+    qkv: Qkv::Separate([
+        "attention.self.query",
+        "attention.self.key",
+        "attention.self.value",
+    ]),
     ..VIT
 };
 
@@ -267,6 +313,9 @@ pub(super) const CLIP: Names = Names {
     registers: "",
     relative: "",
     shared_relative: "",
+    position_network: "",
+    logit_scale: "",
+    merging: MERGING,
     rotary: "",
     // The library's own spelling.
     pre_norm: "pre_layrnorm",

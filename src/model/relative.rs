@@ -49,8 +49,23 @@ pub(super) type Fitted = (Vec<f32>, Option<Grid>);
 impl TableFitting {
     /// Fits a stored table of `heads` columns to `grid`. Returns the reason if it cannot be fitted.
     pub(super) fn fit(self, stored: &[f32], heads: usize, grid: Grid) -> Result<Fitted, Invalid> {
+        self.fit_with(stored, heads, grid, OF_CLASS_TOKEN)
+    }
+
+    /// Fits a stored table without rows of a class token to a window.
+    pub(super) fn fit_windows(self, stored: &[f32], heads: usize, window: Grid) -> Result<Fitted, Invalid> {
+        self.fit_with(stored, heads, window, 0)
+    }
+
+    fn fit_with(
+        self,
+        stored: &[f32],
+        heads: usize,
+        grid: Grid,
+        of_class_token: usize,
+    ) -> Result<Fitted, Invalid> {
         let rows = stored.len() / heads.max(1);
-        let Some(cells) = rows.checked_sub(OF_CLASS_TOKEN).filter(|&cells| cells > 0) else {
+        let Some(cells) = rows.checked_sub(of_class_token).filter(|&cells| cells > 0) else {
             return Err(format!("has {rows} rows, too few for a relative position bias").into());
         };
         let to = distances(grid);

@@ -52,13 +52,28 @@ const DINOV2: Dialect = &[
 
 const DINOV3: Dialect = &[("model.layer", "layer")];
 
+const SWIN: Dialect = &[
+    ("attention.q_proj", "attention.self.query"),
+    ("attention.k_proj", "attention.self.key"),
+    ("attention.v_proj", "attention.self.value"),
+    (
+        "attention.relative_position_bias.relative_position_bias_table",
+        "attention.self.relative_position_bias_table",
+    ),
+    ("attention.o_proj", "attention.output.dense"),
+    ("mlp.fc1", "intermediate.dense"),
+    ("mlp.fc2", "output.dense"),
+];
+
 /// Prefixes of a trunk in a model with a head. A trunk that is saved alone has no prefix.
-const TRUNKS: [&str; 7] = [
+const TRUNKS: [&str; 9] = [
     "vit.",
     "deit.",
     "beit.",
     "dinov2.",
     "dinov2_with_registers.",
+    "swin.",
+    "swinv2.",
     "vision_model.",
     "model.",
 ];
@@ -71,6 +86,7 @@ pub(super) fn in_files(model_type: &str, name: &str) -> String {
         // A name without this part is from another release, or outside of the blocks.
         "vit" | "deit" | "beit" if has_part(name, "layers") => translate(VIT, name),
         "dinov2" | "dinov2_with_registers" => translate(DINOV2, name),
+        "swin" => translate(SWIN, name),
         _ => name.to_owned(),
     }
 }
@@ -79,7 +95,7 @@ pub(super) fn in_files(model_type: &str, name: &str) -> String {
 pub(super) fn find(name: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
     let bare = bare(name);
     let two_towers = exists("logit_scale");
-    let names = [&[][..], VIT, DINOV2, DINOV3].map(|dialect| translate(dialect, bare));
+    let names = [&[][..], VIT, DINOV2, DINOV3, SWIN].map(|dialect| translate(dialect, bare));
     names.into_iter().find_map(|name| {
         let shorter = TRUNKS
             .iter()

@@ -10,6 +10,7 @@ mod config;
 mod eva;
 mod mixer;
 pub(super) mod pretrained;
+mod swin;
 
 use super::description::Description;
 use super::fields::Fields;
@@ -70,6 +71,9 @@ pub(super) fn describe(
     if let Some(arguments) = mixer::lookup(name) {
         return mixer::describe(config, name, arguments, image_size);
     }
+    if let Some(arguments) = swin::lookup(name) {
+        return swin::describe(config, name, arguments, image_size);
+    }
     let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config.top, name))?;
     config.check_arguments(APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
     apply(config.given, &mut arguments)?;
@@ -117,7 +121,8 @@ pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
     let known = architectures::lookup(name).is_some()
         || eva::lookup(name).is_some()
         || beit::lookup(name).is_some()
-        || mixer::lookup(name).is_some();
+        || mixer::lookup(name).is_some()
+        || swin::lookup(name).is_some();
     if known { Ok(()) } else { Err(unknown(config, name)) }
 }
 
@@ -127,12 +132,13 @@ fn unknown(config: Fields<'_>, name: &str) -> Error {
         architectures::names()
             .chain(eva::all())
             .chain(beit::all())
-            .chain(mixer::all()),
+            .chain(mixer::all())
+            .chain(swin::all()),
     );
     config.error(
         "architecture",
         format_args!(
-            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit and mlp_mixer"
+            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, swin_transformer and swin_transformer_v2"
         ),
     )
 }
@@ -337,6 +343,7 @@ fn assemble(
             fitting,
         }),
         rotary: None,
+        swin: None,
         relative: None,
         pre_norm: arguments.pre_norm,
         qkv_bias: [arguments.qkv_bias; 3],

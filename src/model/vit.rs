@@ -6,6 +6,7 @@ use super::invalid::Invalid;
 use super::positions::{Filter, Fitting, Grid};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
+use super::swin::Swin;
 use crate::ops::Activation;
 
 /// Maximum number of elements in the tokens of an image. It keeps a wrong configuration from requesting terabytes.
@@ -45,6 +46,8 @@ pub(super) struct Vit {
     pub(super) registers: usize,
     pub(super) positions: Option<Positions>,
     pub(super) rotary: Option<Rotary>,
+    /// Stages of Swin. Then `dim`, `heads` and `hidden` are those of the last stage, and `depth` that of all stages.
+    pub(super) swin: Option<Swin>,
     /// Bias of the scores by relative position. It requires the class token and the patches to be the only tokens.
     pub(super) relative: Option<RelativePositions>,
     /// True if there is a norm between the embeddings and the first block.
@@ -210,6 +213,27 @@ impl Vit {
         [0, 1].map(|axis| self.image[axis] / self.patch[axis])
     }
 
+    /// Returns the rows and columns of tokens after the last block.
+    pub(super) fn last_grid(&self) -> Grid {
+        let swin = self.swin.as_ref();
+        swin.and_then(Swin::last_grid).unwrap_or_else(|| self.grid())
+    }
+
+    /// Returns a description of each stage of Swin. Its blocks are those of a ViT of the stage's sizes.
+    pub(super) fn stages(&self) -> Vec<Self> {
+        let stages = self.swin.iter().flat_map(|swin| &swin.stages);
+        stages
+            .map(|stage| Self {
+                dim: stage.dim,
+                depth: stage.depth,
+                heads: stage.heads,
+                hidden: stage.hidden,
+                swin: None,
+                ..self.clone()
+            })
+            .collect()
+    }
+
     /// Returns true if images may have any aspect ratio.
     pub(super) fn is_flexible(&self) -> bool {
         matches!(self.positions, Some(Positions::PerImage { .. }))
@@ -231,6 +255,16 @@ impl Vit {
             Mlp::Plain(_) => 2 * hidden,
             Mlp::SwiGluPacked | Mlp::SwiGluGateLast | Mlp::SwiGlu => 3 * hidden,
         };
+        if let Some(swin) = &self.swin {
+            let stages = swin.stages.iter().map(|stage| {
+                let [rows, columns] = stage.grid.map(|n| n as u128);
+                let per_token = 4u128.saturating_mul((stage.dim * stage.hidden) as u128);
+                let mlp = (rows * columns * stage.depth as u128).saturating_mul(per_token);
+                stage.attention_flops().saturating_add(mlp)
+            });
+            let flops = stages.fold(0u128, u128::saturating_add);
+            return u64::try_from(flops).unwrap_or(u64::MAX);
+        }
         // Per token and channel, Q, K, V and the output projection have dim × dim weights each. Scores and their
         // weighted sum take tokens × tokens.
         let mixing = match self.blocks.form {
@@ -283,6 +317,9 @@ impl Vit {
         // Few patches, but large ones.
         if h.saturating_mul(w) > MAX_ELEMENTS {
             return Err(too_large());
+        }
+        if let Some(swin) = &self.swin {
+            swin.check()?;
         }
         if self.hidden == 0 {
             return Err("the feed-forward network has no channels".into());

@@ -347,7 +347,9 @@ impl Session {
             attention_statistics: Vec::new(),
         };
         let by_token = |matrix: Array2<f32>| -> Result<Array3<f32>> {
-            let shape = (images, info.tokens, matrix.ncols());
+            // Blocks of a model with stages have different numbers of tokens.
+            let tokens = matrix.nrows().checked_div(images).unwrap_or(info.tokens);
+            let shape = (images, tokens, matrix.ncols());
             matrix
                 .into_shape_with_order(shape)
                 .map_err(|e| Error::internal("outputs", e))

@@ -70,3 +70,12 @@ fn of_no_image_there_are_no_statistics() {
     let images: [hipvit::image::RgbImage; 0] = [];
     assert!(session.run(&images).unwrap().attention_statistics().is_empty());
 }
+
+#[test]
+fn statistics_of_windows_are_refused() {
+    let builder = Session::builder().attention_statistics(true);
+    let error = builder
+        .load(crate::support::at("tests/golden/timm_swin"))
+        .unwrap_err();
+    assert!(error.to_string().contains("attends inside of windows"), "{error}");
+}

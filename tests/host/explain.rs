@@ -199,7 +199,13 @@ fn every_golden_model_is_explained_and_traced() {
         }
         models += 1;
         let name = directory.display().to_string();
-        let explainer = Explainer::load(&directory).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let explainer = match Explainer::load(&directory) {
+            Err(error) if name.contains("_swin") => {
+                assert!(error.to_string().contains("merges patches"), "{name}: {error}");
+                continue;
+            }
+            explainer => explainer.unwrap_or_else(|e| panic!("{name}: {e}")),
+        };
         let options = ExplainOptions::new().method(Method::Conservative);
         let explanation = explainer
             .explain_with(&photo, &options)

@@ -249,15 +249,20 @@ fn facts(report: &Report<'_>) -> Table {
         format!("{height}×{width}, {preprocess}")
     };
     fact("image", image);
-    fact(
-        "tokens",
+    let tokens = if let Some([rows, columns]) = info.merged_grid {
+        format!(
+            "{}: {rows}×{columns}, merged from patches of {patch_height}×{patch_width}",
+            info.tokens
+        )
+    } else {
         format!(
             "{}: {} before the patches, {} patches of {patch_height}×{patch_width}",
             info.tokens,
             info.prefix_tokens,
             info.tokens - info.prefix_tokens
-        ),
-    );
+        )
+    };
+    fact("tokens", tokens);
     if let Some(([rows, columns], [new_rows, new_columns])) = info.interpolated {
         fact(
             "positions",

@@ -182,6 +182,13 @@ impl Explainer {
     }
 
     fn of(model: Model) -> Result<Self> {
+        if model.info.merged_grid.is_some() {
+            let reason = format!(
+                "{} merges patches between its blocks. Use a model whose blocks all have the same tokens, such as a ViT",
+                model.name
+            );
+            return Err(Error::argument("model to explain", reason));
+        }
         threads::start_shared()?;
         Ok(Self {
             exact: Program::new(&model.graph)?,

@@ -29,6 +29,7 @@ pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use permute_tokens::TokenOrder;
 pub use pixel_layout::PixelLayout;
 pub use rope::RopePairs;
 pub use shape::Shape;
@@ -66,6 +67,7 @@ macro_rules! for_each_op {
             patch_extract_backward: PatchExtractBackward,
             pattern_attention: PatternAttention,
             pattern_attention_backward: PatternAttentionBackward,
+            permute_tokens: PermuteTokens,
             pool: Pool,
             pool_backward: PoolBackward,
             prepend: Prepend,

@@ -1,7 +1,7 @@
 //! Pipeline parallelism: a graph divided into stages that run one after the other, each on its own device.
 //!
-//! A cut is possible where only the residual stream flows on: between blocks, and between the attention and the feed-forward network of a
-//! block. The cuts minimise the cost of the most expensive stage.
+//! A cut is possible where only the residual stream flows on, image by image: between blocks, and between the attention and the
+//! feed-forward network of a block. The cuts minimise the cost of the most expensive stage.
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, OutputKind, Role};
@@ -73,6 +73,8 @@ fn cuts(graph: &Graph) -> Vec<(usize, ValueId)> {
         if let &[value] = live.as_slice()
             && value == node.inputs[0]
             && value != graph.input
+            // Otherwise the value has several windows for each image.
+            && graph.value(value).shape[0] == 1
         {
             // A branch starts with a norm. With post-norm it starts with a Linear, which leaves the value to the sum.
             let begins_branch = match node.op {

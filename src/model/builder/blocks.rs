@@ -104,7 +104,13 @@ impl Builder<'_> {
     }
 
     /// Adds `x + scale1 · attention(norm1(x))`, then `x + scale2 · mlp(norm2(x))`.
-    fn pre_norm_block(&mut self, x: ValueId, index: usize, block: &str, tensors: &str) -> Result<ValueId> {
+    pub(super) fn pre_norm_block(
+        &mut self,
+        x: ValueId,
+        index: usize,
+        block: &str,
+        tensors: &str,
+    ) -> Result<ValueId> {
         let (names, dim) = (self.names, self.vit.dim);
         let step = format!("{block}.norm1");
         let normed = self.norm(&step, x, &format!("{tensors}{}", names.norm1), dim)?;
@@ -123,7 +129,13 @@ impl Builder<'_> {
     }
 
     /// Adds `x + norm1(attention(x))`, then `x + norm2(mlp(x))`. The weights of the norms are the scales.
-    fn post_norm_block(&mut self, x: ValueId, index: usize, block: &str, tensors: &str) -> Result<ValueId> {
+    pub(super) fn post_norm_block(
+        &mut self,
+        x: ValueId,
+        index: usize,
+        block: &str,
+        tensors: &str,
+    ) -> Result<ValueId> {
         let (names, dim) = (self.names, self.vit.dim);
         let y = self.attention(x, index, &format!("{block}.attn"), tensors)?;
         let step = format!("{block}.norm1");
@@ -141,10 +153,14 @@ impl Builder<'_> {
     /// tensors' names.
     fn attention(&mut self, x: ValueId, index: usize, step: &str, tensors: &str) -> Result<ValueId> {
         let Vit { dim, qkv_bias, .. } = *self.vit;
+        let x = self.into_windows(step, x)?;
         let mut y = match self.names.qkv {
             // If the results of the layers are processed further, the packed form is used.
             Qkv::Separate(names)
-                if self.vit.rotary.is_none() && self.vit.kv_heads.is_none() && !self.vit.blocks.qk_norm =>
+                if self.vit.rotary.is_none()
+                    && self.vit.kv_heads.is_none()
+                    && !self.vit.blocks.qk_norm
+                    && !self.has_cosine_attention() =>
             {
                 let mut inputs = Vec::with_capacity(3);
                 for ((letter, name), bias) in ["q", "k", "v"].into_iter().zip(names).zip(qkv_bias) {
@@ -169,14 +185,15 @@ impl Builder<'_> {
         }
         let tensor = format!("{tensors}{}", self.names.attention_output);
         let bias = self.vit.projection_bias;
-        self.linear(
+        let y = self.linear(
             Role::Attention,
             &format!("{step}.proj"),
             y,
             &tensor,
             [dim, dim],
             bias,
-        )
+        )?;
+        self.out_of_windows(step, y)
     }
 
     /// Adds attention whose queries, keys and values are the outputs of `packed`, from row `first` on.
@@ -191,7 +208,10 @@ impl Builder<'_> {
     ) -> Result<ValueId> {
         let Vit { dim, heads, .. } = *self.vit;
         let table = self.rotary_table(index)?;
-        let (operands, inputs) = if self.vit.blocks.qk_norm {
+        let (operands, inputs) = if self.has_cosine_attention() {
+            let inputs = self.cosine_operands(x, step, tensors, (packed, first))?;
+            (AttentionOperands::Separate, inputs)
+        } else if self.vit.blocks.qk_norm {
             let mut inputs = Vec::with_capacity(3);
             for (part, letter) in ["q", "k", "v"].into_iter().enumerate() {
                 let rows = first + part * dim..first + (part + 1) * dim;
@@ -228,6 +248,9 @@ impl Builder<'_> {
         operands: AttentionOperands,
         mut inputs: Vec<ValueId>,
     ) -> Result<ValueId> {
+        if let Some(windows) = self.windows {
+            return self.window_attention(windows, step, tensors, operands, inputs);
+        }
         let bias = self.score_bias(tensors)?;
         inputs.extend(bias);
         inputs.extend(self.key_mask);

@@ -24,6 +24,7 @@ pub(in crate::model) fn build_text(name: &str, spec: &TextSpec, weights: &mut We
         vit: &spec.trunk,
         names: spec.names,
         prefix: spec.prefix,
+        windows: None,
         hidden_layers: Vec::new(),
         interpolated: None,
         rotary_tables: Vec::new(),

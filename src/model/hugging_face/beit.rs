@@ -69,6 +69,7 @@ pub(super) fn trunk(
             },
         }),
         rotary: None,
+        swin: None,
         relative: (relative.own || relative.shared).then_some(relative),
         pre_norm: false,
         qkv_bias: [true, false, true],

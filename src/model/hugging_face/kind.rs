@@ -62,6 +62,20 @@ const BEIT: Kind = Kind {
     ..VIT
 };
 
+const SWIN: Kind = Kind {
+    model_type: "swin",
+    family: Family::Swin,
+    names: &names::SWIN,
+    prefixes: &["swin.", ""],
+    classes: &[
+        ("SwinModel", Class::Model),
+        ("SwinForImageClassification", Class::Classifier),
+    ],
+    epsilon: 1e-5,
+    patch: 4,
+    ..VIT
+};
+
 const CLIP: Kind = Kind {
     model_type: "clip",
     family: Family::Clip,
@@ -167,6 +181,16 @@ const KINDS: &[Kind] = &[
     },
     DINOV3,
     BEIT,
+    SWIN,
+    Kind {
+        model_type: "swinv2",
+        prefixes: &["swinv2.", ""],
+        classes: &[
+            ("Swinv2Model", Class::Model),
+            ("Swinv2ForImageClassification", Class::Classifier),
+        ],
+        ..SWIN
+    },
     CLIP,
     Kind {
         model_type: "clip_vision_model",

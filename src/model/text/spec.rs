@@ -96,6 +96,7 @@ impl TextTrunk {
             registers: 0,
             positions: None,
             rotary: None,
+            swin: None,
             relative: None,
             pre_norm: false,
             qkv_bias: [true; 3],

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::architectures::{EPSILON, lookup};
 use super::*;
+use crate::model::swin::Version;
 use crate::model::vit::{Norm, NormKind};
 
 /// Returns timm's own arguments of every architecture of the two modules. A script in the folder of the file writes
@@ -101,6 +102,22 @@ fn every_architecture_of_eva_stands_for_what_timm_says() {
         );
     }
     assert_eq!(eva::all().count(), registry.len());
+}
+
+#[test]
+fn every_architecture_of_swin_stands_for_what_timm_says() {
+    let text = include_str!("../../../tests/data/model/timm_swin.json");
+    let registry: Map<String, Value> = serde_json::from_str(text).unwrap();
+    for (name, passed) in &registry {
+        // Every architecture passes its sizes. What it does not pass is the class's default.
+        let mut expected = swin::lookup("swin_tiny_patch4_window7_224").unwrap();
+        if name.starts_with("swinv2") {
+            expected.version = Version::V2;
+        }
+        swin::apply(Fields::new(Path::new("timm"), passed).unwrap(), &mut expected).unwrap();
+        assert_eq!(swin::lookup(name), Some(expected), "{name}");
+    }
+    assert_eq!(swin::all().count(), registry.len());
 }
 
 #[test]

@@ -134,6 +134,12 @@ impl SessionBuilder {
             given.check(info.classes)?;
             labels = given.clone();
         }
+        if self.attention_statistics && info.merged_grid.is_some() {
+            let reason = format!(
+                "{name} attends inside of windows, whose statistics are not supported. Load it without them"
+            );
+            return Err(Error::argument("attention statistics", reason));
+        }
         let weights = weights(&graph);
         for rewrite in &self.rewrites {
             graph = (rewrite.0)(&graph)?;

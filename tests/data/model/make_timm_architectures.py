@@ -1,5 +1,6 @@
 """Writes timm_architectures.json: what timm's own entry points of `vision_transformer` and `deit` pass to their class; and
-timm_eva.json, timm_beit.json and timm_mixer.json: those of `eva`, `beit` and `mlp_mixer`.
+timm_eva.json, timm_beit.json, timm_mixer.json and timm_swin.json: those of `eva`, `beit`, `mlp_mixer`, and of
+`swin_transformer` and `swin_transformer_v2`.
 
     python tests/data/model/make_timm_architectures.py
 
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import timm
 from timm.layers import LayerNorm, RmsNorm, SwiGLUPacked
-from timm.models import beit, deit, eva, mlp_mixer, vision_transformer
+from timm.models import beit, deit, eva, mlp_mixer, swin_transformer, swin_transformer_v2, vision_transformer
 from torch import nn
 
 captured = {}
@@ -43,11 +44,14 @@ deit._create_deit = capture
 eva._create_eva = capture
 beit._create_beit = capture
 mlp_mixer._create_mixer = capture
+swin_transformer._create_swin_transformer = capture
+swin_transformer_v2._create_swin_transformer_v2 = capture
 files = {
     "timm_architectures.json": ("vision_transformer", "deit"),
     "timm_eva.json": ("eva",),
     "timm_beit.json": ("beit",),
     "timm_mixer.json": ("mlp_mixer",),
+    "timm_swin.json": ("swin_transformer", "swin_transformer_v2"),
 }
 for file, modules in files.items():
     captured.clear()

@@ -7,8 +7,8 @@ use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels,
     ExpandAs, Gradients, GraphBuilder, LayerNorm, Linear, MatMul, Mul, MulScalar, Normalize, Op, OpError,
-    PatchConv, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs, Scale, SumToSize, SwiGlu,
-    SwiGluNorm, Tokens, Transpose,
+    PatchConv, PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs, Scale,
+    SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -284,6 +284,25 @@ fn transposition_with_all_that_follows_it() {
                 check(spec, &shapes, &all);
             }
         }
+    }
+}
+
+#[test]
+fn orders_of_a_grid() {
+    let grid = [3, 5];
+    let rows = TokenOrder::rows(grid);
+    let windows = TokenOrder::windows(grid, [2, 2]);
+    let rolled = windows.rolled([1, 1], grid);
+    let padded = windows.rolled([1, 1], windows.padded(grid));
+    let merged = TokenOrder::merged(grid, [2, 2]);
+    for (from, to) in [
+        (rows, windows),
+        (rolled, padded),
+        (padded, merged),
+        (merged, rows),
+    ] {
+        let shape = from.shape(grid, 2, 3);
+        check(PermuteTokens { grid, from, to }, &[&shape], &[0]);
     }
 }
 

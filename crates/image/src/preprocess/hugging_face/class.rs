@@ -147,7 +147,7 @@ impl Class {
     /// Returns the class that transformers uses for a model type.
     pub(super) fn by_model_type(model_type: &str) -> Option<&'static Self> {
         Some(match model_type {
-            "vit" | "vit_mae" | "vit_msn" | "ijepa" => &VIT,
+            "vit" | "vit_mae" | "vit_msn" | "ijepa" | "swin" | "swinv2" => &VIT,
             "deit" => &DEIT,
             "beit" | "data2vec-vision" => &BEIT,
             "dinov3_vit" => &DINOV3,

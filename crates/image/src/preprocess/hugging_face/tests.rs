@@ -197,9 +197,9 @@ fn the_class_is_the_files_or_that_of_config_json() {
         filter(json!({}), Some("aimv2_vision_model")).unwrap(),
         Filter::Bicubic
     );
-    let error = filter(json!({}), Some("swin")).unwrap_err().to_string();
+    let error = filter(json!({}), Some("resnet")).unwrap_err().to_string();
     assert!(
-        error.ends_with("`image_processor_type` is missing, and unknown for `swin` in config.json"),
+        error.ends_with("`image_processor_type` is missing, and unknown for `resnet` in config.json"),
         "{error}"
     );
 }
