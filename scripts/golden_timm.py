@@ -131,6 +131,7 @@ SWIN = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 3], "window_size": 4
         "num_classes": 7}
 # The network of the bias has 512 channels, whatever the model's size.
 SWINV2 = SWIN | {"embed_dim": 8, "num_heads": [2, 2], "pretrained_window_sizes": [0, 0]}
+NAFLEX = SMALL | {"patch_size": 8, "num_classes": 7}
 MIXER = {"embed_dim": 24, "num_blocks": 2, "patch_size": 8, "img_size": [40, 24], "num_classes": 7}
 
 CASES = [
@@ -299,6 +300,19 @@ CASES = [
              SWINV2 | {"img_size": [16, 32], "dynamic_img_size": True, "global_pool": "max"}, data={"input_size": (3, 40, 24)},
              images=("tall.png",),
              note="windows by img_size: 4x4 and 2x4 in grids of 10x6 and 5x3 of the image, padded"),
+    TimmCase("timm_naflex", "vit", "naflexvit_base_patch16_gap",
+             NAFLEX | {"pos_embed_grid_size": [5, 3]}, data={"input_size": (3, 32, 40)}, images=("tall.png", "wide.png"),
+             note="the patch projection is a linear layer; a 5x3 grid of positions, resampled to the image's 4x5"),
+    TimmCase("timm_naflex_factorized", "vit", "naflexvit_base_patch16_parfac_gap",
+             NAFLEX | {"pos_embed_grid_size": [6, 3]}, data={"input_size": (3, 24, 40)}, images=("wide.png",),
+             note="positions of rows and of columns, both resampled to 5, of which the rows keep 3"),
+    TimmCase("timm_naflex_siglip", "siglip", "naflexvit_base_patch16_siglip",
+             NAFLEX | {"pos_embed_grid_size": [7, 6], "attn_pool_num_heads": 2, "attn_pool_mlp_ratio": 1.5},
+             data={"input_size": (3, 32, 32)}, images=("wide.png",),
+             note="bilinear with antialias; attention pooling with heads and hidden channels of its own"),
+    TimmCase("timm_naflex_radio", "vit", "naflexvit_base_patch16_radio_v3",
+             NAFLEX | {"pos_embed_grid_size": [8, 8], "num_classes": 0}, data={"input_size": (3, 24, 32)}, images=("wide.png",),
+             note="bilinear with aligned corners, resampled to 4x4, of which the image has 3x4; no final norm"),
     TimmCase("timm_deit", "deit", "deit_tiny_patch16_224",
              SMALL | {"patch_size": 8, "img_size": 40, "num_classes": 7}, images=("tall.png", "wide.png")),
     TimmCase("timm_deit_distilled", "deit", "deit_tiny_distilled_patch16_224",

@@ -28,7 +28,7 @@ import timm_mixers  # noqa: F401
 from golden_weights import randomise
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("vision_transformer", "deit", "eva", "beit", "mlp_mixer", "swin_transformer", "swin_transformer_v2")
+MODULES = ("vision_transformer", "deit", "eva", "beit", "mlp_mixer", "naflexvit", "swin_transformer", "swin_transformer_v2")
 TOLERANCE = 2e-5
 
 

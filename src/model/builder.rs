@@ -13,7 +13,7 @@ use super::invalid::Invalid;
 use super::names::{Embeddings, Names};
 use super::options::LoadOptions;
 use super::patches;
-use super::positions::{self, Resample};
+use super::positions::{self, GridTable, Resample};
 use super::vit::{Norm, NormKind, Positions, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
@@ -138,7 +138,8 @@ impl Builder<'_> {
             ..
         } = *self.vit;
         let name = self.trunk(self.names.patch);
-        let weight = if self.vit.is_flexible() {
+        let is_linear = self.vit.is_flexible() || self.names.embeddings == Embeddings::Grid;
+        let weight = if is_linear {
             self.channels_first(&format!("{name}.weight"))?
         } else {
             self.patches(&format!("{name}.weight"))?
@@ -278,7 +279,7 @@ impl Builder<'_> {
     fn token(&mut self, name: &str, count: usize) -> Result<ValueId> {
         let (name, dim) = (self.trunk(name), self.vit.dim);
         match self.names.embeddings {
-            Embeddings::Batched => self.constant(&name, &[1, count, dim]),
+            Embeddings::Batched | Embeddings::Grid => self.constant(&name, &[1, count, dim]),
             Embeddings::Flat => {
                 let tensor = self.weights.take(&name, &[dim])?;
                 self.derived(name.into(), &tensor, &[1, 1, dim])
@@ -292,6 +293,7 @@ impl Builder<'_> {
         let (prefix_rows, fitting) = match self.vit.positions {
             None | Some(Positions::PerImage { .. }) => return Ok(None),
             Some(Positions::Table { prefix, fitting }) => (prefix, fitting),
+            Some(Positions::Grid(table)) => return self.grid_positions(&name, table).map(Some),
             Some(Positions::Sinusoidal) => {
                 let name = "positions.sinusoidal";
                 let values = positions::sinusoidal(grid, dim);
@@ -311,7 +313,7 @@ impl Builder<'_> {
         let file = self.weights.file(&name).unwrap_or(Path::new("")).to_owned();
         let error = |reason: Invalid| Error::tensor(&file, &name, reason);
         let stored = match self.names.embeddings {
-            Embeddings::Batched => self.weights.take(&name, &[1, rows, dim])?,
+            Embeddings::Batched | Embeddings::Grid => self.weights.take(&name, &[1, rows, dim])?,
             Embeddings::Flat => self.weights.take(&name, &[rows, dim])?,
         };
         let table = stored.reshaped([rows, dim]);
@@ -354,6 +356,47 @@ impl Builder<'_> {
             prefix: Some(prefix),
             patches,
         }))
+    }
+
+    /// Returns the positions of a table of a grid, fitted to the image.
+    fn grid_positions(&mut self, name: &str, spec: GridTable) -> Result<Table> {
+        let (dim, grid) = (self.vit.dim, self.vit.grid());
+        let [rows, columns] = spec.stored;
+        let (table, provenance) = if spec.is_factorized {
+            let [of_rows, of_columns] = ["y", "x"].map(|axis| format!("{name}_{axis}"));
+            let tables = [
+                self.weights.take(&of_rows, &[1, rows, dim])?,
+                self.weights.take(&of_columns, &[1, columns, dim])?,
+            ];
+            let [of_row, of_column] = tables.each_ref().map(Tensor::to_f32);
+            let cells = of_row.chunks_exact(dim).flat_map(|row| {
+                of_column
+                    .chunks_exact(dim)
+                    .flat_map(move |column| row.iter().zip(column).map(|(y, x)| y + x))
+            });
+            let sources = [of_rows, of_columns].map(Provenance::from);
+            (cells.collect(), Provenance::computed("positions", sources))
+        } else {
+            let table = self.weights.take(name, &[1, rows, columns, dim])?;
+            (table.to_f32().into_owned(), Provenance::from(name))
+        };
+        let (values, provenance) = match spec.fit(&table, dim, grid) {
+            None => (table, provenance),
+            Some(fitted) => {
+                let change = Change::Resampled {
+                    from: spec.stored,
+                    to: grid,
+                };
+                self.interpolated = Some((spec.stored, grid));
+                (fitted, provenance.then(change))
+            }
+        };
+        let tensor = Tensor::from_f32([1, grid[0] * grid[1], dim], values);
+        let tensor = tensor.ok_or_else(|| Error::graph(name, "the interpolated table has another size"))?;
+        Ok(Table {
+            prefix: None,
+            patches: self.graph.constant(provenance, tensor),
+        })
     }
 
     fn linear(

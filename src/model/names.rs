@@ -74,6 +74,8 @@ pub(super) enum Embeddings {
     Batched,
     /// A token `[D]`, positions `[N, D]`.
     Flat,
+    /// A token `[1, 1, D]`, and a [table of a grid](super::positions::GridTable). The patch projection is a linear layer, `[D, h·w·3]`.
+    Grid,
 }
 
 /// Projections to queries, keys and values.
@@ -191,6 +193,17 @@ pub(super) const MIXER: Names = Names {
     fc2: "fc2",
     gate_and_value: "fc1",
     gated_output: "fc2",
+    ..TIMM
+};
+
+/// Names in timm's `NaFlexVit`.
+pub(super) const NAFLEX: Names = Names {
+    patch: "embeds.proj",
+    embeddings: Embeddings::Grid,
+    patch_norm: "embeds.norm",
+    positions: "embeds.pos_embed",
+    class_token: "embeds.cls_token",
+    registers: "embeds.reg_token",
     ..TIMM
 };
 

@@ -1,6 +1,6 @@
 //! Interpolates position embeddings for a grid of patches other than the trained one, as PyTorch's `interpolate` does.
 //!
-//! The modes are bicubic, with and without `antialias`, and bilinear, with and without `align_corners`.
+//! The modes are bicubic and bilinear, with and without `antialias`, and bilinear with `align_corners`.
 //!
 //! Cubic convolution: R. Keys, *Cubic convolution interpolation for digital image processing*, 1981. Without
 //! antialiasing, PyTorch uses a = −0.75. With antialiasing it uses Pillow's −0.5, and a kernel that widens as the grid
@@ -41,12 +41,40 @@ pub(super) enum Fitting {
     },
 }
 
+/// Positions that NaFlexViT stores as a grid: a table `[1, rows, columns, D]`, or the sum of one of rows, `[1, rows, D]`, and one of columns.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GridTable {
+    pub(super) stored: Grid,
+    pub(super) is_factorized: bool,
+    /// True if both axes are scaled to the longer side of the image's grid, and the table is then cropped.
+    pub(super) keeps_aspect: bool,
+    pub(super) filter: Filter,
+}
+
+impl GridTable {
+    /// Interpolates the table to the grid of an image. Returns `None` if the library uses it unchanged.
+    pub(super) fn fit(&self, table: &[f32], channels: usize, grid: Grid) -> Option<Vec<f32>> {
+        if grid == self.stored && !self.is_factorized {
+            return None;
+        }
+        let longest = grid[0].max(grid[1]);
+        let taps = [0, 1].map(|axis| {
+            let scaled = if self.keeps_aspect { longest } else { grid[axis] };
+            let mut taps = weights(self.stored[axis], scaled, self.filter);
+            taps.truncate(grid[axis]);
+            taps
+        });
+        Some(combine(table, channels, self.stored, grid, &taps))
+    }
+}
+
 /// Interpolation method of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Filter {
     Cubic,
     CubicAntialiased,
     Linear,
+    LinearAntialiased,
     /// Bilinear with the first and the last cells of both grids at equal positions (`align_corners`).
     LinearAligned,
 }
@@ -226,7 +254,10 @@ pub(super) fn weights(from: usize, to: usize, filter: Filter) -> Taps {
     (0..to)
         .map(|index| match filter {
             Filter::Cubic => interpolated(from, scale, index),
-            Filter::CubicAntialiased => antialiased(from, scale, index),
+            Filter::CubicAntialiased => antialiased(from, scale, index, 2.0, |x: f64| cubic(x, -0.5)),
+            Filter::LinearAntialiased => {
+                antialiased(from, scale, index, 1.0, |x: f64| (1.0 - x.abs()).max(0.0))
+            }
             Filter::Linear => linear(from, (scale * (index as f64 + 0.5) - 0.5).max(0.0)),
             Filter::LinearAligned => {
                 let step = (from - 1) as f64 / to.saturating_sub(1).max(1) as f64;
@@ -256,15 +287,21 @@ fn interpolated(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
         .collect()
 }
 
-/// Returns all inputs under a kernel that extends two cells of the coarser grid to each side, with normalised weights.
-fn antialiased(from: usize, scale: f64, index: usize) -> Vec<(usize, f64)> {
+/// Returns all inputs under a kernel that extends `radius` cells of the coarser grid to each side, with normalised weights.
+fn antialiased(
+    from: usize,
+    scale: f64,
+    index: usize,
+    radius: f64,
+    kernel: impl Fn(f64) -> f64,
+) -> Vec<(usize, f64)> {
     let widening = scale.max(1.0);
-    let support = 2.0 * widening;
+    let support = radius * widening;
     let centre = scale * (index as f64 + 0.5);
     let start = (centre - support + 0.5).max(0.0) as usize;
     let end = ((centre + support + 0.5) as usize).min(from);
     let mut taps: Vec<(usize, f64)> = (start..end)
-        .map(|source| (source, cubic((source as f64 - centre + 0.5) / widening, -0.5)))
+        .map(|source| (source, kernel((source as f64 - centre + 0.5) / widening)))
         .collect();
     let total: f64 = taps.iter().map(|(_, weight)| weight).sum();
     for (_, weight) in &mut taps {
@@ -309,10 +346,11 @@ mod tests {
         }
     }
 
-    const FILTERS: [Filter; 4] = [
+    const FILTERS: [Filter; 5] = [
         Filter::Cubic,
         Filter::CubicAntialiased,
         Filter::Linear,
+        Filter::LinearAntialiased,
         Filter::LinearAligned,
     ];
 
@@ -337,6 +375,11 @@ mod tests {
                 90.5,
                 117.5,
             ],
+        ),
+        (
+            [2, 3],
+            Filter::LinearAntialiased,
+            &[7.2, 13.0, 21.6, 50.2, 68.0, 88.6],
         ),
         (
             [2, 7],

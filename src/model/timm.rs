@@ -9,6 +9,7 @@ mod beit;
 mod config;
 mod eva;
 mod mixer;
+mod naflex;
 pub(super) mod pretrained;
 mod swin;
 
@@ -71,12 +72,16 @@ pub(super) fn describe(
     if let Some(arguments) = mixer::lookup(name) {
         return mixer::describe(config, name, arguments, image_size);
     }
+    if let Some(arguments) = naflex::lookup(name) {
+        return naflex::describe(config, name, arguments, image_size);
+    }
     if let Some(arguments) = swin::lookup(name) {
         return swin::describe(config, name, arguments, image_size);
     }
     let mut arguments = architectures::lookup(name).ok_or_else(|| unknown(config.top, name))?;
     config.check_arguments(APPLIED, WITHOUT_EFFECT, MUST_BE_OFF)?;
     apply(config.given, &mut arguments)?;
+    set(&mut arguments.pos_embed, positions(config.given)?);
     let sizes = config.sizes(None, DYNAMIC.contains(&name))?;
     let classes = config.classes()?;
     let filter = filter(name);
@@ -88,6 +93,7 @@ pub(super) fn describe(
         filter,
     };
     let image = image_size.unwrap_or(sizes.image);
+    let fitting = arguments.pos_embed.then_some(fitting);
     let vit = assemble(config, &arguments, fitting, image, classes.count)?;
     check_padding(config, &vit)?;
     let mut ignored = vec![(
@@ -122,6 +128,7 @@ pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
         || eva::lookup(name).is_some()
         || beit::lookup(name).is_some()
         || mixer::lookup(name).is_some()
+        || naflex::lookup(name).is_some()
         || swin::lookup(name).is_some();
     if known { Ok(()) } else { Err(unknown(config, name)) }
 }
@@ -133,12 +140,13 @@ fn unknown(config: Fields<'_>, name: &str) -> Error {
             .chain(eva::all())
             .chain(beit::all())
             .chain(mixer::all())
+            .chain(naflex::all())
             .chain(swin::all()),
     );
     config.error(
         "architecture",
         format_args!(
-            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, swin_transformer and swin_transformer_v2"
+            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer and swin_transformer_v2"
         ),
     )
 }
@@ -195,7 +203,7 @@ const APPLIED: &[&str] = &[
     "scale_mlp_norm",
 ];
 
-/// Replaces the architecture's arguments by the given ones.
+/// Replaces the architecture's arguments by the given ones, but for `pos_embed`.
 fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     check_channels(given)?;
     match given.text("attn_layer")? {
@@ -227,7 +235,6 @@ fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
     set(&mut arguments.scale_attn_norm, truth(given, "scale_attn_norm"));
     set(&mut arguments.scale_mlp_norm, truth(given, "scale_mlp_norm"));
     set(&mut arguments.act_layer, activation(given)?);
-    set(&mut arguments.pos_embed, positions(given)?);
     set(&mut arguments.global_pool, global_pool(given)?);
     set(&mut arguments.layer_scale, truth(given, "init_values"));
     if given.has("fc_norm") {
@@ -273,7 +280,7 @@ fn positions(given: Fields<'_>) -> Result<Option<bool>> {
 fn assemble(
     config: Config<'_>,
     arguments: &Arguments,
-    fitting: Fitting,
+    fitting: Option<Fitting>,
     image: [usize; 2],
     classes: usize,
 ) -> Result<Vit> {
@@ -338,7 +345,7 @@ fn assemble(
         class_token: arguments.class_token,
         distillation_token: arguments.distilled,
         registers: arguments.reg_tokens,
-        positions: arguments.pos_embed.then_some(Positions::Table {
+        positions: fitting.map(|fitting| Positions::Table {
             prefix: if arguments.no_embed_class { 0 } else { prefix },
             fitting,
         }),

@@ -3,7 +3,7 @@
 //! [`super::timm`] and [`super::hugging_face`] produce this description, and [`super::builder`] builds a graph from it.
 
 use super::invalid::Invalid;
-use super::positions::{Filter, Fitting, Grid};
+use super::positions::{Filter, Fitting, Grid, GridTable};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
 use super::swin::Swin;
@@ -150,6 +150,8 @@ pub(super) enum Positions {
         /// Method that fits the rows of the patches to the image.
         fitting: Fitting,
     },
+    /// A learned table of a grid, without rows of other tokens.
+    Grid(GridTable),
     /// [Sines and cosines](super::positions::sinusoidal) of the patch's column and row.
     Sinusoidal,
     /// A learned table of `side × side` positions, resampled to each image's own grid of patches (NaFlex).

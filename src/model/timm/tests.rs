@@ -121,6 +121,21 @@ fn every_architecture_of_swin_stands_for_what_timm_says() {
 }
 
 #[test]
+fn every_architecture_of_naflexvit_stands_for_what_timm_says() {
+    let text = include_str!("../../../tests/data/model/timm_naflex.json");
+    let registry: Map<String, Value> = serde_json::from_str(text).unwrap();
+    assert_eq!(registry.len(), 14);
+    for (name, passed) in &registry {
+        let fields = Fields::new(Path::new("timm"), passed).unwrap();
+        assert!(fields.keys().all(|key| naflex::APPLIED.contains(&key)), "{name}");
+        let mut expected = naflex::Arguments::default();
+        naflex::apply(fields, &mut expected).unwrap();
+        assert_eq!(naflex::lookup(name), Some(expected), "{name}");
+    }
+    assert_eq!(naflex::all().count(), registry.len());
+}
+
+#[test]
 fn every_architecture_of_beit_stands_for_what_timm_says() {
     let text = include_str!("../../../tests/data/model/timm_beit.json");
     let registry: Map<String, Value> = serde_json::from_str(text).unwrap();

@@ -1,19 +1,20 @@
 """Writes timm_architectures.json: what timm's own entry points of `vision_transformer` and `deit` pass to their class; and
-timm_eva.json, timm_beit.json, timm_mixer.json and timm_swin.json: those of `eva`, `beit`, `mlp_mixer`, and of
-`swin_transformer` and `swin_transformer_v2`.
+timm_eva.json, timm_beit.json, timm_mixer.json, timm_naflex.json and timm_swin.json: those of `eva`, `beit`, `mlp_mixer`,
+`naflexvit` (its configuration), and of `swin_transformer` and `swin_transformer_v2`.
 
     python tests/data/model/make_timm_architectures.py
 
 Every architecture is there, supported by hipvit or not; arguments that are no JSON are written as their repr. timm 1.0.31.
 """
 
+import dataclasses
 import functools
 import json
 from pathlib import Path
 
 import timm
 from timm.layers import LayerNorm, RmsNorm, SwiGLUPacked
-from timm.models import beit, deit, eva, mlp_mixer, swin_transformer, swin_transformer_v2, vision_transformer
+from timm.models import beit, deit, eva, mlp_mixer, naflexvit, swin_transformer, swin_transformer_v2, vision_transformer
 from torch import nn
 
 captured = {}
@@ -21,6 +22,11 @@ captured = {}
 
 def capture(variant, pretrained=False, **arguments):
     captured[variant] = arguments
+
+
+def capture_naflex(variant, pretrained=False, cfg=None):
+    default = dataclasses.asdict(naflexvit.NaFlexVitCfg())
+    captured[variant] = {key: value for key, value in dataclasses.asdict(cfg).items() if value != default[key]}
 
 
 def plain(value):
@@ -44,6 +50,7 @@ deit._create_deit = capture
 eva._create_eva = capture
 beit._create_beit = capture
 mlp_mixer._create_mixer = capture
+naflexvit._create_naflexvit = capture_naflex
 swin_transformer._create_swin_transformer = capture
 swin_transformer_v2._create_swin_transformer_v2 = capture
 files = {
@@ -51,6 +58,7 @@ files = {
     "timm_eva.json": ("eva",),
     "timm_beit.json": ("beit",),
     "timm_mixer.json": ("mlp_mixer",),
+    "timm_naflex.json": ("naflexvit",),
     "timm_swin.json": ("swin_transformer", "swin_transformer_v2"),
 }
 for file, modules in files.items():

@@ -116,7 +116,7 @@ fn what_cannot_be_built_is_refused() {
             "timm_swin",
             "architecture",
             json!("swinv2_cr_tiny_224"),
-            "`architecture` is \"swinv2_cr_tiny_224\", which is not supported; near it: swin_s3_tiny_224, swinv2_large_window12_192, swinv2_tiny_window8_256; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, swin_transformer and swin_transformer_v2",
+            "`architecture` is \"swinv2_cr_tiny_224\", which is not supported; near it: swin_s3_tiny_224, swinv2_large_window12_192, swinv2_tiny_window8_256; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer and swin_transformer_v2",
         ),
         (
             "timm_swin",
@@ -164,7 +164,7 @@ fn what_cannot_be_built_is_refused() {
             "timm_deit",
             "architecture",
             json!("resnet50"),
-            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, swin_transformer and swin_transformer_v2",
+            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer and swin_transformer_v2",
         ),
         (
             "timm_deit",
