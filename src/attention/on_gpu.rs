@@ -74,25 +74,31 @@ impl GpuAttention {
     ///
     /// [`Error::Argument`] if there are more or fewer of them. [`Error::Hip`] if one is too small, or if the driver fails.
     pub fn forward(&self, stream: &Stream, operands: &[Operand<'_>], results: &[Operand<'_>]) -> Result<()> {
-        self.forward.run(stream, operands, results)
+        let results: Vec<_> = results.iter().copied().map(Some).collect();
+        self.forward.run(stream, operands, &results)
     }
 
     /// Submits the derivative. `operands` are those of [`forward`](Self::forward), its two results, and the gradient of the first one.
-    /// `gradients` are of the operands, without captured integers.
+    /// `gradients` are of the operands, without captured integers. `None` leaves out the gradient of a captured tensor, which saves its
+    /// time.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the op has no `log_sum_exp`, or if there are more or fewer operands. [`Error::Hip`] if one is too small, or if
-    /// the driver fails.
-    pub fn backward(
-        &self,
-        stream: &Stream,
-        operands: &[Operand<'_>],
-        gradients: &[Operand<'_>],
-    ) -> Result<()> {
+    /// [`Error::Argument`] if the op has no `log_sum_exp`, if there are more or fewer operands, or if a gradient of queries, keys or values
+    /// is left out. [`Error::Hip`] if one is too small, or if the driver fails.
+    pub fn backward<'a, G>(&self, stream: &Stream, operands: &[Operand<'_>], gradients: &[G]) -> Result<()>
+    where
+        G: Copy + Into<Option<Operand<'a>>>,
+    {
         let backward = self.backward.as_ref();
         let backward = backward.ok_or_else(|| Error::argument("attention", NO_DERIVATIVE))?;
-        backward.run(stream, operands, gradients)
+        let gradients: Vec<Option<Operand<'a>>> = gradients.iter().map(|&gradient| gradient.into()).collect();
+        let attended = self.forward.shaped.op.operands.count();
+        if gradients.iter().take(attended).any(Option::is_none) {
+            let reason = "of queries, keys and values cannot be left out";
+            return Err(Error::argument("gradients", reason));
+        }
+        backward.run(stream, operands, &gradients)
     }
 }
 
@@ -205,7 +211,8 @@ impl OnGpu<PatternAttention> {
 }
 
 impl<O: LowerGenerated> OnGpu<O> {
-    fn run(&self, stream: &Stream, operands: &[Operand<'_>], results: &[Operand<'_>]) -> Result<()> {
+    /// Submits the op. Results that are `None` are not computed.
+    fn run(&self, stream: &Stream, operands: &[Operand<'_>], results: &[Option<Operand<'_>>]) -> Result<()> {
         let Shaped { op, plan, .. } = &self.shaped;
         let Some(step) = plan.steps().first() else {
             return Ok(());
@@ -219,7 +226,11 @@ impl<O: LowerGenerated> OnGpu<O> {
         expect("operands", operands.len(), self.shaped.operands.len())?;
         expect("results", results.len(), step.outputs.len())?;
         let mut scratch = stream.allocate::<u8>(self.shaped.scratch_bytes.max(1))?;
-        let addresses: Vec<DeviceAddress> = results.iter().map(Operand::address).collect();
+        let address = |result: &Option<Operand<'_>>| match result {
+            Some(result) => result.address(),
+            None => DeviceAddress::NULL,
+        };
+        let addresses: Vec<DeviceAddress> = results.iter().map(address).collect();
         let of_operands = operands.iter().map(Operand::address);
         let constants: HashMap<_, _> = self.shaped.operands.iter().copied().zip(of_operands).collect();
         let addresses = Addresses {
@@ -238,7 +249,7 @@ impl<O: LowerGenerated> OnGpu<O> {
         let calls = op.lower_with(&Lowering::new(plan, step, addresses), generated);
         let memory: Vec<Operand<'_>> = operands
             .iter()
-            .chain(results)
+            .chain(results.iter().flatten())
             .copied()
             .chain([scratch.writing()])
             .collect();

@@ -314,7 +314,7 @@ impl Backward<'_> {
         Ok(calls)
     }
 
-    /// Returns the calls that compute the gradient of a captured tensor. There are none for integers.
+    /// Returns the calls that compute the gradient of a captured tensor. There are none for integers, or if the result is null.
     fn of_captured(
         &self,
         tensor: usize,
@@ -327,6 +327,9 @@ impl Backward<'_> {
             return Ok(Vec::new());
         };
         let out = self.step.result(result)?;
+        if out.is_null() {
+            return Ok(Vec::new());
+        }
         let loads: Vec<&Load> = loads.iter().filter(|load| load.tensor == tensor).collect();
         let mut calls = Vec::new();
         for load in &loads {

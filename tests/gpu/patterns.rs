@@ -3,6 +3,7 @@
 use hipvit::DType;
 use hipvit::attention::{CpuAttention, GpuAttention, Number, Pattern, floats, ints, masks, scores};
 use hipvit::exec::{ExecutorOptions, Placement};
+use hipvit::hip::Operand;
 use hipvit::ops::{AttentionOperands, PatternAttention};
 use hipvit::reference::{assert_close, tolerance};
 use hipvit::tensor::Input;
@@ -83,6 +84,7 @@ fn compiled_attention_is_adapted() {
             |array: &hipvit::reference::Array<f32>| stream.allocate::<f32>(array.values().len()).unwrap();
         let (mut out, mut sums) = (allocate(&expected[0]), allocate(&expected[1]));
         let (mut d_qkv, mut d_bias) = (allocate(&gradients[0]), allocate(&gradients[1]));
+        let mut again = allocate(&gradients[0]);
         let operands = [qkv.reading(), bias.reading()];
         attention
             .forward(&stream, &operands, &[out.writing(), sums.writing()])
@@ -97,6 +99,10 @@ fn compiled_attention_is_adapted() {
         attention
             .backward(&stream, &operands, &[d_qkv.writing(), d_bias.writing()])
             .unwrap();
+        attention
+            .backward(&stream, &operands, &[Some(again.writing()), None])
+            .unwrap();
+        assert_eq!(again.read().unwrap(), d_qkv.read().unwrap());
         let found = [&out, &sums, &d_qkv, &d_bias].map(|buffer| buffer.read().unwrap());
         for (found, expected) in found.iter().zip(expected.iter().chain(&gradients)) {
             let expected: Vec<f64> = expected.values().iter().map(|&value| f64::from(value)).collect();
@@ -152,6 +158,8 @@ fn wrong_memory_is_an_error() {
     attention
         .forward(&stream, &[qkv.reading()], &[out.writing()])
         .unwrap();
-    let error = attention.backward(&stream, &[], &[]).unwrap_err().to_string();
+    let gradients: [Operand<'_>; 0] = [];
+    let error = attention.backward(&stream, &[], &gradients);
+    let error = error.unwrap_err().to_string();
     assert!(error.contains("log_sum_exp"), "{error}");
 }
