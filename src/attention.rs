@@ -4,13 +4,16 @@
 //! instantiates the template `hip/attention/pattern.hpp`, which shares its tiles with the kernels of plain attention. hipRTC or NVRTC
 //! compiles it, and the code is cached in memory and on disk, as that of all kernels.
 //!
-//! In a graph, the op is [`PatternAttention`](crate::ops::PatternAttention). [`GpuAttention`] computes it on the caller's memory.
+//! In a graph, the op is [`PatternAttention`](crate::ops::PatternAttention). [`GpuAttention`] and [`CpuAttention`] compute it on the
+//! caller's memory.
 
+mod on_cpu;
 mod on_gpu;
 
 pub use hipvit_graph::pattern::{
-    Bool, Float, Int, Pattern, PatternError, Program, bools, floats, ints, masks, scores,
+    Bool, Float, Int, Number, Pattern, PatternError, Program, Type, bools, floats, ints, masks, scores,
 };
 
 pub use crate::kernels::pattern_attention::source::source;
+pub use on_cpu::CpuAttention;
 pub use on_gpu::GpuAttention;

@@ -8,9 +8,13 @@
 >>> model([image, image]).shape
 (2, 10)
 
+``hipvit.attention`` computes attention with any mask and score, which are expressions of ``hipvit.patterns``.
+
 ``hipvit.torch`` has an operator for PyTorch, and ``hipvit.ray`` runs on a Ray cluster. Neither is imported here.
 """
 
+from hipvit import patterns
+from hipvit._attention import attention
 from hipvit._errors import (
     ArgumentError,
     ClosedError,
@@ -56,8 +60,10 @@ __all__ = [
     "WeightsError",
     "ZeroShot",
     "__version__",
+    "attention",
     "devices",
     "load",
+    "patterns",
     "pull",
     "samples",
 ]

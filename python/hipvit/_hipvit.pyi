@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from hipvit._errors import ImageError
 from hipvit._results import DeviceInfo, Prediction
-from hipvit.types import Float32, Images
+from hipvit.types import Float32, Images, SupportsDLPack
 
 __all__ = [
+    "AttentionPattern",
     "GpuOutputs",
     "GpuTensor",
     "Model",
@@ -90,6 +91,44 @@ def command_line(arguments: Sequence[str]) -> int:
 
 def samples() -> list[tuple[str, bytes]]:
     """Names and PNG files of ten handwritten digits that the embedded model was not trained on."""
+
+@final
+class AttentionPattern:
+    """Score and mask of ``hipvit.attention``, checked. Its code is compiled on first use, and kept.
+
+    Operands are queries, keys and values, ``[batch, tokens, heads, head_dim]``, and the captured tensors: float32 and int32, or
+    float16 and bfloat16 on a GPU. All are row-major.
+    """
+
+    def __new__(cls, json: str) -> AttentionPattern: ...
+    def forward(
+        self, scale: float, scalars: Sequence[float], operands: Sequence[npt.NDArray[Any]], *, has_derivative: bool = False
+    ) -> list[Float32]:
+        """Attention on the CPU: the result, and ``ln Σ e^s`` if the derivative needs it."""
+
+    def backward(self, scale: float, scalars: Sequence[float], operands: Sequence[npt.NDArray[Any]]) -> list[Float32]:
+        """Gradients of the operands that are floats. The operands are followed by ``forward``'s results and the gradient of the first."""
+
+    def forward_on_gpu(
+        self,
+        scale: float,
+        scalars: Sequence[float],
+        operands: Sequence[SupportsDLPack],
+        results: Sequence[SupportsDLPack],
+        stream: int,
+    ) -> None:
+        """Submits ``forward`` to ``stream``, the driver's handle of a stream of the tensors' GPU."""
+
+    def backward_on_gpu(
+        self,
+        scale: float,
+        scalars: Sequence[float],
+        operands: Sequence[SupportsDLPack],
+        gradients: Sequence[Optional[SupportsDLPack]],
+        stream: int,
+    ) -> None:
+        """Submits ``backward`` to ``stream``, the driver's handle of a stream of the tensors' GPU. ``None`` leaves out the gradient of a
+        captured tensor."""
 
 @final
 class Model:

@@ -1,8 +1,9 @@
-//! Tensors on the model's GPU, imported and exported without a copy through DLPack, <https://dmlc.github.io/dlpack>.
+//! Tensors on GPUs, imported and exported without a copy through DLPack, <https://dmlc.github.io/dlpack>.
 
 #![allow(unsafe_code, reason = "DLPack's tensors are pointers")]
 
 use std::ffi::CStr;
+use std::sync::{Mutex, PoisonError};
 
 use hipvit::DType;
 use hipvit::dtype::from_hip;
@@ -34,23 +35,57 @@ pub fn on_gpu(
     if !object.hasattr("__dlpack_device__")? {
         return Ok(None);
     }
-    let py = object.py();
-    let device = object
-        .call_method0("__dlpack_device__")?
-        .extract::<(i32, i32)>()?;
-    let ours = gpu.dlpack();
-    if device != ours {
+    let device = device_of(object)?;
+    if device != gpu.dlpack() {
         return Ok(None);
     }
+    let stream = stream()?;
+    let waits = stream.handle();
+    let tensor = import(object, &stream, waits, "images")?;
+    Ok(Some(tensor))
+}
+
+/// Returns DLPack's device type, and the device's ordinal.
+pub fn device_of(object: &Bound<'_, PyAny>) -> PyResult<(i32, i32)> {
+    object.call_method0("__dlpack_device__")?.extract()
+}
+
+/// Returns the stream of another library with this handle.
+pub fn foreign_stream(gpu: &Device, handle: usize) -> Stream {
+    static STREAMS: Mutex<Vec<((usize, usize), Stream)>> = Mutex::new(Vec::new());
+    let key = (gpu.ordinal(), handle);
+    // No code panics while the mutex is locked.
+    let mut streams = STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, known)) = streams.iter().find(|(other, _)| *other == key) {
+        return known.clone();
+    }
+    // SAFETY: libraries keep their streams for the life of the process: PyTorch takes them from a pool. The handle is of this GPU, as the
+    // tensors are, whose library said both.
+    let stream = unsafe { gpu.foreign_stream(handle) };
+    streams.push((key, stream.clone()));
+    stream
+}
+
+/// The value of the protocol's argument `stream` for which no stream waits.
+pub const NO_WAIT: i32 = -1;
+
+/// Imports `object`, a tensor on the GPU of `stream`. `waits` is the protocol's argument `stream`, of the stream that waits for pending
+/// writes. Keep the result until the stream has finished all work on it. `what` names the tensor in errors.
+pub fn import<'py>(
+    object: &Bound<'py, PyAny>,
+    stream: &Stream,
+    waits: impl IntoPyObject<'py>,
+    what: &str,
+) -> PyResult<DeviceTensor> {
+    let (py, gpu) = (object.py(), stream.device());
     // A torch tensor that requires gradients cannot be exported.
     let object = if object.hasattr("detach")? {
         object.call_method0("detach")?
     } else {
         object.clone()
     };
-    let stream = stream()?;
     let options = PyDict::new(py);
-    options.set_item("stream", stream.handle())?;
+    options.set_item("stream", waits)?;
     let capsule = object.call_method("__dlpack__", (), Some(&options))?;
     let capsule = capsule.cast_into::<PyCapsule>()?;
     // SAFETY: the capsule is alive. A pointer of this name is a `DLManagedTensor`, and by the protocol the consumer that renames the
@@ -62,9 +97,9 @@ pub fn on_gpu(
         }
         DlpackTensor::from_raw(raw)
     };
-    let wrong = |reason: String| argument(py, format!("images: the tensor on {} {reason}", gpu.name()));
+    let wrong = |reason: String| argument(py, format!("{what}: the tensor on {} {reason}", gpu.name()));
     let tensor = tensor.ok_or_else(|| wrong("is a null pointer".into()))?;
-    if tensor.device() != ours {
+    if tensor.device() != gpu.dlpack() {
         return Err(wrong(format!(
             "is exported as one on device {:?}",
             tensor.device()
@@ -76,16 +111,16 @@ pub fn on_gpu(
     let dtype = tensor.dtype();
     let dtype = dtype.ok_or_else(|| wrong("has neither uint8 nor float32 elements".into()))?;
     // SAFETY: the tensor is on this GPU, and its library synchronised with the stream. It lives as long as the result, whose owner waits
-    // for the stream.
-    let memory = unsafe { tensor.memory(&stream) };
+    // for the stream or gives memory back in its order.
+    let memory = unsafe { tensor.memory(stream) };
     let memory = memory.map_err(|error| wrong(error.to_string()))?;
     let shape = tensor.shape().iter().map(|&extent| extent as usize).collect();
-    Ok(Some(DeviceTensor {
+    Ok(DeviceTensor {
         memory,
         dtype: from_hip(dtype),
         shape,
         _tensor: tensor,
-    }))
+    })
 }
 
 /// Wraps `tensor` in a capsule. The importer takes the tensor over; otherwise the capsule's destructor frees it.

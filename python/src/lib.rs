@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "methods of Python classes are called from Python")]
 
 mod arguments;
+mod attention;
 mod command_line;
 mod dlpack;
 mod dtype;
@@ -25,6 +26,8 @@ use pyo3::prelude::*;
 mod _hipvit {
     #[pymodule_export]
     use super::arguments::load;
+    #[pymodule_export]
+    use super::attention::AttentionPattern;
     #[pymodule_export]
     use super::command_line::{command_line, devices, pull};
     #[pymodule_export]

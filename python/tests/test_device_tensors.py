@@ -22,7 +22,13 @@ HIP = ctypes.CDLL(PROVIDER)
 
 ROCM = 10
 TO_DEVICE, FROM_DEVICE, WITHIN_DEVICE = 1, 2, 3
-CODES = {np.dtype(np.uint8): (1, 8), np.dtype(np.float32): (2, 32), np.dtype(np.float64): (2, 64)}
+CODES = {
+    np.dtype(np.uint8): (1, 8),
+    np.dtype(np.int32): (0, 32),
+    np.dtype(np.float16): (2, 16),
+    np.dtype(np.float32): (2, 32),
+    np.dtype(np.float64): (2, 64),
+}
 
 
 class Tensor(ctypes.Structure):

@@ -6,6 +6,7 @@ import doctest
 import json
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ HERE = Path(__file__).resolve().parents[1]
 
 def test_the_packages_documentation() -> None:
     assert doctest.testmod(hipvit).failed == 0
+    assert doctest.testmod(hipvit.patterns).failed == 0
 
 
 def test_classify() -> None:
@@ -28,6 +30,24 @@ def test_classify() -> None:
     assert "seven" in lines[1] and "three" in lines[4]
     failed = subprocess.run([*command, "absent.png"], capture_output=True, text=True, check=False)
     assert failed.returncode == 1 and "absent.png" in failed.stderr
+
+
+def test_the_relative_bias_is_learned() -> None:
+    pytest.importorskip("torch")
+    command = [sys.executable, str(HERE / "examples" / "relative_bias.py"), "--steps", "30"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    errors = [float(line.split("error ")[1].split(",")[0]) for line in result.stdout.splitlines()]
+    assert len(errors) == 4 and errors[-1] < 0.2 * errors[0], errors
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_page_about_attention(number: int) -> None:
+    text = (HERE.parent / "docs" / "attention.md").read_text()
+    blocks = [textwrap.dedent(block.split("```")[0]) for block in text.split("```python\n")[1:]]
+    assert len(blocks) == 2
+    if "import torch" in blocks[number]:
+        pytest.importorskip("torch")
+    exec(compile(blocks[number], "docs/attention.md", "exec"), {})
 
 
 def _cells() -> list[str]:

@@ -27,6 +27,8 @@ pub struct Stream {
 struct Inner {
     device: Device,
     raw: hipStream_t,
+    /// True if another library owns the handle.
+    is_foreign: bool,
     id: u64,
     /// Number of submissions. [`Event`]s use it to order them.
     submitted: AtomicU64,
@@ -129,6 +131,16 @@ impl Device {
         Stream::new(self, options)
     }
 
+    /// Wraps a stream that another library owns, such as PyTorch's current stream. `handle` is a `hipStream_t`; 0 is the default stream.
+    ///
+    /// # Safety
+    ///
+    /// The stream must belong to this device, and exist while the result, a clone, or memory from it is alive.
+    #[must_use]
+    pub unsafe fn foreign_stream(&self, handle: usize) -> Stream {
+        Stream::with_handle(self, ptr::with_exposed_provenance_mut(handle), true)
+    }
+
     /// Returns the range of stream priorities, the highest first: `-1..=1` on AMD GPUs, where 0 is normal.
     ///
     /// # Errors
@@ -149,8 +161,23 @@ impl Device {
 }
 
 impl Stream {
-    fn new(device: &Device, options: &StreamOptions) -> Result<Self> {
+    fn with_handle(device: &Device, raw: hipStream_t, is_foreign: bool) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            inner: Arc::new(Inner {
+                device: device.clone(),
+                raw,
+                is_foreign,
+                id: NEXT.fetch_add(1, Ordering::Relaxed),
+                submitted: AtomicU64::new(0),
+                capturing: AtomicBool::new(false),
+                captured: Mutex::default(),
+                failure: StreamFailure::default(),
+            }),
+        }
+    }
+
+    fn new(device: &Device, options: &StreamOptions) -> Result<Self> {
         if let Some(priority) = options.priority {
             let known = device.stream_priorities()?;
             if !known.contains(&priority) {
@@ -187,17 +214,7 @@ impl Stream {
                 }
             }
         }?;
-        Ok(Self {
-            inner: Arc::new(Inner {
-                device: device.clone(),
-                raw,
-                id: NEXT.fetch_add(1, Ordering::Relaxed),
-                submitted: AtomicU64::new(0),
-                capturing: AtomicBool::new(false),
-                captured: Mutex::default(),
-                failure: StreamFailure::default(),
-            }),
-        })
+        Ok(Self::with_handle(device, raw, false))
     }
 
     /// Returns the priority of the stream; see [`Device::stream_priorities`].
@@ -424,6 +441,9 @@ impl Drop for Inner {
             let done = unsafe { call!(device, hip.hipStreamSynchronize(self.raw)) };
             if done.is_ok() {
                 device.cache().retire(self.id);
+            }
+            if self.is_foreign {
+                return done;
             }
             // SAFETY: the last owner destroys the handle, once.
             done.and(unsafe { call!(device, hip.hipStreamDestroy(self.raw)) })

@@ -11,16 +11,17 @@ use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role, ValueId};
 use crate::hip::{Device, DeviceAddress, Operand, Stream};
 use crate::kernels::call::Call;
-use crate::kernels::lower::{Addresses, Lower as _, lower, scratch_bytes};
+use crate::kernels::lower::{Addresses, Lowering, scratch_bytes};
+use crate::kernels::pattern_attention::LowerGenerated;
 use crate::kernels::{Kernels, Unit};
 use crate::tensor::{DType, Tensor};
 
 /// Attention with a pattern and its derivative, compiled for a GPU and some shapes. It computes on the caller's memory.
 #[derive(Debug)]
 pub struct GpuAttention {
-    forward: OnGpu,
+    forward: OnGpu<PatternAttention>,
     /// Set if the op has `log_sum_exp`.
-    backward: Option<OnGpu>,
+    backward: Option<OnGpu<PatternAttentionBackward>>,
 }
 
 impl GpuAttention {
@@ -31,29 +32,39 @@ impl GpuAttention {
     ///
     /// [`Error::Graph`] if the shapes do not fit the op. Errors of the compiler and the driver.
     pub fn new(device: &Device, dtype: DType, op: &PatternAttention, shapes: &[&[usize]]) -> Result<Self> {
-        let integers = op.program.tensors().iter().map(|tensor| tensor.ty == Type::Int);
-        let floats = std::iter::repeat_n(false, op.operands.count());
-        let mut operands: Vec<(Vec<usize>, bool)> = shapes
-            .iter()
-            .map(|shape| shape.to_vec())
-            .zip(floats.chain(integers))
-            .collect();
-        let forward = OnGpu::new(device, dtype, op.clone().into(), &operands)?;
+        let forward = Shaped::new(op.clone(), dtype, &operands(op, shapes))?.compile(device, dtype, None)?;
         let backward = if op.log_sum_exp {
-            let results = forward.result_shapes();
-            let after = [&results[0], &results[1], &results[0]].map(|shape| (shape.clone(), false));
-            operands.extend(after);
-            let op = PatternAttentionBackward(op.clone());
-            Some(OnGpu::new(device, dtype, op.into(), &operands)?)
+            let rows = Unit::of("attention_backward_rows");
+            let shaped = forward.derivative(dtype, shapes)?;
+            Some(shaped.compile(device, dtype, Some(rows))?)
         } else {
             None
         };
         Ok(Self { forward, backward })
     }
 
+    /// Returns attention with the same code for other shapes, scalars, heads or another scale. It compiles nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if `op` has a different pattern or different channels per head, or if only `op` has `log_sum_exp`.
+    /// [`Error::Graph`] if the shapes do not fit the op.
+    pub fn adapted(&self, op: &PatternAttention, shapes: &[&[usize]]) -> Result<Self> {
+        let dtype = self.forward.shaped.plan.dtype();
+        let forward = Shaped::new(op.clone(), dtype, &operands(op, shapes))?.adapt(&self.forward.code)?;
+        let backward = match &self.backward {
+            Some(backward) if op.log_sum_exp => {
+                Some(forward.derivative(dtype, shapes)?.adapt(&backward.code)?)
+            }
+            None if op.log_sum_exp => return Err(Error::argument("attention", NO_DERIVATIVE)),
+            _ => None,
+        };
+        Ok(Self { forward, backward })
+    }
+
     /// Returns the extents of the result, and of `ln Σ e^s` if it is one.
     pub fn result_shapes(&self) -> Vec<Vec<usize>> {
-        self.forward.result_shapes()
+        self.forward.shaped.result_shapes()
     }
 
     /// Submits attention. `operands` are row-major, in the order of the shapes; captured integers are i32. `results` is the result, followed
@@ -63,45 +74,71 @@ impl GpuAttention {
     ///
     /// [`Error::Argument`] if there are more or fewer of them. [`Error::Hip`] if one is too small, or if the driver fails.
     pub fn forward(&self, stream: &Stream, operands: &[Operand<'_>], results: &[Operand<'_>]) -> Result<()> {
-        self.forward.run(stream, operands, results)
+        let results: Vec<_> = results.iter().copied().map(Some).collect();
+        self.forward.run(stream, operands, &results)
     }
 
     /// Submits the derivative. `operands` are those of [`forward`](Self::forward), its two results, and the gradient of the first one.
-    /// `gradients` are of the operands, without captured integers.
+    /// `gradients` are of the operands, without captured integers. `None` leaves out the gradient of a captured tensor, which saves its
+    /// time.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the op has no `log_sum_exp`, or if there are more or fewer operands. [`Error::Hip`] if one is too small, or if
-    /// the driver fails.
-    pub fn backward(
-        &self,
-        stream: &Stream,
-        operands: &[Operand<'_>],
-        gradients: &[Operand<'_>],
-    ) -> Result<()> {
-        let reason = "has no `log_sum_exp`, which the derivative reads";
+    /// [`Error::Argument`] if the op has no `log_sum_exp`, if there are more or fewer operands, or if a gradient of queries, keys or values
+    /// is left out. [`Error::Hip`] if one is too small, or if the driver fails.
+    pub fn backward<'a, G>(&self, stream: &Stream, operands: &[Operand<'_>], gradients: &[G]) -> Result<()>
+    where
+        G: Copy + Into<Option<Operand<'a>>>,
+    {
         let backward = self.backward.as_ref();
-        let backward = backward.ok_or_else(|| Error::argument("attention", reason))?;
-        backward.run(stream, operands, gradients)
+        let backward = backward.ok_or_else(|| Error::argument("attention", NO_DERIVATIVE))?;
+        let gradients: Vec<Option<Operand<'a>>> = gradients.iter().map(|&gradient| gradient.into()).collect();
+        let attended = self.forward.shaped.op.operands.count();
+        if gradients.iter().take(attended).any(Option::is_none) {
+            let reason = "of queries, keys and values cannot be left out";
+            return Err(Error::argument("gradients", reason));
+        }
+        backward.run(stream, operands, &gradients)
     }
+}
+
+const NO_DERIVATIVE: &str = "has no `log_sum_exp`, which the derivative reads";
+
+/// Returns the shapes of the op's operands, each with true for integers.
+fn operands(op: &PatternAttention, shapes: &[&[usize]]) -> Vec<(Vec<usize>, bool)> {
+    let integers = op.program.tensors().iter().map(|tensor| tensor.ty == Type::Int);
+    let floats = std::iter::repeat_n(false, op.operands.count());
+    let shapes = shapes.iter().map(|shape| shape.to_vec());
+    shapes.zip(floats.chain(integers)).collect()
+}
+
+/// An op with the shapes of its operands.
+#[derive(Debug)]
+struct Shaped<O> {
+    op: O,
+    /// A graph of the op alone, whose operands are constants without contents.
+    plan: Plan,
+    operands: Vec<ValueId>,
+    scratch_bytes: usize,
+}
+
+/// The kernels of an op, for any shapes.
+#[derive(Debug)]
+struct Code<G> {
+    kernels: Kernels,
+    generated: G,
 }
 
 /// An op whose operands and results are the caller's memory.
 #[derive(Debug)]
-struct OnGpu {
-    /// A graph of the op alone, whose operands are constants without contents.
-    plan: Plan,
-    kernels: Kernels,
-    operands: Vec<ValueId>,
+struct OnGpu<O: LowerGenerated> {
+    shaped: Shaped<O>,
+    code: Arc<Code<O::Generated>>,
 }
 
-impl OnGpu {
+impl<O: LowerGenerated + Clone + Into<Op>> Shaped<O> {
     /// `operands` are the shapes, each with true for integers.
-    fn new(device: &Device, dtype: DType, op: Op, operands: &[(Vec<usize>, bool)]) -> Result<Self> {
-        let units = [op.unit(), Some(Unit::of("attention_backward_rows"))];
-        let units = units.into_iter().flatten();
-        let is_forward = matches!(op, Op::PatternAttention(_));
-        let kernels = Kernels::load(device, dtype, units.take(if is_forward { 1 } else { 2 }))?;
+    fn new(op: O, dtype: DType, operands: &[(Vec<usize>, bool)]) -> Result<Self> {
         let mut graph = Graph::new("attention", [1, 1, 1, 3], DType::U8);
         let operands = operands.iter().enumerate().map(|(index, (shape, is_int))| {
             let dtype = if *is_int { DType::I32 } else { DType::F32 };
@@ -116,22 +153,68 @@ impl OnGpu {
             Ok(graph.constant(format!("operand {index}"), tensor.ok_or_else(reason)?))
         });
         let operands = operands.collect::<Result<Vec<ValueId>>>()?;
-        graph.push(Role::Other, op.name(), op, operands.clone())?;
+        let node: Op = op.clone().into();
+        graph.push(Role::Other, node.name(), node, operands.clone())?;
+        let plan = Plan::new(Arc::new(graph), 1, dtype)?;
         Ok(Self {
-            plan: Plan::new(Arc::new(graph), 1, dtype)?,
-            kernels,
+            op,
+            scratch_bytes: scratch_bytes(&plan),
+            plan,
             operands,
         })
     }
 
+    /// Compiles the op, and loads `other` with it.
+    fn compile(self, device: &Device, dtype: DType, other: Option<Unit>) -> Result<OnGpu<O>> {
+        let generated = self.op.generate();
+        let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
+        let units = [generated.as_ref().clone()].into_iter().chain(other);
+        let kernels = Kernels::load(device, dtype, units)?;
+        Ok(OnGpu {
+            shaped: self,
+            code: Arc::new(Code { kernels, generated }),
+        })
+    }
+
+    /// Joins the op with code that was compiled for other shapes.
+    fn adapt(self, code: &Arc<Code<O::Generated>>) -> Result<OnGpu<O>> {
+        let generated = self.op.generate();
+        let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
+        if generated.as_ref() != code.generated.as_ref() {
+            let reason = "has a different pattern, or different channels per head. Compile it";
+            return Err(Error::argument("attention", reason));
+        }
+        Ok(OnGpu {
+            shaped: self,
+            code: code.clone(),
+        })
+    }
+}
+
+impl<O> Shaped<O> {
     fn result_shapes(&self) -> Vec<Vec<usize>> {
         let steps = self.plan.steps().iter();
         let outputs = steps.flat_map(|step| &step.outputs);
         outputs.map(|&id| self.plan.buffer(id).shape.clone()).collect()
     }
+}
 
-    fn run(&self, stream: &Stream, operands: &[Operand<'_>], results: &[Operand<'_>]) -> Result<()> {
-        let Some(step) = self.plan.steps().first() else {
+impl OnGpu<PatternAttention> {
+    /// Returns the derivative for operands of these shapes.
+    fn derivative(&self, dtype: DType, shapes: &[&[usize]]) -> Result<Shaped<PatternAttentionBackward>> {
+        let op = &self.shaped.op;
+        let results = self.shaped.result_shapes();
+        let mut operands = operands(op, shapes);
+        operands.extend([&results[0], &results[1], &results[0]].map(|shape| (shape.clone(), false)));
+        Shaped::new(PatternAttentionBackward(op.clone()), dtype, &operands)
+    }
+}
+
+impl<O: LowerGenerated> OnGpu<O> {
+    /// Submits the op. Results that are `None` are not computed.
+    fn run(&self, stream: &Stream, operands: &[Operand<'_>], results: &[Option<Operand<'_>>]) -> Result<()> {
+        let Shaped { op, plan, .. } = &self.shaped;
+        let Some(step) = plan.steps().first() else {
             return Ok(());
         };
         let expect = |what, found: usize, expected: usize| {
@@ -140,12 +223,16 @@ impl OnGpu {
             }
             Err(Error::argument(what, format!("are {found}, expected {expected}")))
         };
-        expect("operands", operands.len(), self.operands.len())?;
+        expect("operands", operands.len(), self.shaped.operands.len())?;
         expect("results", results.len(), step.outputs.len())?;
-        let mut scratch = stream.allocate::<u8>(scratch_bytes(&self.plan).max(1))?;
-        let addresses: Vec<DeviceAddress> = results.iter().map(Operand::address).collect();
+        let mut scratch = stream.allocate::<u8>(self.shaped.scratch_bytes.max(1))?;
+        let address = |result: &Option<Operand<'_>>| match result {
+            Some(result) => result.address(),
+            None => DeviceAddress::NULL,
+        };
+        let addresses: Vec<DeviceAddress> = results.iter().map(address).collect();
         let of_operands = operands.iter().map(Operand::address);
-        let constants: HashMap<_, _> = self.operands.iter().copied().zip(of_operands).collect();
+        let constants: HashMap<_, _> = self.shaped.operands.iter().copied().zip(of_operands).collect();
         let addresses = Addresses {
             inputs: DeviceAddress::NULL,
             constants: &constants,
@@ -157,19 +244,19 @@ impl OnGpu {
             results: Some(&addresses),
             scratch: scratch.address(),
         };
-        let node = self.plan.node(step);
-        let refused = |reason| Error::op(node, Some(self.kernels.device().name()), reason);
-        let calls = lower(&self.plan, step, addresses).map_err(refused)?;
+        let Code { kernels, generated } = &*self.code;
+        let refused = |reason| Error::op(plan.node(step), Some(kernels.device().name()), reason);
+        let calls = op.lower_with(&Lowering::new(plan, step, addresses), generated);
         let memory: Vec<Operand<'_>> = operands
             .iter()
-            .chain(results)
+            .chain(results.iter().flatten())
             .copied()
             .chain([scratch.writing()])
             .collect();
-        for call in calls {
+        for call in calls.map_err(refused)? {
             match call {
-                Call::Kernel(call) => call.launch(&self.kernels, stream, &memory)?,
-                Call::Pattern(call) => call.launch(&self.kernels, stream, &memory)?,
+                Call::Kernel(call) => call.launch(kernels, stream, &memory)?,
+                Call::Pattern(call) => call.launch(kernels, stream, &memory)?,
                 _ => {
                     return Err(Error::internal(
                         "attention",

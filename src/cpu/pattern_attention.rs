@@ -17,32 +17,46 @@ use super::{CpuOp, Operands};
 
 impl CpuOp for PatternAttention {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let [q, k, v] = self
-            .plain()
-            .places()
-            .map(|(index, channel)| Tokens::of(operands, index, channel));
-        let (q, k, v) = (q?, k?, v?);
-        let captured = (self.operands.count()..operands.count())
+        let operands = (0..operands.count())
             .map(|index| {
                 let (shape, values) = (operands.batched_shape(index)?, operands.values(index)?);
                 Ok(Captured { shape, values })
             })
             .collect::<Result<Vec<_>, OpError>>()?;
-        let extents = Extents {
-            heads: self.heads,
-            queries: q.count,
-            keys: k.count,
-        };
-        let head = Head {
-            spec: self,
-            extents,
-            score: evaluator(self, self.program.score(), &captured, extents)?,
-            mask: evaluator(self, self.program.mask(), &captured, extents)?,
-        };
-        let batch = operands.result_shape(0)[0];
-        let (out, rest) = results.split_first_mut().ok_or("has no result")?;
-        head.run_all([q, k, v], batch, out, rest.first_mut().map(|sums| &mut **sums))
+        attend(self, &operands, results)
     }
+}
+
+/// Computes attention from operands in memory, of which captured integers are floats.
+///
+/// # Errors
+///
+/// [`OpError`] if the operands do not fit the op.
+pub(crate) fn attend(
+    spec: &PatternAttention,
+    operands: &[Captured<'_, f32>],
+    results: &mut [&mut [f32]],
+) -> Result<(), OpError> {
+    let [q, k, v] = spec.plain().places().map(|(index, channel)| {
+        let Captured { shape, values } = operands[index];
+        Tokens::of_values(shape, values, channel)
+    });
+    let (q, k, v) = (q?, k?, v?);
+    let captured = spec.captured(operands);
+    let extents = Extents {
+        heads: spec.heads,
+        queries: q.count,
+        keys: k.count,
+    };
+    let head = Head {
+        spec,
+        extents,
+        score: evaluator(spec, spec.program.score(), captured, extents)?,
+        mask: evaluator(spec, spec.program.mask(), captured, extents)?,
+    };
+    let batch = operands[spec.operands.keys()].shape[0];
+    let (out, rest) = results.split_first_mut().ok_or("has no result")?;
+    head.run_all([q, k, v], batch, out, rest.first_mut().map(|sums| &mut **sums))
 }
 
 fn evaluator<'a>(

@@ -168,7 +168,7 @@ pub(crate) struct Lowering<'a> {
 }
 
 impl<'a> Lowering<'a> {
-    pub(super) fn new(plan: &'a Plan, step: &'a Step, addresses: Addresses<'a>) -> Self {
+    pub(crate) fn new(plan: &'a Plan, step: &'a Step, addresses: Addresses<'a>) -> Self {
         let output = plan.buffer(step.output());
         Self {
             plan,

@@ -8,6 +8,8 @@ pub(crate) mod call;
 mod shipped;
 pub(crate) mod source;
 
+use std::fmt::Debug;
+
 use hipvit_graph::op::PatternAttention;
 use hipvit_graph::pattern::{Number, Type};
 
@@ -26,11 +28,7 @@ use crate::tensor::DType;
 
 impl Lower for PatternAttention {
     fn unit(&self) -> Option<Unit> {
-        let head_dim = padded(self.head_dim)?;
-        Some(Unit::generated(
-            "attention_pattern",
-            source(&self.program, head_dim),
-        ))
+        self.generate().ok()
     }
 
     fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
@@ -47,7 +45,40 @@ impl Lower for PatternAttention {
     }
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-        let unit = self.unit().ok_or_else(|| no_fused_kernel(self.head_dim as u32))?;
+        self.lower_with(step, &self.generate()?)
+    }
+}
+
+/// Lowering with a program that was generated before.
+pub(crate) trait LowerGenerated {
+    /// The unit, with what else the lowering needs of the op's expressions.
+    type Generated: AsRef<Unit> + Debug + Send + Sync;
+
+    /// Generates the op's program.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError`] if no kernel supports the channels per head.
+    fn generate(&self) -> Result<Self::Generated, KernelError>;
+
+    /// Returns the calls that compute a step, as [`Lower::lower`] does.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Lower::lower`].
+    fn lower_with(&self, step: &Lowering<'_>, generated: &Self::Generated) -> Result<Vec<Call>, KernelError>;
+}
+
+impl LowerGenerated for PatternAttention {
+    type Generated = Unit;
+
+    fn generate(&self) -> Result<Unit, KernelError> {
+        let head_dim = padded(self.head_dim).ok_or_else(|| no_fused_kernel(self.head_dim as u32))?;
+        let source = source(&self.program, head_dim);
+        Ok(Unit::generated("attention_pattern", source))
+    }
+
+    fn lower_with(&self, step: &Lowering<'_>, unit: &Unit) -> Result<Vec<Call>, KernelError> {
         let plain = self.plain();
         let [q, k, v] = plain.places().map(|(index, channel)| step.heads(index, channel));
         let (q, k, v) = (q?, k?, v?);
@@ -79,8 +110,8 @@ impl Lower for PatternAttention {
             tile_images: extent(tiles.images)?,
             tile_heads: extent(tiles.heads)?,
         };
-        let attend = PatternCall::new(&unit, arguments);
-        let prepare = PatternCall::new(&unit, AttentionPatternTilesArgs { attention: arguments });
+        let attend = PatternCall::new(unit, arguments);
+        let prepare = PatternCall::new(unit, AttentionPatternTilesArgs { attention: arguments });
         let evaluates = bytes.iter().any(|&bytes| bytes > 0);
         let calls = evaluates.then_some(prepare).into_iter().chain([attend]);
         Ok(calls.map(Into::into).collect())

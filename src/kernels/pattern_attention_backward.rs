@@ -16,6 +16,7 @@ use super::bindings::{
 };
 use super::call::Call;
 use super::lower::{Lower, Lowering, shape_of};
+use super::pattern_attention::LowerGenerated;
 use super::pattern_attention::backward::WORD_BYTES;
 use super::pattern_attention::call::{PatternCall, PatternKernel, differing};
 use super::pattern_attention::source::backward_source;
@@ -136,9 +137,7 @@ fn seen_extents(op: &PatternAttentionBackward, images: usize) -> [usize; 2] {
 
 impl Lower for PatternAttentionBackward {
     fn unit(&self) -> Option<Unit> {
-        let head_dim = padded(self.0.head_dim)?;
-        let source = backward_source(&derivative(self), head_dim);
-        Some(Unit::generated("attention_pattern_backward", source))
+        Some(self.generate().ok()?.unit)
     }
 
     fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
@@ -154,10 +153,39 @@ impl Lower for PatternAttentionBackward {
     }
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        self.lower_with(step, &self.generate()?)
+    }
+}
+
+/// The unit of the derivative of attention with a pattern, and the derivative of its score.
+#[derive(Clone, Debug)]
+pub(crate) struct Generated {
+    unit: Unit,
+    derivative: Derivative,
+}
+
+impl AsRef<Unit> for Generated {
+    fn as_ref(&self) -> &Unit {
+        &self.unit
+    }
+}
+
+impl LowerGenerated for PatternAttentionBackward {
+    type Generated = Generated;
+
+    fn generate(&self) -> Result<Generated, KernelError> {
+        let head_dim = self.0.head_dim;
+        let head_dim = padded(head_dim).ok_or_else(|| no_fused_kernel(head_dim as u32))?;
+        let derivative = derivative(self);
+        let source = backward_source(&derivative, head_dim);
+        let unit = Unit::generated("attention_pattern_backward", source);
+        Ok(Generated { unit, derivative })
+    }
+
+    fn lower_with(&self, step: &Lowering<'_>, generated: &Generated) -> Result<Vec<Call>, KernelError> {
         let spec = &self.0;
-        let unit = self.unit().ok_or_else(|| no_fused_kernel(spec.head_dim as u32))?;
         let extents = Extents::new(step.shape_of(0)?, step.shape_of(spec.operands.keys())?);
-        let loads = Load::all(self, &derivative(self), extents);
+        let loads = Load::all(self, &generated.derivative, extents);
         let captured = spec.operands.count()..self.forward_operands();
         let elements = captured
             .map(|index| Ok(step.shape_of(index)?.iter().product()))
@@ -166,7 +194,7 @@ impl Lower for PatternAttentionBackward {
         let backward = Backward {
             op: self,
             step,
-            unit,
+            unit: &generated.unit,
             extents,
             scratch,
             elements,
@@ -195,7 +223,7 @@ impl Lower for PatternAttentionBackward {
 struct Backward<'a> {
     op: &'a PatternAttentionBackward,
     step: &'a Lowering<'a>,
-    unit: Unit,
+    unit: &'a Unit,
     extents: Extents,
     scratch: Scratch,
     /// Elements of each captured tensor.
@@ -208,7 +236,7 @@ impl Backward<'_> {
     }
 
     fn call(&self, kernel: impl Into<PatternKernel>) -> Call {
-        PatternCall::new(&self.unit, kernel).into()
+        PatternCall::new(self.unit, kernel).into()
     }
 
     fn pattern(&self) -> Result<AttentionPatternBackward, KernelError> {
@@ -286,7 +314,7 @@ impl Backward<'_> {
         Ok(calls)
     }
 
-    /// Returns the calls that compute the gradient of a captured tensor. There are none for integers.
+    /// Returns the calls that compute the gradient of a captured tensor. There are none for integers, or if the result is null.
     fn of_captured(
         &self,
         tensor: usize,
@@ -299,6 +327,9 @@ impl Backward<'_> {
             return Ok(Vec::new());
         };
         let out = self.step.result(result)?;
+        if out.is_null() {
+            return Ok(Vec::new());
+        }
         let loads: Vec<&Load> = loads.iter().filter(|load| load.tensor == tensor).collect();
         let mut calls = Vec::new();
         for load in &loads {

@@ -1,6 +1,8 @@
 //! Units of compilation of the kernels.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// A unit of compilation: a kernel file, one variant of it, or a generated program. Its dtype is that of the [`Kernels`](super::Kernels).
@@ -10,7 +12,39 @@ pub struct Unit {
     /// A macro and its value, for a compiler at run time. Code compiled ahead of time has all variants.
     pub(super) define: Option<(&'static str, u32)>,
     /// Source of a generated program, which no file has.
-    pub(super) source: Option<Arc<str>>,
+    pub(super) source: Option<Source>,
+}
+
+/// Source of a generated program. It is hashed once, since each launch looks up its unit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Source {
+    hash: u64,
+    text: Arc<str>,
+}
+
+impl From<String> for Source {
+    fn from(text: String) -> Self {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Self {
+            hash: hasher.finish(),
+            text: text.into(),
+        }
+    }
+}
+
+impl Deref for Source {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
+}
+
+impl Hash for Source {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.hash.hash(state);
+    }
 }
 
 impl Unit {
@@ -24,7 +58,7 @@ impl Unit {
     }
 
     /// Returns the unit of a generated program. `name` says what it computes.
-    pub(super) fn generated(name: &'static str, source: impl Into<Arc<str>>) -> Self {
+    pub(super) fn generated(name: &'static str, source: String) -> Self {
         Self {
             source: Some(source.into()),
             ..Self::of(name)
@@ -37,6 +71,12 @@ impl Unit {
             define: Some((name, value)),
             ..self
         }
+    }
+}
+
+impl AsRef<Self> for Unit {
+    fn as_ref(&self) -> &Self {
+        self
     }
 }
 

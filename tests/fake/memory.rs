@@ -3,7 +3,7 @@
 use std::mem;
 use std::thread;
 
-use hipvit::hip::PinnedPart;
+use hipvit::hip::{ForeignMemory, Operand, PinnedPart, Stream};
 
 use crate::support::fake::{Fake, LAUNCH, Scale, Slot, scale};
 
@@ -23,6 +23,44 @@ fn what_is_written_is_read() {
         drop(original);
         assert_eq!(copy.read().unwrap(), [1, 2, 3]);
         assert!(copy.copy_from(stream.zeroed::<u8>(4).unwrap().reading()).is_err());
+    }
+    fake.assert_clean();
+}
+
+/// Memory of another library is used on its stream, and neither is freed with its wrapper.
+#[test]
+#[allow(unsafe_code, reason = "wraps a stream and memory of another library")]
+fn foreign_memory_is_written_on_a_foreign_stream() {
+    let fake = Fake::new("foreign");
+    {
+        let theirs = fake.stream();
+        let buffer = theirs.upload(&[1.0f32, 2.0, 3.0]).unwrap();
+        // SAFETY: the stream and the buffer outlive what wraps them, and nothing else uses the buffer.
+        let (stream, mut memory) = unsafe {
+            let stream = theirs.device().foreign_stream(theirs.handle());
+            let memory = ForeignMemory::new(&stream, buffer.address(), buffer.bytes());
+            (stream, memory)
+        };
+        assert_eq!((stream.handle(), memory.stream()), (theirs.handle(), &stream));
+        let kernel = scale(theirs.device());
+        let arguments = Scale {
+            from: buffer.address(),
+            to: buffer.address(),
+            n: 3,
+            factor: 2.0,
+        };
+        let launch =
+            |stream: &Stream, operand: Operand<'_>| kernel.launch(stream, LAUNCH, &arguments, &[operand]);
+        launch(&stream, memory.writing()).unwrap();
+        stream.synchronize().unwrap();
+        assert_eq!(buffer.read().unwrap(), [2.0, 4.0, 6.0]);
+        let error = launch(&stream, memory.reading()).unwrap_err().to_string();
+        assert!(error.contains("that may be written"), "{error}");
+        let error = launch(&theirs, memory.writing()).unwrap_err().to_string();
+        assert!(error.contains("belongs to a different stream"), "{error}");
+        drop((memory, stream));
+        assert_eq!(fake.get(Slot::Streams), 1);
+        assert_eq!(buffer.read().unwrap(), [2.0, 4.0, 6.0]);
     }
     fake.assert_clean();
 }

@@ -95,6 +95,8 @@ enum Origin {
     Uncached(Vec<Stream>),
     /// Host memory shared by the host and the kernels of these streams.
     Mapped(Vec<Stream>),
+    /// Memory that another library owns and frees.
+    Foreign,
 }
 
 impl Block {
@@ -120,14 +122,7 @@ impl Block {
                 address
             }
         };
-        Ok(Arc::new(Self {
-            address,
-            stream: stream.clone(),
-            last_use: AtomicU64::new(0),
-            ready: OnceLock::new(),
-            readers: Mutex::default(),
-            origin: Origin::Pool,
-        }))
+        Ok(Self::with_origin(stream, address, Origin::Pool))
     }
 
     /// Allocates device memory for unordered work of all `sharers`. It is uncached, if such memory is available.
@@ -152,7 +147,11 @@ impl Block {
             }
             Err(error) => return Err(out_of_memory(device, bytes, error)),
         };
-        Ok(Self::shared(stream, address, Origin::Uncached(sharers.to_vec())))
+        Ok(Self::with_origin(
+            stream,
+            address,
+            Origin::Uncached(sharers.to_vec()),
+        ))
     }
 
     /// Allocates zeroed host memory for unordered work of all `sharers` and of the host.
@@ -168,10 +167,19 @@ impl Block {
             pointer.cast::<u8>().write_bytes(0, bytes);
         }
         let address = DeviceAddress::from_ptr(pointer);
-        Ok(Self::shared(stream, address, Origin::Mapped(sharers.to_vec())))
+        Ok(Self::with_origin(
+            stream,
+            address,
+            Origin::Mapped(sharers.to_vec()),
+        ))
     }
 
-    fn shared(stream: &Stream, address: DeviceAddress, origin: Origin) -> Arc<Self> {
+    /// Wraps memory that another library owns, for work of `stream`. The library frees it.
+    pub(crate) fn foreign(stream: &Stream, address: DeviceAddress) -> Arc<Self> {
+        Self::with_origin(stream, address, Origin::Foreign)
+    }
+
+    fn with_origin(stream: &Stream, address: DeviceAddress, origin: Origin) -> Arc<Self> {
         Arc::new(Self {
             address,
             stream: stream.clone(),
@@ -185,7 +193,7 @@ impl Block {
     /// Returns true if work of `stream` may use the block at any time.
     pub(crate) fn is_shared_with(&self, stream: &Stream) -> bool {
         match &self.origin {
-            Origin::Pool => false,
+            Origin::Pool | Origin::Foreign => false,
             Origin::Uncached(sharers) | Origin::Mapped(sharers) => {
                 sharers.iter().any(|sharer| sharer.device() == stream.device())
             }
@@ -198,6 +206,11 @@ impl Block {
 
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Returns true if another library owns the memory.
+    pub(crate) fn is_foreign(&self) -> bool {
+        matches!(self.origin, Origin::Foreign)
     }
 
     pub(crate) fn is_frozen(&self) -> bool {
@@ -259,6 +272,9 @@ impl Resource for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
+        if self.is_foreign() {
+            return;
+        }
         let device = self.stream.device();
         if let Origin::Uncached(sharers) | Origin::Mapped(sharers) = &self.origin {
             // SAFETY: the handles are alive.

@@ -1,22 +1,24 @@
 //! Device memory that another library owns, such as that of a PyTorch tensor.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytemuck::Pod;
 use hipvit_sys::hip::hipMemcpyKind;
 
+use super::block::Block;
+use super::operand::Operand;
 use super::uploads::Uploads;
 use crate::address::DeviceAddress;
 use crate::error::{Error, Result};
 use crate::status::call;
 use crate::stream::Stream;
 
-/// Device memory that another library owns, and that work of one stream may read.
+/// Device memory that another library owns, and that work of one stream may use.
 #[derive(Clone, Debug)]
 pub struct ForeignMemory {
-    stream: Stream,
-    address: DeviceAddress,
-    bytes: usize,
+    block: Arc<Block>,
+    range: Range<usize>,
 }
 
 impl ForeignMemory {
@@ -25,26 +27,38 @@ impl ForeignMemory {
     /// # Safety
     ///
     /// The memory must stay allocated until `stream` has done all work that is submitted while the result, a clone or a part of it is
-    /// alive. Until then, only work that `stream` already waits for may write to it.
+    /// alive. Until then, only work that `stream` already waits for may write to it. If [`writing`](Self::writing) is called, other
+    /// work must not read it either.
     #[must_use]
     pub unsafe fn new(stream: &Stream, address: DeviceAddress, bytes: usize) -> Self {
         Self {
-            stream: stream.clone(),
-            address,
-            bytes,
+            block: Block::foreign(stream, address),
+            range: 0..bytes,
         }
     }
 
-    /// Returns the stream that may read the memory.
+    /// Returns the stream that may use the memory.
     #[must_use]
     pub fn stream(&self) -> &Stream {
-        &self.stream
+        self.block.stream()
     }
 
     /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes
+        self.range.len()
+    }
+
+    /// Returns the memory as an operand to read.
+    #[must_use]
+    pub fn reading(&self) -> Operand<'_> {
+        Operand::new(&self.block, self.range.clone(), false)
+    }
+
+    /// Returns the memory as an operand to read and write.
+    #[must_use]
+    pub fn writing(&mut self) -> Operand<'_> {
+        Operand::new(&self.block, self.range.clone(), true)
     }
 
     /// Returns this range of bytes.
@@ -53,14 +67,14 @@ impl ForeignMemory {
     ///
     /// [`Error::Argument`] if the range exceeds the memory.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
-        if range.start > range.end || range.end > self.bytes {
-            let reason = format!("{range:?} of {} bytes", self.bytes);
+        if range.start > range.end || range.end > self.bytes() {
+            let reason = format!("{range:?} of {} bytes", self.bytes());
             return Err(Error::argument("range", reason));
         }
+        let first = self.range.start;
         Ok(Self {
-            stream: self.stream.clone(),
-            address: self.address.offset(range.start),
-            bytes: range.len(),
+            block: self.block.clone(),
+            range: first + range.start..first + range.end,
         })
     }
 }
@@ -72,14 +86,15 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
     ///
     /// [`Error::Argument`] if the copier is another stream, or if the source does not fit; [`Error::Device`] if the driver fails.
     pub fn push_foreign(&mut self, at: usize, source: &ForeignMemory) -> Result<()> {
-        if *self.copier() != source.stream {
+        if self.copier() != source.stream() {
             return Err(Error::argument("source", "may be read by another stream"));
         }
-        if !source.bytes.is_multiple_of(size_of::<T>().max(1)) {
-            let reason = format!("{} bytes are not a multiple of the element size", source.bytes);
+        let (bytes, operand) = (source.bytes(), source.reading());
+        if !bytes.is_multiple_of(size_of::<T>().max(1)) {
+            let reason = format!("{bytes} bytes are not a multiple of the element size");
             return Err(Error::argument("source", reason));
         }
-        self.copy(at, source.bytes / size_of::<T>().max(1), |copier, hip, target| {
+        self.copy(at, bytes / size_of::<T>().max(1), |copier, hip, target| {
             // SAFETY: the target belongs to the buffer and has the source's length. The caller of `ForeignMemory::new` guaranteed the
             // source for this stream, which is `copier`.
             unsafe {
@@ -87,7 +102,7 @@ impl<T: Pod + Send + Sync> Uploads<'_, T> {
                     copier.device(),
                     hip.hipMemcpyAsync(
                         target.pointer(),
-                        source.address.as_mut_ptr(),
+                        operand.pointer(),
                         target.bytes(),
                         hipMemcpyKind::hipMemcpyDeviceToDevice,
                         copier.raw(),

@@ -119,6 +119,10 @@ impl<'a> Operand<'a> {
 
     /// Ensures that `stream` may use the operand.
     pub(crate) fn admit(&self, stream: &Stream) -> Result<()> {
+        if self.block.is_foreign() {
+            // A captured graph would use the memory after its library has freed it.
+            stream.refuse_capture("memory of another library")?;
+        }
         if self.block.is_frozen() {
             return self.block.admit_reader(stream);
         }

@@ -21,12 +21,21 @@ pub(crate) struct Tokens<'a> {
 impl<'a> Tokens<'a> {
     /// Returns the tokens of operand `index`, from channel `offset` on.
     pub(in crate::cpu) fn of(operands: &Operands<'a>, index: usize, offset: usize) -> Result<Self, OpError> {
-        let (images, count, stride) = match *operands.batched_shape(index)? {
+        Self::of_values(operands.batched_shape(index)?, operands.values(index)?, offset)
+    }
+
+    /// Returns the tokens in `values` of this shape, from channel `offset` on.
+    pub(in crate::cpu) fn of_values(
+        shape: &[usize],
+        values: &'a [f32],
+        offset: usize,
+    ) -> Result<Self, OpError> {
+        let (images, count, stride) = match *shape {
             [b, n, channels] => (b, n, channels),
             [b, channels] => (b, 1, channels),
-            ref shape => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),
+            _ => return Err(format!("an operand has shape {shape:?}, expected tokens").into()),
         };
-        let data = operands.values(index)?.get(offset..);
+        let data = values.get(offset..);
         Ok(Self {
             data: data.ok_or_else(|| OpError::memory("an operand is too short"))?,
             count,
