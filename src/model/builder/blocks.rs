@@ -153,7 +153,7 @@ impl Builder<'_> {
     /// tensors' names.
     fn attention(&mut self, x: ValueId, index: usize, step: &str, tensors: &str) -> Result<ValueId> {
         let Vit { dim, qkv_bias, .. } = *self.vit;
-        let x = self.into_windows(step, x)?;
+        let x = self.partition_windows(step, x)?;
         let mut y = match self.names.qkv {
             // If the results of the layers are processed further, the packed form is used.
             Qkv::Separate(names)
@@ -193,7 +193,7 @@ impl Builder<'_> {
             [dim, dim],
             bias,
         )?;
-        self.out_of_windows(step, y)
+        self.reverse_windows(step, y)
     }
 
     /// Adds attention whose queries, keys and values are the outputs of `packed`, from row `first` on.

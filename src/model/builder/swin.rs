@@ -156,15 +156,15 @@ impl<'a> Builder<'a> {
     }
 
     /// Puts the tokens into the block's windows, unless they already are.
-    pub(super) fn into_windows(&mut self, step: &str, x: ValueId) -> Result<ValueId> {
+    pub(super) fn partition_windows(&mut self, step: &str, x: ValueId) -> Result<ValueId> {
         match self.windows {
             Some(w) => self.permuted(&format!("{step}.windows"), x, w.stage, [w.stream, w.order()]),
             None => Ok(x),
         }
     }
 
-    /// Reverses [`into_windows`](Self::into_windows).
-    pub(super) fn out_of_windows(&mut self, step: &str, x: ValueId) -> Result<ValueId> {
+    /// Reverses [`partition_windows`](Self::partition_windows).
+    pub(super) fn reverse_windows(&mut self, step: &str, x: ValueId) -> Result<ValueId> {
         match self.windows {
             Some(w) => self.permuted(&format!("{step}.rows"), x, w.stage, [w.order(), w.stream]),
             None => Ok(x),
