@@ -13,10 +13,10 @@
 // Accumulators: f32 for S = Q·Kᵀ, the row sums and O; P is rounded to T for P·V.
 // Geometry: a block takes some queries of one head of one image, 16 per wave, or two groups of 16; the module global
 //   attention_<D>_T_block has the number of waves and of queries (attention.h). Grid: images × heads × ⌈Nq / queries⌉; blocks beyond
-//   that return at once. K and V go through LDS in tiles of 32 to 64 keys; Q and the output go through the same LDS.
+//   that return at once. K and V go through LDS in tiles of 32 to 64 keys.
 //
 // attention/ has the tile configurations (config.hpp), the entries' policies (policy.hpp), what all blocks share (core.hpp), and the blocks:
-// staged.hpp and async.hpp differ in how K and V reach LDS, split.hpp shares out the keys.
+// staged.hpp, cdna.hpp and async.hpp differ in how K and V reach LDS, split.hpp shares out the keys.
 #include "attention.h"
 #include "attention/block.hpp"
 #include "attention/policy.hpp"

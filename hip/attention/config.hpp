@@ -13,18 +13,33 @@ struct TileConfig {
     int min_blocks; // that a multiprocessor holds at once, which bounds their registers; 0: no bound
 };
 
-// With two groups a wave uses each fragment of K and V that it loads from LDS twice: on CDNA 3 LDS delivers 16-bit fragments no faster than
-// the matrix cores consume them for one group. On CDNA 1 and RDNA two groups would need too many registers. On NVIDIA smaller blocks are
-// faster for the tokens of most models, and two groups for long sequences. µs for heads of 64 channels (H100, CUDA 13, bf16):
+// Whether the block of cdna.hpp is used: on CDNA 2 and later, for 16-bit types.
+template <class T> HIPVIT_DEVICE constexpr bool uses_cdna_block() {
+#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
+    return sizeof(T) == 2;
+#else
+    return false;
+#endif
+}
+
+// On CDNA 2 and later eight waves share a tile, and each has one group: so few registers that a SIMD holds six waves. Two groups would load
+// each fragment from LDS once for both, but LDS is not the bound. 64 keys at once halve the waits of 32. Predicted for ViT-B, batch 256, f16
+// on an MI300X (ci/predict, clang 19; not measured on a card), in µs:
+//
+//                            LDS    VALU    occupancy    matrix work / useful    time
+//   {4, 2, 32}, staged.hpp  49.0   106.2            3                    1.48   161.7
+//   {4, 2, 32}, cdna.hpp    22.3    62.6            4                    1.12    81.0
+//   {8, 1, 64}, cdna.hpp    33.7    74.6            6                    1.12    74.6
+//
+// On NVIDIA smaller blocks are faster for the tokens of most models, and two groups for long sequences. µs for heads of 64 channels (H100,
+// CUDA 13, bf16):
 //
 //                        [64, 12, 197, 64]   [64, 16, 257, 64]   [8, 16, 1024, 64]   [16, 16, 4096, 64]
 //   {4, 1, 64, 3, 4}                  51.6                98.7               130.3                 4015
 //   {8, 1, 64, 3, 2}                  53.9               112.0               134.3                 4061
 //   {4, 2, 64, 3, 2}                  59.0               121.7               120.8                 3382
 template <class T, int D> HIPVIT_DEVICE constexpr TileConfig tile_config() {
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
-    return {4, sizeof(T) == 2 ? 2 : 1, 32, 0, 0};
-#endif
+    if (uses_cdna_block<T>()) return {8, 1, 64, 0, 0};
     if (!ASYNC_COPIES || PLAIN<T>) return {4, 1, 32, 0, 0};
     return D <= 32   ? TileConfig{4, 1, 64, 3, 5}
            : D <= 64 ? TileConfig{4, 1, 64, 3, 4}
@@ -33,13 +48,13 @@ template <class T, int D> HIPVIT_DEVICE constexpr TileConfig tile_config() {
                      : TileConfig{4, 1, 48, 2, 2};
 }
 
-// Waves per SIMD that attention with rotation is compiled for at least; 0: no bound. On CDNA 2 and 3 clang would take registers for
-// the rotation that cost a wave.
-template <class T, int D> HIPVIT_DEVICE constexpr int min_waves_with_rotation() {
-#if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__)
-    if (sizeof(T) == 2) return D <= 64 ? 3 : 2;
-#endif
-    return 0;
+template <class Policy> HIPVIT_DEVICE constexpr bool is_plain() { return !Policy::HAS_BIAS && !Policy::ROTATES && !Policy::STATISTICS; }
+
+// Waves per SIMD that attention is compiled for at least; 0: no bound. On CDNA 2 and later clang would take registers that cost a block of a
+// compute unit. With rotation of heads of more than 64 channels it would spill.
+template <class T, int D, class Policy> HIPVIT_DEVICE constexpr int min_waves() {
+    if (!uses_cdna_block<T>() || (Policy::ROTATES && D > 64)) return 0;
+    return is_plain<Policy>() && D <= 64 ? 6 : 4;
 }
 
 } // namespace hipvit

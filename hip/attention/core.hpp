@@ -1,5 +1,5 @@
-// Attention of one block: its place in the batch, its scores, softmax and output rows. The blocks of staged.hpp and async.hpp build on
-// it; they differ in how K and V reach LDS.
+// Attention of one block: its place in the batch, its scores, softmax and output rows. The blocks of staged.hpp, cdna.hpp and async.hpp
+// build on it; they differ in how K and V reach LDS.
 //
 // A lane's scores S = K·Qᵀ are of Tile::COLUMNS queries per group, the columns of mma.hpp; rows are keys. P is rounded to T.
 #pragma once
@@ -17,11 +17,11 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 
     static constexpr TileConfig CONFIG = tile_config<T, D>();
     static constexpr int WAVES = CONFIG.waves, GROUPS = CONFIG.groups, KEYS = CONFIG.keys, THREADS = WAVES * WAVE;
-    static constexpr int MIN_BLOCKS = CONFIG.min_blocks, MIN_WAVES = Policy::ROTATES ? min_waves_with_rotation<T, D>() : 0;
+    static constexpr int MIN_BLOCKS = CONFIG.min_blocks, MIN_WAVES = min_waves<T, D, Policy>();
     static constexpr int GROUP = WAVES * 16; // queries of a group
     static constexpr int QUERIES = GROUPS * GROUP;
     static constexpr int COLUMNS = GROUPS * Tile::COLUMNS; // queries that a lane has scores of
-    static constexpr bool LAZY = CONFIG.stages > 0 && !Policy::STATISTICS;
+    static constexpr bool LAZY = (CONFIG.stages > 0 || uses_cdna_block<T>()) && !Policy::STATISTICS;
 
     using Scores = typename Tile::Acc[GROUPS][KEYS / 16];
     using Probabilities = typename Tile::Y[GROUPS];
@@ -154,8 +154,8 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         }
     }
 
-    // S becomes scale_log2 · S + log2(e) · bias, or log2(e) · f(scale · S) with the pattern's score f.
-    HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
+    // S becomes scale_log2 · S + log2(e) · bias, or log2(e) · f(scale · S) with the pattern's score f. EXIST: all keys of the tile exist.
+    template <bool EXIST = false> HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::ADDS) {
             Vec<T> addends;
             for_each_element(acc_s, keys, [&](float &s, int at) {
@@ -167,11 +167,11 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
                 s = policy.pattern.score(s * a.scale, query, key) * LOG2_E;
             });
         } else {
-            add_bias_rows(acc_s, start, keys);
+            add_bias_rows<EXIST>(acc_s, start, keys);
         }
     }
 
-    HIPVIT_DEVICE void add_bias_rows(Scores &acc_s, u32 start, u32 keys) const {
+    template <bool EXIST> HIPVIT_DEVICE void add_bias_rows(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::STATISTICS) {
             if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
         }
@@ -185,17 +185,35 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
                     policy.rows + u64(query < a.queries ? query : a.queries - 1) * policy.query_stride;
             }
         }
+        if constexpr (EXIST && uses_cdna_block<T>()) return add_whole_bias_rows(acc_s, start, rows);
         for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
             const u32 at = start + key < a.keys ? start + key : a.keys - 1;
             s = multiply_add(s, scale_log2, to_float(rows[column][at]) * LOG2_E);
         });
     }
 
+    // As add_bias_rows, on CDNA, where all keys exist: a lane's consecutive keys are loaded at once, which needs no alignment there.
+    HIPVIT_DEVICE void add_whole_bias_rows(Scores &acc_s, u32 start, const T *const (&rows)[COLUMNS]) const {
+        using Bits = u16 __attribute__((ext_vector_type(4), aligned(2)));
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+#pragma unroll
+            for (int t = 0; t < KEYS / 16; ++t) {
+                const Bits bias = *reinterpret_cast<const Bits *>(rows[g] + start + t * 16 + Tile::of_lane(0).i);
+#pragma unroll
+                for (int e = 0; e < Tile::VALUES; ++e) {
+                    float &s = acc_s[g][t].value[e];
+                    s = multiply_add(s, scale_log2, to_float(T{bias[e]}) * LOG2_E);
+                }
+            }
+        }
+    }
+
     // Scales the scores and adds the bias where the softmax does not, and sets those of invisible keys to −∞. By selects: a branch
-    // per element would keep the compiler from scheduling across it.
-    HIPVIT_DEVICE void mask(Scores &acc_s, u32 start, u32 keys) const {
+    // per element would keep the compiler from scheduling across it. EXIST: all keys of the tile exist.
+    template <bool EXIST = false> HIPVIT_DEVICE void mask(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::HAS_BIAS) {
-            add_bias(acc_s, start, keys);
+            add_bias<EXIST>(acc_s, start, keys);
         } else if (!(scale_log2 > 0.0f)) {
             for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
         }

@@ -43,6 +43,9 @@ template <class Tile, int ROWS, bool LAZY = false, bool STATISTICS = false> stru
     // them, and calls rescale(factors), which multiplies the caller's accumulators by the row's factor. `tile_max` is overwritten.
     template <class Rescale> HIPVIT_DEVICE void update(float (&tile_max)[ROWS], float scale, const Rescale &rescale) {
         bool grow = !LAZY;
+#if HIPVIT_AMD
+        if constexpr (LAZY) return update_lazily(tile_max, scale, rescale);
+#endif
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
             tile_max[r] = larger(row_max[r], Tile::template reduce_column<Max>(tile_max[r]) * scale);
@@ -61,6 +64,31 @@ template <class Tile, int ROWS, bool LAZY = false, bool STATISTICS = false> stru
         }
         rescale(factors);
     }
+
+#if HIPVIT_AMD
+    // The lanes' own maxima tell whether that of a row grows, without a reduction, which goes through LDS. Accumulators are always
+    // multiplied: where a branch skips it, clang keeps them twice.
+    template <class Rescale> HIPVIT_DEVICE void update_lazily(float (&tile_max)[ROWS], float scale, const Rescale &rescale) {
+        bool grow = false;
+        float factors[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            grow |= tile_max[r] * scale > row_max[r] + 8.0f;
+            factors[r] = 1.0f;
+        }
+        if (any_lane(grow)) {
+#pragma unroll
+            for (int r = 0; r < ROWS; ++r) {
+                const float largest = larger(row_max[r], Tile::template reduce_column<Max>(tile_max[r]) * scale);
+                factors[r] = fast_exp2(row_max[r] - subtrahend_of_max(largest));
+                row_max[r] = largest;
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) row_sum[r] *= factors[r];
+        rescale(factors);
+    }
+#endif
 
     HIPVIT_DEVICE void subtrahends(float (&subtrahend)[ROWS]) const {
 #pragma unroll
