@@ -76,12 +76,14 @@ fn a_hundred_patterns_are_compiled_once() {
     };
     let executor = load();
     let stats = compile_stats();
-    let units = PATTERNS + 2; // those of the sums and the mean
+    // This build may have code of the sums and the mean.
+    let units = stats.disk_hits + stats.misses;
+    assert!([PATTERNS, PATTERNS + 2].contains(&units), "{stats:?}");
     if expected == "compiled" {
-        assert_eq!((stats.disk_hits, stats.misses), (0, units));
+        assert_eq!(stats.disk_hits, 0);
         assert!(!stats.compile_time.is_zero());
     } else {
-        assert_eq!((stats.disk_hits, stats.misses, stats.hit_rate()), (units, 0, 1.0));
+        assert_eq!((stats.misses, stats.hit_rate()), (0, 1.0));
     }
     load();
     assert_eq!(compile_stats().memory_hits, stats.memory_hits + units);
