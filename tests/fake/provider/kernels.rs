@@ -3,9 +3,10 @@
 
 use super::DeviceAddress;
 use super::bindings::{
-    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionRopeArgs, AttentionStatisticsArgs,
-    BiasActivationArgs, LayerNormArgs, PatchExtractArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs,
-    SwiGluNormArgs, TokensArgs, TransposeArgs,
+    AddArgs, AttentionArgs, AttentionBiasArgs, AttentionPatternArgs, AttentionRopeArgs,
+    AttentionStatisticsArgs, BiasActivationArgs, GridOrder, LayerNormArgs, PatchExtractArgs,
+    PermuteTokensArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs,
+    TransposeArgs,
 };
 
 /// Arguments of a kernel that can run on the host.
@@ -187,7 +188,7 @@ impl OnHost for SwiGluNormArgs {
 
 impl OnHost for AttentionArgs {
     fn run(&self, memory: &mut impl Memory) {
-        attention(self, memory, |_, _, _, _| 0.0, DeviceAddress::NULL);
+        attention(self, memory, |_, _| 0.0, DeviceAddress::NULL);
     }
 }
 
@@ -196,9 +197,67 @@ impl OnHost for AttentionBiasArgs {
         attention(
             &self.attention,
             memory,
-            |memory, head, query, key| score_bias(self, memory, [head, query, key]),
+            |memory, [_, head, query, key]| score_bias(self, memory, [head, query, key]),
             DeviceAddress::NULL,
         );
+    }
+}
+
+/// The only pattern in a model: the bias of shifted windows, by the kind of the window.
+impl OnHost for AttentionPatternArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        assert!(self.tiles.is_null() && self.addends.is_null() && self.log_sum_exp.is_null());
+        let pattern = &self.pattern;
+        let [rows, columns] = [0, 1].map(|index| pattern.scalars[index] as usize);
+        let extents = pattern.extents[0].map(|n| n as usize);
+        attention(
+            &self.attention,
+            memory,
+            |memory, [image, head, query, key]| {
+                let window = image % (rows * columns);
+                let is_last = [window / columns + 1 == rows, window % columns + 1 == columns];
+                let kind = 2 * usize::from(is_last[0]) + usize::from(is_last[1]);
+                let row = (kind * extents[1] + head) * extents[2] + query;
+                memory.get(pattern.tensors[0], row * extents[3] + key)
+            },
+            DeviceAddress::NULL,
+        );
+    }
+}
+
+/// Returns the rows and columns of the grid by token. `None` for padding.
+fn cells(order: &GridOrder, grid: [u32; 2]) -> Vec<Option<[u32; 2]>> {
+    let [rows, columns] = order.window;
+    let cell = |token: u32| {
+        let (window, inner) = (token / (rows * columns), token % (rows * columns));
+        let inner = match order.transposed {
+            0 => [inner / columns, inner % columns],
+            _ => [inner % rows, inner / rows],
+        };
+        let first = [window / order.across * rows, window % order.across * columns];
+        let cell = [0, 1].map(|axis| {
+            let place = first[axis] + inner[axis];
+            let cell = (place + order.shift[axis]) % order.rolled[axis];
+            (place < order.rolled[axis] && cell < grid[axis]).then_some(cell)
+        });
+        Some([cell[0]?, cell[1]?])
+    };
+    (0..order.tokens).map(cell).collect()
+}
+
+impl OnHost for PermuteTokensArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let a = self;
+        let (from, to) = (cells(&a.from, a.grid), cells(&a.to, a.grid));
+        let d = a.channels as usize;
+        for row in 0..a.images as usize * to.len() {
+            let (image, token) = (row / to.len(), row % to.len());
+            let source = to[token].and_then(|cell| from.iter().position(|other| *other == Some(cell)));
+            for c in 0..d {
+                let value = source.map_or(0.0, |token| memory.get(a.x, (image * from.len() + token) * d + c));
+                memory.set(a.out, row * d + c, value);
+            }
+        }
     }
 }
 
@@ -222,7 +281,7 @@ impl OnHost for AttentionStatisticsArgs {
         attention(
             &a.attention,
             memory,
-            |memory, head, query, key| score_bias(a, memory, [head, query, key]),
+            |memory, [_, head, query, key]| score_bias(a, memory, [head, query, key]),
             self.statistics,
         );
     }
@@ -236,12 +295,12 @@ fn score_bias(a: &AttentionBiasArgs, memory: &impl Memory, [head, query, key]: [
     )
 }
 
-/// Adds `bias(memory, head, query, key)` to the scores. Writes the softmax statistics to `statistics`, unless
+/// Adds `bias(memory, [image, head, query, key])` to the scores. Writes the softmax statistics to `statistics`, unless
 /// it is null.
 fn attention<M: Memory>(
     a: &AttentionArgs,
     memory: &mut M,
-    bias: impl Fn(&M, usize, usize, usize) -> f32,
+    bias: impl Fn(&M, [usize; 4]) -> f32,
     statistics: DeviceAddress,
 ) {
     assert_eq!(
@@ -260,7 +319,7 @@ fn attention<M: Memory>(
                         memory.get(a.q, at(a.q_image, a.q_token, query, c))
                             * memory.get(a.k, at(a.k_image, a.k_token, key, c))
                     });
-                    a.scale * products.sum::<f32>() + bias(memory, head, query, key)
+                    a.scale * products.sum::<f32>() + bias(memory, [image, head, query, key])
                 };
                 let scores: Vec<f32> = (0..keys).map(score).collect();
                 let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);

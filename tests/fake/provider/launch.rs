@@ -121,6 +121,9 @@ kernels! {
         [attention.q, attention.k, attention.v, attention.out, rope.x, rope.table];
     "attention_64_rope_f32": AttentionRopeArgs,
         [attention.q, attention.k, attention.v, attention.out, rope.x, rope.table];
+    "attention_pattern_f32": AttentionPatternArgs,
+        [attention.q, attention.k, attention.v, attention.out];
+    "permute_tokens_f32": PermuteTokensArgs, [x, out];
     "rope_f32": RopeArgs, [x, table];
     "softmax_f32": SoftmaxArgs, [x, out];
     "transpose_f32": TransposeArgs, [x, gamma, y, out];
