@@ -11,10 +11,12 @@ use std::path::Path;
 
 use super::invalid::Invalid;
 use super::names::{Embeddings, Names};
+use super::norm::{Norm, NormKind};
 use super::options::LoadOptions;
 use super::patches;
 use super::positions::{self, GridTable, Resample};
-use super::vit::{Norm, NormKind, Positions, Vit};
+use super::swin::Windows;
+use super::vit::{Positions, Vit};
 use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::{Change, Graph, Layout, OutputKind, Provenance, Role, ValueId};
@@ -22,7 +24,6 @@ use crate::ops::{
     Activation, Add, Affine, GridMask, GridPositions, LayerNorm, Linear, Op, PatchConv, Prepend, RmsNorm,
 };
 use crate::tensor::Tensor;
-use swin::Windows;
 
 pub(super) use text::build_text;
 

@@ -28,6 +28,7 @@ mod load;
 mod mapped;
 mod model_bytes;
 mod names;
+mod norm;
 mod open_clip;
 mod options;
 mod patches;

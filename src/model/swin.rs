@@ -3,9 +3,9 @@
 //! Swin: <https://arxiv.org/abs/2103.14030>. Swin V2: <https://arxiv.org/abs/2111.09883>.
 
 use super::invalid::Invalid;
+use super::norm::Norm;
 use super::positions::Grid;
 use super::relative::TableFitting;
-use super::vit::Norm;
 use crate::ops::TokenOrder;
 
 /// Bias of the score of a query and a key that are neighbours only because the grid was rolled, as in both libraries.
@@ -126,6 +126,23 @@ impl Stage {
             .into());
         }
         Ok(())
+    }
+}
+
+/// Windows of a block.
+#[derive(Clone, Copy)]
+pub(super) struct Windows<'a> {
+    pub(super) swin: &'a Swin,
+    pub(super) stage: &'a Stage,
+    pub(super) is_shifted: bool,
+    /// Order of the tokens outside of attention.
+    pub(super) stream: TokenOrder,
+}
+
+impl Windows<'_> {
+    /// Returns the order of the tokens in attention.
+    pub(super) fn order(&self) -> TokenOrder {
+        self.stage.order(self.is_shifted)
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`super::timm`] and [`super::hugging_face`] produce this description, and [`super::builder`] builds a graph from it.
 
 use super::invalid::Invalid;
+use super::norm::Norm;
 use super::positions::{Filter, Fitting, Grid, GridTable};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
@@ -69,24 +70,6 @@ pub(super) struct Vit {
     pub(super) neck: Neck,
     /// Number of logits. 0 for a model without a classifier.
     pub(super) classes: usize,
-}
-
-/// Kind of a norm, and its epsilon.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Norm {
-    pub(super) kind: NormKind,
-    /// Value added to the variance, or to the mean square.
-    pub(super) epsilon: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NormKind {
-    /// LayerNorm with a weight and a bias.
-    Layer,
-    /// RMSNorm with a weight.
-    Rms,
-    /// No norm, only a weight and a bias, named alpha and beta (ResMLP).
-    Affine,
 }
 
 /// Differences of the blocks from `x + attention(norm(x))`, then `x + mlp(norm(x))`.

@@ -15,7 +15,7 @@ use crate::graph::{Change, Provenance, Role, ValueId};
 use crate::model::names::Merging;
 use crate::model::positions;
 use crate::model::relative::TableFitting;
-use crate::model::swin::{self, KINDS, PositionNetwork, Stage, Swin, Version};
+use crate::model::swin::{self, KINDS, PositionNetwork, Stage, Swin, Version, Windows};
 use crate::model::vit::Vit;
 use crate::ops::{Attention, AttentionOperands, PatternAttention, PermuteTokens, RmsNorm, Scale, TokenOrder};
 use crate::tensor::Tensor;
@@ -25,23 +25,6 @@ const LARGEST_LOGIT_SCALE: f32 = 4.605_170_2;
 
 /// Smallest length by which a head's vector is divided: PyTorch's `normalize`.
 const SMALLEST_LENGTH: f32 = 1e-12;
-
-/// Windows of a block.
-#[derive(Clone, Copy)]
-pub(super) struct Windows<'a> {
-    swin: &'a Swin,
-    stage: &'a Stage,
-    is_shifted: bool,
-    /// Order of the tokens outside of attention.
-    stream: TokenOrder,
-}
-
-impl Windows<'_> {
-    /// Order of the tokens in attention.
-    fn order(&self) -> TokenOrder {
-        self.stage.order(self.is_shifted)
-    }
-}
 
 impl<'a> Builder<'a> {
     /// Returns the tokens after all stages and the final norm. `vits` describe the stages. `wanted` are the blocks

@@ -5,8 +5,9 @@ use super::keys::activation;
 use super::kind::Kind;
 use crate::error::Result;
 use crate::model::fields::Fields;
+use crate::model::norm::{Norm, NormKind};
 use crate::model::positions::{Filter, Fitting};
-use crate::model::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use crate::model::vit::{Blocks, Mlp, Neck, Pooling, Positions, Vit};
 use crate::ops::Activation;
 
 /// Describes the trunk for images of the given size.

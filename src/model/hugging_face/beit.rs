@@ -5,9 +5,10 @@ use super::keys::activation;
 use super::kind::{Class, Kind};
 use crate::error::Result;
 use crate::model::fields::Fields;
+use crate::model::norm::{Norm, NormKind};
 use crate::model::positions::{Filter, Fitting};
 use crate::model::relative::{RelativePositions, TableFitting};
-use crate::model::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use crate::model::vit::{Blocks, Mlp, Neck, Pooling, Positions, Vit};
 use crate::model::weights::Weights;
 
 /// Describes the trunk for images of the given size.

@@ -6,8 +6,9 @@ use super::kind::Kind;
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::names::{self, Names};
+use crate::model::norm::{Norm, NormKind};
 use crate::model::rotary::{Angles, Coordinates, Rotary};
-use crate::model::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Vit};
+use crate::model::vit::{Blocks, Mlp, Neck, Pooling, Vit};
 use crate::model::weights::Weights;
 use crate::ops::{Activation, RopePairs};
 

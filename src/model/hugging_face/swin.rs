@@ -4,9 +4,10 @@ use super::keys::activation;
 use super::kind::Kind;
 use crate::error::Result;
 use crate::model::fields::Fields;
+use crate::model::norm::{Norm, NormKind};
 use crate::model::positions::{Filter, Fitting, Grid};
 use crate::model::swin::{Stage, Swin, Version, grids};
-use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Positions, Vit};
+use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Pooling, Positions, Vit};
 
 /// PyTorch's default norm, which embeddings and merged patches have whatever the other norms are.
 const NORM: Norm = Norm {

@@ -2,7 +2,8 @@
 
 use crate::model::invalid::Invalid;
 use crate::model::names::{Names, Projection};
-use crate::model::vit::{Blocks, Mlp, Neck, Norm, NormKind, Pooling, Vit};
+use crate::model::norm::{Norm, NormKind};
+use crate::model::vit::{Blocks, Mlp, Neck, Pooling, Vit};
 use crate::ops::Activation;
 use crate::outputs::Scores;
 

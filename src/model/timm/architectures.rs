@@ -1,7 +1,8 @@
 //! Table of timm's entry points for the supported families: the arguments of each name, which `model_args` may
 //! override. A test compares it with timm's own registry.
 
-use crate::model::vit::{BlockForm, Norm, NormKind};
+use crate::model::norm::{Norm, NormKind};
+use crate::model::vit::BlockForm;
 use crate::ops::Activation;
 
 /// Arguments of timm's `VisionTransformer` that affect inference, by timm's names.

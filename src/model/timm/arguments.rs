@@ -4,7 +4,8 @@ use super::architectures::{EPSILON, GlobalPool};
 use super::config::{Config, truth};
 use crate::error::Result;
 use crate::model::fields::Fields;
-use crate::model::vit::{Norm, NormKind, Vit};
+use crate::model::norm::{Norm, NormKind};
+use crate::model::vit::Vit;
 
 /// Tensor of the patch projection.
 pub(super) const PATCH: &str = "patch_embed.proj.weight";

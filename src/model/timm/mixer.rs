@@ -11,7 +11,8 @@ use crate::model::fields::Fields;
 use crate::model::info::{Family, Library};
 use crate::model::invalid::Invalid;
 use crate::model::names;
-use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Vit};
+use crate::model::norm::{Norm, NormKind};
+use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Pooling, Vit};
 use crate::ops::Activation;
 
 /// Arguments that only affect training.

@@ -3,6 +3,7 @@
 use super::architectures::{Arguments as VitArguments, GlobalPool};
 use super::arguments::{check_padding, set};
 use super::config::{Config, truth};
+use super::vision_transformer;
 use crate::error::Result;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
@@ -283,7 +284,7 @@ pub(super) fn describe(
     // The class resolves the default differently from timm's `VisionTransformer`.
     let vit = &mut arguments.vit;
     vit.fc_norm = Some(vit.fc_norm.unwrap_or(vit.global_pool == GlobalPool::Avg));
-    let vit = super::assemble(config, vit, None, image, classes.count)?;
+    let vit = vision_transformer::assemble(config, vit, None, image, classes.count)?;
     let pooling = match vit.pooling {
         Pooling::Attention { skip, activation, .. } => {
             let ratio = arguments.attn_pool_mlp_ratio.unwrap_or(arguments.vit.mlp_ratio);
@@ -358,7 +359,7 @@ fn positions(config: Config<'_>, arguments: &Arguments) -> Result<Option<GridTab
 
 /// Replaces the architecture's arguments by the given ones.
 pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> {
-    super::apply(given, &mut arguments.vit)?;
+    vision_transformer::apply(given, &mut arguments.vit)?;
     let a = arguments;
     set(&mut a.vit.scale_attn_norm, truth(given, "scale_attn_inner_norm"));
     set(&mut a.antialias, truth(given, "pos_embed_antialias"));

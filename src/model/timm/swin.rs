@@ -11,10 +11,11 @@ use crate::model::fields::Fields;
 use crate::model::info::{Family, Library};
 use crate::model::invalid::Invalid;
 use crate::model::names;
+use crate::model::norm::{Norm, NormKind};
 use crate::model::positions::{Filter, Grid};
 use crate::model::relative::TableFitting;
 use crate::model::swin::{Stage, Swin, Version, grids};
-use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Norm, NormKind, Pooling, Vit};
+use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Pooling, Vit};
 use crate::ops::Activation;
 
 /// Arguments that only affect training.

@@ -5,7 +5,8 @@
 use super::{Builder, Packed};
 use crate::error::Result;
 use crate::graph::{Role, ValueId};
-use crate::model::vit::{Mlp, Norm, NormKind, Vit};
+use crate::model::norm::{Norm, NormKind};
+use crate::model::vit::{Mlp, Vit};
 use crate::ops::{Add, Combine, Op, Transpose};
 
 /// PyTorch's default norm. The gate uses it whatever the other norms are.
