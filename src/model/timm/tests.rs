@@ -2,12 +2,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::architectures::{Arguments, Gating};
-use super::architectures::{EPSILON, lookup};
+use super::architectures::{Arguments, EPSILON, Gating, lookup};
 use super::vision_transformer::{APPLIED, apply};
 use super::*;
 use crate::model::norm::{Norm, NormKind};
 use crate::model::swin::Version;
+use crate::model::vit::{BlockForm, Mlp, Pooling, Vit};
+use crate::ops::Activation;
 
 /// Returns timm's own arguments of every architecture of the two modules. A script in the folder of the file writes
 /// them.
