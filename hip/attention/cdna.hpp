@@ -38,7 +38,7 @@ template <class T, int D, class Policy> struct CdnaAttention : Attention<T, D, P
     const int part; // of the lane
     // Whether rows of K and V are aligned, and their addresses within a tile are offsets of 32 bits.
     const bool aligned_rows;
-    // Of the next tile. A thread has vec128s of K, and two channels of four keys of V.
+    // The next tile. A thread has vec128s of K, and two channels of four keys of V.
     Vec128 staged_k[K_VECS], staged_v[V_VECS];
 
     HIPVIT_DEVICE CdnaAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, const Policy &policy)

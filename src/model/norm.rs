@@ -8,6 +8,14 @@ pub(super) struct Norm {
     pub(super) epsilon: f64,
 }
 
+impl Norm {
+    /// PyTorch's `LayerNorm` with its default epsilon.
+    pub(super) const PYTORCH: Self = Self {
+        kind: NormKind::Layer,
+        epsilon: 1e-5,
+    };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NormKind {
     /// LayerNorm with a weight and a bias.

@@ -9,12 +9,6 @@ use crate::model::positions::{Filter, Fitting, Grid};
 use crate::model::swin::{Stage, Swin, Version, grids};
 use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Pooling, Positions, Vit};
 
-/// PyTorch's default norm, which embeddings and merged patches have whatever the other norms are.
-const NORM: Norm = Norm {
-    kind: NormKind::Layer,
-    epsilon: 1e-5,
-};
-
 /// Describes the trunk for images of the given size.
 pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: Grid) -> Result<Vit> {
     let version = if kind.model_type == "swin" {
@@ -107,7 +101,8 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: Grid) -> Result<Vit>
             kind: NormKind::Layer,
             epsilon: config.number("layer_norm_eps")?.unwrap_or(kind.epsilon),
         },
-        patch_norm: Some(NORM),
+        // Embeddings and merged patches have this norm whatever the other norms are.
+        patch_norm: Some(Norm::PYTORCH),
         blocks: Blocks {
             form: match version {
                 Version::V1 => BlockForm::PreNorm,
@@ -132,7 +127,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: Grid) -> Result<Vit>
         swin: Some(Swin {
             version,
             stages,
-            merging_norm: NORM,
+            merging_norm: Norm::PYTORCH,
             fitting: None,
             merges_after: true,
         }),

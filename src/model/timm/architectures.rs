@@ -68,10 +68,6 @@ pub(super) const LAYER_NORM: Norm = Norm {
     kind: NormKind::Layer,
     epsilon: EPSILON,
 };
-pub(super) const LAYER_NORM_CLIP: Norm = Norm {
-    kind: NormKind::Layer,
-    epsilon: 1e-5,
-};
 pub(super) const RMS_NORM: Norm = Norm {
     kind: NormKind::Rms,
     epsilon: EPSILON,
@@ -404,7 +400,7 @@ fn arguments(&Row(_, _, patch, Size(embed_dim, depth, num_heads, mlp_ratio), sty
     };
     let clip = Arguments {
         pre_norm: true,
-        norm_layer: LAYER_NORM_CLIP,
+        norm_layer: Norm::PYTORCH,
         ..plain.clone()
     };
     let siglip = Arguments {
@@ -502,7 +498,7 @@ fn arguments(&Row(_, _, patch, Size(embed_dim, depth, num_heads, mlp_ratio), sty
         Beit3 => Arguments {
             scale_attn_norm: true,
             scale_mlp_norm: true,
-            norm_layer: LAYER_NORM_CLIP,
+            norm_layer: Norm::PYTORCH,
             global_pool: GlobalPool::Avg,
             ..plain
         },

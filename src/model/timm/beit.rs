@@ -6,7 +6,7 @@ use super::config::{Config, check_channels, stored_grid, truth};
 use crate::error::Result;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
-use crate::model::info::{Family, Library};
+use crate::model::info::Family;
 use crate::model::invalid::Invalid;
 use crate::model::names;
 use crate::model::norm::{Norm, NormKind};
@@ -156,24 +156,11 @@ pub(super) fn describe(
     let image = image_size.unwrap_or(sizes.image);
     let vit = assemble(&arguments, fitting, image, classes.count);
     let vit = vit.map_err(|reason| config.error(reason))?;
-    Ok(Description {
-        library: Library::Timm,
-        family: Family::Beit,
-        architecture: name.to_owned(),
-        vit,
-        text: None,
-        names: &names::EVA,
-        prefixes: &[""],
-        ignored: [(
-            "*relative_position_index",
-            "timm computes these indices and skips the stored ones",
-        )]
-        .into_iter()
-        .chain(classes.ignored())
-        .collect(),
-        labels: config.labels(classes.count)?,
-        multi_label: false,
-    })
+    let ignored = [(
+        "*relative_position_index",
+        "timm computes these indices and skips the stored ones",
+    )];
+    config.description(name, Family::Beit, &names::EVA, vit, classes, &ignored)
 }
 
 /// Replaces the architecture's arguments by the given ones.

@@ -10,7 +10,11 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::labels::Labels;
+use crate::model::description::Description;
 use crate::model::fields::Fields;
+use crate::model::info::{Family, Library};
+use crate::model::names::Names;
+use crate::model::vit::Vit;
 use crate::model::weights::Weights;
 use hipvit_files::json::{is_true, scalar_text};
 
@@ -235,6 +239,30 @@ impl<'a> Config<'a> {
             Some((descriptions.map(|_| name), description.unwrap_or(name)))
         };
         Ok(Labels::of_model(classes, known, |index| format!("class {index}")))
+    }
+
+    /// Returns the description of the model `name`. `ignored` are the tensors that timm skips, besides a dropped classifier.
+    pub(super) fn description(
+        &self,
+        name: &str,
+        family: Family,
+        names: &'static Names,
+        vit: Vit,
+        classes: Classes,
+        ignored: &[(&'static str, &'static str)],
+    ) -> Result<Description> {
+        Ok(Description {
+            library: Library::Timm,
+            family,
+            architecture: name.to_owned(),
+            vit,
+            text: None,
+            names,
+            prefixes: &[""],
+            ignored: ignored.iter().copied().chain(classes.ignored()).collect(),
+            labels: self.labels(classes.count)?,
+            multi_label: false,
+        })
     }
 
     /// Returns an error about the file as a whole.

@@ -11,7 +11,7 @@ use super::config::{Config, check_channels, stored_grid, truth};
 use crate::error::Result;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
-use crate::model::info::{Family, Library};
+use crate::model::info::Family;
 use crate::model::invalid::Invalid;
 use crate::model::names;
 use crate::model::norm::{Norm, NormKind};
@@ -218,30 +218,18 @@ pub(super) fn describe(
     let vit = assemble(&arguments, fitting, image, classes.count);
     let vit = vit.map_err(|reason| config.error(reason))?;
     check_padding(config, &vit)?;
-    Ok(Description {
-        library: Library::Timm,
-        family: family(name),
-        architecture: name.to_owned(),
-        vit,
-        text: None,
-        names: if arguments.qkv_fused {
-            &names::EVA
-        } else {
-            &names::EVA_SEPARATE
-        },
-        prefixes: &[""],
-        ignored: [
-            ("rope.*", ANGLES),
-            ("*rope.freqs_cos", ANGLES),
-            ("*rope.freqs_sin", ANGLES),
-            ("mask_token", "the mask token is for pre-training"),
-        ]
-        .into_iter()
-        .chain(classes.ignored())
-        .collect(),
-        labels: config.labels(classes.count)?,
-        multi_label: false,
-    })
+    let names = if arguments.qkv_fused {
+        &names::EVA
+    } else {
+        &names::EVA_SEPARATE
+    };
+    let ignored = [
+        ("rope.*", ANGLES),
+        ("*rope.freqs_cos", ANGLES),
+        ("*rope.freqs_sin", ANGLES),
+        ("mask_token", "the mask token is for pre-training"),
+    ];
+    config.description(name, family(name), names, vit, classes, &ignored)
 }
 
 fn family(name: &str) -> Family {

@@ -8,7 +8,7 @@ use super::config::{Config, check_channels, truth};
 use crate::error::{Error, Result};
 use crate::model::description::Description;
 use crate::model::fields::Fields;
-use crate::model::info::{Family, Library};
+use crate::model::info::Family;
 use crate::model::invalid::Invalid;
 use crate::model::names;
 use crate::model::norm::{Norm, NormKind};
@@ -115,18 +115,7 @@ pub(super) fn describe(
     let classes = config.classes()?;
     let vit = assemble(&arguments, image, classes.count);
     let vit = vit.map_err(|reason| config.error(reason))?;
-    Ok(Description {
-        library: Library::Timm,
-        family: Family::Mixer,
-        architecture: name.to_owned(),
-        vit,
-        text: None,
-        names: &names::MIXER,
-        prefixes: &[""],
-        ignored: classes.ignored().collect(),
-        labels: config.labels(classes.count)?,
-        multi_label: false,
-    })
+    config.description(name, Family::Mixer, &names::MIXER, vit, classes, &[])
 }
 
 /// Replaces the architecture's arguments by the given ones.

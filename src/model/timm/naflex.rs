@@ -7,7 +7,7 @@ use super::vision_transformer;
 use crate::error::Result;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
-use crate::model::info::{Family, Library};
+use crate::model::info::Family;
 use crate::model::names;
 use crate::model::positions::{Filter, Grid, GridTable};
 use crate::model::vit::{Pooling, Positions, Vit};
@@ -303,22 +303,12 @@ pub(super) fn describe(
         ..vit
     };
     check_padding(config, &vit)?;
-    Ok(Description {
-        library: Library::Timm,
-        family: if name.contains("siglip") {
-            Family::Siglip
-        } else {
-            Family::Vit
-        },
-        architecture: name.to_owned(),
-        vit,
-        text: None,
-        names: &names::NAFLEX,
-        prefixes: &[""],
-        ignored: classes.ignored().collect(),
-        labels: config.labels(classes.count)?,
-        multi_label: false,
-    })
+    let family = if name.contains("siglip") {
+        Family::Siglip
+    } else {
+        Family::Vit
+    };
+    config.description(name, family, &names::NAFLEX, vit, classes, &[])
 }
 
 /// Returns the stored positions and how they are resampled.

@@ -8,10 +8,10 @@ use super::config::{Config, check_channels, truth};
 use crate::error::Result;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
-use crate::model::info::{Family, Library};
+use crate::model::info::Family;
 use crate::model::invalid::Invalid;
 use crate::model::names;
-use crate::model::norm::{Norm, NormKind};
+use crate::model::norm::Norm;
 use crate::model::positions::{Filter, Grid};
 use crate::model::relative::TableFitting;
 use crate::model::swin::{Stage, Swin, Version, grids};
@@ -49,12 +49,6 @@ pub(super) const APPLIED: &[&str] = &[
 
 /// Arguments that are not supported unless they are `false` or `null`.
 const MUST_BE_OFF: &[&str] = &["head_dim"];
-
-/// PyTorch's default norm.
-const NORM: Norm = Norm {
-    kind: NormKind::Layer,
-    epsilon: 1e-5,
-};
 
 /// Arguments of the two classes that affect inference, by timm's names.
 #[derive(Clone, Debug, PartialEq)]
@@ -176,25 +170,9 @@ pub(super) fn describe(
     let vit = assemble(&arguments, image, created, classes.count);
     let vit = vit.map_err(|reason| config.error(reason))?;
     let buffer = "timm computes this buffer and skips the stored one";
-    Ok(Description {
-        library: Library::Timm,
-        family: Family::Swin,
-        architecture: name.to_owned(),
-        vit,
-        text: None,
-        names: &names::SWIN_TIMM,
-        prefixes: &[""],
-        ignored: [
-            ("*relative_position_index", buffer),
-            ("*relative_coords_table", buffer),
-            ("*attn_mask", buffer),
-        ]
-        .into_iter()
-        .chain(classes.ignored())
-        .collect(),
-        labels: config.labels(classes.count)?,
-        multi_label: false,
-    })
+    let ignored =
+        ["*relative_position_index", "*relative_coords_table", "*attn_mask"].map(|name| (name, buffer));
+    config.description(name, Family::Swin, &names::SWIN_TIMM, vit, classes, &ignored)
 }
 
 /// Replaces the architecture's arguments by the given ones.
@@ -326,8 +304,8 @@ fn assemble(a: &Arguments, image: Grid, created: Grid, classes: usize) -> Result
         kv_heads: None,
         hidden: last.hidden,
         mlp: Mlp::Plain(Activation::GeluErf),
-        norms: NORM,
-        patch_norm: Some(NORM),
+        norms: Norm::PYTORCH,
+        patch_norm: Some(Norm::PYTORCH),
         blocks: Blocks {
             form: match a.version {
                 Version::V1 => BlockForm::PreNorm,
@@ -344,7 +322,7 @@ fn assemble(a: &Arguments, image: Grid, created: Grid, classes: usize) -> Result
         swin: Some(Swin {
             version: a.version,
             stages,
-            merging_norm: NORM,
+            merging_norm: Norm::PYTORCH,
             fitting: Some(TableFitting::Timm),
             merges_after: false,
         }),

@@ -6,7 +6,7 @@ use super::config::{Config, check_channels, stored_grid, truth};
 use crate::error::Result;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
-use crate::model::info::{Family, Library};
+use crate::model::info::Family;
 use crate::model::invalid::Invalid;
 use crate::model::names;
 use crate::model::positions::{Filter, Fitting};
@@ -63,25 +63,14 @@ pub(super) fn describe(
         "pre_logits.*",
         "timm dropped the representation layer and skips its tensors",
     )];
-    ignored.extend(classes.ignored());
     if name.contains("siglip") && arguments.global_pool != GlobalPool::Map {
         ignored.push(("attn_pool.*", "the architecture pools by the mean instead"));
     }
-    Ok(Description {
-        library: Library::Timm,
-        family: family(name),
-        architecture: name.to_owned(),
-        vit: Vit {
-            patch_filter: Some(filter),
-            ..vit
-        },
-        text: None,
-        names: &names::TIMM,
-        prefixes: &[""],
-        ignored,
-        labels: config.labels(classes.count)?,
-        multi_label: false,
-    })
+    let vit = Vit {
+        patch_filter: Some(filter),
+        ..vit
+    };
+    config.description(name, family(name), &names::TIMM, vit, classes, &ignored)
 }
 
 fn family(name: &str) -> Family {

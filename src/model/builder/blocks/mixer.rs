@@ -5,15 +5,9 @@
 use super::{Builder, Packed};
 use crate::error::Result;
 use crate::graph::{Role, ValueId};
-use crate::model::norm::{Norm, NormKind};
+use crate::model::norm::Norm;
 use crate::model::vit::{Mlp, Vit};
 use crate::ops::{Add, Combine, Op, Transpose};
-
-/// PyTorch's default norm. The gate uses it whatever the other norms are.
-const GATE_NORM: Norm = Norm {
-    kind: NormKind::Layer,
-    epsilon: 1e-5,
-};
 
 impl Builder<'_> {
     /// Adds `x + mlp_tokens(norm1(x)ᵀ)ᵀ`, then `x + mlp_channels(norm2(x))`.
@@ -61,7 +55,7 @@ impl Builder<'_> {
         let gate = format!("{step}.gate");
         let tensors_of_gate = format!("{tensors_of_mlp}gate.");
         let name = format!("{tensors_of_gate}norm");
-        let v = self.norm_of(GATE_NORM, Role::Ffn, &format!("{gate}.norm"), v, &name, half)?;
+        let v = self.norm_of(Norm::PYTORCH, Role::Ffn, &format!("{gate}.norm"), v, &name, half)?;
         let v = self.transposed(&format!("{gate}.transpose"), v)?;
         let name = format!("{tensors_of_gate}proj");
         let v = self.linear(

@@ -2,9 +2,10 @@
 //! compares it with timm's own registry.
 
 use super::super::architectures::{
-    BASE, BETWIXT, GlobalPool, LARGE, LAYER_NORM_CLIP, MEDIUM, MEDIUM_DEEP, RMS_NORM, SMALL, Size, TINY,
+    BASE, BETWIXT, GlobalPool, LARGE, MEDIUM, MEDIUM_DEEP, RMS_NORM, SMALL, Size, TINY,
 };
 use super::{Arguments, KvHeads, RopeType};
+use crate::model::norm::Norm;
 
 /// A name without the input size at its end, the possible input sizes, and the arguments.
 struct Row(&'static str, &'static [usize], usize, Size, Style);
@@ -205,7 +206,7 @@ fn arguments(&Row(_, _, patch, shape, style): &Row, size: Option<usize>) -> Argu
         ref_feat_shape: Some([grid, grid]),
         rope_grid_offset,
         rope_columns_first: true,
-        norm_layer: LAYER_NORM_CLIP,
+        norm_layer: Norm::PYTORCH,
         ..plain.clone()
     };
     let pe_core = |arguments| Arguments {
@@ -259,7 +260,7 @@ fn arguments(&Row(_, _, patch, shape, style): &Row, size: Option<usize>) -> Argu
         use_abs_pos_emb: false,
         num_reg_tokens: 4,
         use_fc_norm: Some(false),
-        norm_layer: LAYER_NORM_CLIP,
+        norm_layer: Norm::PYTORCH,
         ..plain.clone()
     };
     let qkv_bias = |arguments| Arguments {
