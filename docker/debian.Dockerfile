@@ -8,7 +8,9 @@
 # - OFFLOAD_ARCHS: the GPUs for which hipvit's kernels are compiled, by default those in docker/offload-archs. For other GPUs
 #   hipRTC compiles them at run time.
 # - LIBRARY_ARCHS: the GPUs whose rocBLAS and hipBLASLt kernels are installed, separated by blanks. Each takes about 200 MB.
+# - PROFILE: Cargo's profile. CI takes that of ci/rocm-checks, so that nothing is compiled twice.
 ARG BASE=docker.io/library/debian:sid
+ARG PROFILE=dist
 
 FROM ${BASE} AS toolchain
 COPY docker/install-rocm /usr/local/bin/
@@ -17,14 +19,11 @@ ENV ROCM_PATH=/usr
 
 FROM toolchain AS build
 ARG OFFLOAD_ARCHS
-# CI's, whose builds need not be as fast as the profile's; unset otherwise.
-ARG CARGO_PROFILE_DIST_LTO
-ARG CARGO_PROFILE_DIST_CODEGEN_UNITS
-ARG CARGO_PROFILE_DIST_OPT_LEVEL
+ARG PROFILE
 WORKDIR /src
 COPY . .
-RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --profile dist --locked --features serve \
-    && cp target/dist/hipvit /usr/local/bin/
+RUN HIPVIT_OFFLOAD_ARCHS="${OFFLOAD_ARCHS:-$(cat docker/offload-archs)}" cargo build --profile "${PROFILE}" --locked --features serve \
+    && cp "target/${PROFILE}/hipvit" /usr/local/bin/
 
 # The runtime image without hipvit.
 FROM ${BASE} AS libraries

@@ -1,10 +1,10 @@
-//! Compiles HIP sources with hipRTC, for GPUs that need not be there:
+//! Compiles HIP sources with hipRTC, for a GPU that need not be there:
 //!
 //! ```sh
-//! cargo run -p hipvit-sys --example hiprtc -- FOLDER OUTPUT gfx942 gfx1100 …
+//! cargo run -p hipvit-sys --example hiprtc -- FOLDER OUTPUT gfx942 add.hip softmax.hip …
 //! ```
 //!
-//! Every `FOLDER/*.hip` becomes `OUTPUT/<name>-<GPU>.bin`. It may include the headers in `FOLDER` and its folders by their paths relative
+//! Every file becomes `OUTPUT/<name>-<GPU>.bin`. It may include the headers in `FOLDER` and its folders by their paths relative
 //! to `FOLDER` or `FOLDER/include`.
 #![allow(
     clippy::expect_used,
@@ -23,8 +23,8 @@ type Result<T, E = Box<dyn Error>> = std::result::Result<T, E>;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = env::args().skip(1).collect();
-    let [folder, output, gpus @ ..] = arguments.as_slice() else {
-        return Err("usage: hiprtc FOLDER OUTPUT GPU…".into());
+    let [folder, output, gpu, sources @ ..] = arguments.as_slice() else {
+        return Err("usage: hiprtc FOLDER OUTPUT GPU FILE…".into());
     };
     let provider = Provider::from_env()?;
     let rtc = provider.hiprtc()?;
@@ -42,22 +42,21 @@ fn main() -> Result<()> {
             headers.extend(texts(&prefix, &files(&path, &["h", "hpp"])?)?);
         }
     }
-    let sources = texts("", &files(folder, &["hip"])?)?;
-    if sources.is_empty() || gpus.is_empty() {
+    let sources: Vec<PathBuf> = sources.iter().map(|source| folder.join(source)).collect();
+    let sources = texts("", &sources)?;
+    if sources.is_empty() {
         return Err("nothing to compile".into());
     }
     fs::create_dir_all(output)?;
-    for gpu in gpus {
-        let mut bytes = 0;
-        for (name, text) in &sources {
-            let code = compile(rtc, (name, text), &headers, gpu)
-                .map_err(|error| format!("{} for {gpu}: {error}", name.to_string_lossy()))?;
-            let stem = Path::new(name.to_str()?).with_extension("");
-            fs::write(output.join(format!("{}-{gpu}.bin", stem.display())), &code)?;
-            bytes += code.len();
-        }
-        println!("{gpu}: {} files, {bytes} bytes of code", sources.len());
+    let mut bytes = 0;
+    for (name, text) in &sources {
+        let code = compile(rtc, (name, text), &headers, gpu)
+            .map_err(|error| format!("{} for {gpu}: {error}", name.to_string_lossy()))?;
+        let stem = Path::new(name.to_str()?).with_extension("");
+        fs::write(output.join(format!("{}-{gpu}.bin", stem.display())), &code)?;
+        bytes += code.len();
     }
+    println!("{gpu}: {} files, {bytes} bytes of code", sources.len());
     Ok(())
 }
 
