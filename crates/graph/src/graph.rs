@@ -89,6 +89,10 @@ pub enum OutputKind {
     AttentionStatistics(usize),
     /// Activations that a [stage](crate::stages()) of the model passes to the next one: `[B, prefix + N, D]`.
     Boundary,
+    /// [Loss](crate::op::Loss) of each image: `[B, 1]`.
+    Loss,
+    /// [Norm](crate::op::L2Norm) of all gradients together: `[1, 1]`.
+    GradientNorm,
     /// Derivative with respect to the value with this index in the list given to [`grad()`](crate::grad()), in the shape of that value.
     Gradient(usize),
 }

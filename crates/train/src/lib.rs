@@ -1,0 +1,9 @@
+//! Training of Vision Transformers. A [`Trainer`] runs one graph with the forward pass of a model, its
+//! loss, the backward pass and the optimiser, on an executor of hipvit.
+
+mod step_graph;
+mod trainer;
+
+pub use hipvit::ops::LossKind;
+pub use step_graph::{AdamWOptions, TensorInfo, TensorRule};
+pub use trainer::{Frozen, StepReport, TrainOptions, Trainer};
