@@ -1,5 +1,7 @@
 //! Rewrites the files of a model with some tensors in 8 bits, or packed because they are sparse.
 
+mod values;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -26,6 +28,7 @@ use crate::ops::Float8Scale;
 use crate::safetensors_file;
 use crate::tensor::{DType, Tensor};
 use hipvit_files::json;
+pub use values::{Copied, Copies, TensorValues, replace_file};
 
 /// The opened files of a model.
 #[derive(Debug)]

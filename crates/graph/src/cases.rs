@@ -40,6 +40,8 @@ pub enum Role {
     Activation,
     /// A weight.
     Parameter,
+    /// An operand in f32 in any dtype of activations, such as a moment of an optimiser.
+    Single,
     /// A weight in 8 bits: int8 with a scale per row, or E4M3 with one scale.
     ByteWeight(DType),
     /// A 2:4 sparse weight, which a GPU packs for the builtin kernel.
@@ -266,6 +268,32 @@ pub fn parameter(shape: &[usize]) -> Operand {
         role: Role::Parameter,
         spread: if shape.len() == 1 { 1.0 } else { 0.2 },
         ..activation(shape)
+    }
+}
+
+/// Returns an operand in f32, uniform in ±1.
+pub fn single(shape: &[usize]) -> Operand {
+    Operand {
+        role: Role::Single,
+        ..activation(shape)
+    }
+}
+
+/// Returns an operand in f32, uniform from 0.25 to 0.75.
+pub fn positive(shape: &[usize]) -> Operand {
+    Operand {
+        mean: 0.5,
+        spread: 0.25,
+        ..single(shape)
+    }
+}
+
+/// Returns an operand in f32, uniform from 0 to 1.
+pub fn probabilities(shape: &[usize]) -> Operand {
+    Operand {
+        mean: 0.5,
+        spread: 0.5,
+        ..single(shape)
     }
 }
 

@@ -89,6 +89,10 @@ pub enum OutputKind {
     AttentionStatistics(usize),
     /// Activations that a [stage](crate::stages()) of the model passes to the next one: `[B, prefix + N, D]`.
     Boundary,
+    /// [Loss](crate::op::Loss) of each image: `[B, 1]`.
+    Loss,
+    /// [Norm](crate::op::L2Norm) of all gradients together: `[1, 1]`.
+    GradientNorm,
     /// Derivative with respect to the value with this index in the list given to [`grad()`](crate::grad()), in the shape of that value.
     Gradient(usize),
 }
@@ -258,6 +262,11 @@ impl Graph {
     /// Declares `value` an output.
     pub fn set_output(&mut self, kind: OutputKind, value: ValueId) {
         self.outputs.push((kind, value));
+    }
+
+    /// Keeps the outputs of some kinds, and drops the others.
+    pub fn retain_outputs(&mut self, mut keep: impl FnMut(OutputKind) -> bool) {
+        self.outputs.retain(|&(kind, _)| keep(kind));
     }
 
     /// Adds a constant. Its name shows where its elements come from: `"w"` is the model's tensor of this name.

@@ -29,6 +29,7 @@ pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use loss::LossKind;
 pub use permute_tokens::TokenOrder;
 pub use pixel_layout::PixelLayout;
 pub use rope::RopePairs;
@@ -45,6 +46,7 @@ macro_rules! for_each_op {
         $then! {
             activation: Activation,
             activation_backward: ActivationBackward,
+            adamw: AdamW,
             add: Add,
             affine: Affine,
             all_reduce: AllReduce,
@@ -55,9 +57,12 @@ macro_rules! for_each_op {
             expand_as: ExpandAs,
             grid_mask: GridMask,
             grid_positions: GridPositions,
+            l2_norm: L2Norm,
             layer_norm: LayerNorm,
             layer_norm_backward: LayerNormBackward,
             linear: Linear,
+            loss: Loss,
+            loss_backward: LossBackward,
             mat_mul: MatMul,
             mul: Mul,
             mul_scalar: MulScalar,
@@ -75,6 +80,7 @@ macro_rules! for_each_op {
             rms_norm_backward: RmsNormBackward,
             rope: Rope,
             scale: Scale,
+            scale_images: ScaleImages,
             slice: Slice,
             sum_to_size: SumToSize,
             swiglu: SwiGlu,
@@ -143,6 +149,13 @@ macro_rules! declare {
             pub fn result_dtype(&self, index: usize, dtype: DType) -> DType {
                 match self {
                     $(Self::$Op(op) => op.result_dtype(index, dtype),)*
+                }
+            }
+
+            /// Dtype of operand `index` in a plan with activations of `dtype`: f32 for operands that are never rounded.
+            pub fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
+                match self {
+                    $(Self::$Op(op) => op.operand_dtype(index, dtype),)*
                 }
             }
 

@@ -37,6 +37,12 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         dtype
     }
 
+    /// Dtype of operand `index` in a plan with activations of `dtype`. F32 for operands that are never rounded, such as the targets of a
+    /// loss. Integers and weights in 8 bits keep their own dtype.
+    fn operand_dtype(&self, _index: usize, dtype: DType) -> DType {
+        dtype
+    }
+
     /// Floating-point operations: an addition, a multiplication or a transcendental function counts as one.
     fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64;
 

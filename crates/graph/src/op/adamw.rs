@@ -1,0 +1,162 @@
+//! Updates of weights by AdamW.
+
+use std::fmt;
+
+use super::operands::{count, exactly, expect};
+use super::{Definition, Locality, OpError, Shape};
+use crate::array::{Array, Real};
+use crate::cases::{Cases, activation, positive, single};
+use crate::dtype::DType;
+use crate::tolerance::{narrow, tolerance};
+
+/// `(weight f32, gradient, first f32, second f32, rates [3] f32, factor [1] f32) → (weight f32, first f32, second f32, rounded?)`: a step of
+/// AdamW as `torch.optim.AdamW` computes it, with decoupled weight decay. `rates` are the learning rate, `1 − beta1^t` and `1 − beta2^t` of
+/// step t. The gradient is multiplied by `factor`.
+///
+/// The weight and the moments are in f32 for any dtype of the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Decay of the first moment, the mean of the gradients.
+    pub beta1: f32,
+    /// Decay of the second moment, the mean of their squares.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+    /// Part of the weight that a learning rate of 1 subtracts.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate, such as a decay by layers.
+    pub rate_factor: f32,
+    /// True if the last result is the weight in the dtype of activations, for the next forward pass.
+    pub rounded: bool,
+}
+
+impl Definition for AdamW {
+    const NAME: &'static str = "adamw";
+
+    fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, " β={}/{} λ={}", self.beta1, self.beta2, self.weight_decay)?;
+        if self.rate_factor != 1.0 {
+            write!(f, " ×{}", self.rate_factor)?;
+        }
+        f.write_str(if self.rounded { "+rounded" } else { "" })
+    }
+
+    fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
+        let [weight, gradient, first, second, rates, factor] = exactly(operands)?;
+        expect("gradient", gradient, weight)?;
+        expect("first moment", first, weight)?;
+        expect("second moment", second, weight)?;
+        expect("rates", rates, &[3])?;
+        expect("factor", factor, &[1])?;
+        Ok(vec![weight.to_vec(); 3 + usize::from(self.rounded)])
+    }
+
+    fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
+        if index == 1 { dtype } else { DType::F32 }
+    }
+
+    fn result_dtype(&self, index: usize, dtype: DType) -> DType {
+        if index == 3 { dtype } else { DType::F32 }
+    }
+
+    fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
+        15 * count(operands[0])
+    }
+
+    fn locality(&self, _index: usize) -> Locality {
+        Locality::Rows { parameters: 4..6 }
+    }
+
+    fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
+        let [weight, gradient, first, second, rates, factor] =
+            [0, 1, 2, 3, 4, 5].map(|index: usize| operands[index].values());
+        let [beta1, beta2, epsilon] = [self.beta1, self.beta2, self.epsilon].map(T::from_f32);
+        let rate = rates[0] * T::from_f32(self.rate_factor);
+        let kept = T::ONE - rate * T::from_f32(self.weight_decay);
+        let (step, root) = (rate / rates[1], rates[2].sqrt());
+        for i in 0..weight.len() {
+            let g = gradient[i] * factor[0];
+            let m = first[i] + (g - first[i]) * (T::ONE - beta1);
+            let v = second[i] * beta2 + g * g * (T::ONE - beta2);
+            let updated = weight[i] * kept - step * m / (v.sqrt() / root + epsilon);
+            let all = [updated, m, v, updated];
+            for (result, value) in results.iter_mut().zip(all) {
+                result.values_mut()[i] = value;
+            }
+        }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        cases.for_each_shape(|cases, [_, tokens, channels], _| {
+            let op = Self {
+                beta1: 0.9,
+                beta2: 0.95,
+                epsilon: 1e-8,
+                weight_decay: 0.05,
+                rate_factor: 0.75,
+                rounded: true,
+            };
+            let shape = [tokens, channels];
+            for result in 0..4 {
+                let operands = vec![
+                    single(&shape),
+                    activation(&shape),
+                    single(&shape),
+                    positive(&shape),
+                    positive(&[3]),
+                    positive(&[1]),
+                ];
+                cases.push_result(result, op, operands);
+            }
+        });
+    }
+
+    /// Some 20 roundings in f32, of terms that may cancel. A new moment is a mean of numbers of about its size.
+    fn tolerance(&self, index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+        let rounding = if index == 3 { narrow(dtype) } else { 0.0 };
+        rounding + 8.0 * tolerance(DType::F32, 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Figures of PyTorch 2.11 in f64.
+    #[test]
+    fn steps_are_those_of_pytorch() {
+        let op = AdamW {
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-6,
+            weight_decay: 0.05,
+            rate_factor: 0.5,
+            rounded: false,
+        };
+        let array = |values: &[f64]| Array::new([values.len()], values.to_vec()).unwrap();
+        let mut states = [array(&[1.0, -2.0, 0.5]), array(&[0.0; 3]), array(&[0.0; 3])];
+        // Gradients of twice the size, which the factor halves.
+        for (step, gradient) in [(1, [0.6, -2.0, 4.0]), (2, [-0.4, 1.0, 2.0])] {
+            let correction = |beta: f64| 1.0 - beta.powi(step);
+            let rates = array(&[0.2, correction(0.9), correction(0.99)]);
+            let [weight, first, second] = &states;
+            let operands = [weight, &array(&gradient), first, second, &rates, &array(&[0.5])];
+            let results = op.eval(&operands).unwrap();
+            states = results.try_into().unwrap();
+        }
+        let expected = [
+            [
+                0.876_060_740_899_547,
+                -1.853_880_190_378_147_7,
+                0.302_167_808_698_316_16,
+            ],
+            [0.007, -0.04, 0.28],
+            [0.001_291, 0.0124, 0.0496],
+        ];
+        for (state, expected) in states.iter().zip(expected) {
+            for (value, expected) in state.values().iter().zip(expected) {
+                assert!((value - expected).abs() < 1e-7, "{value}, expected {expected}");
+            }
+        }
+    }
+}

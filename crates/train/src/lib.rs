@@ -1,0 +1,14 @@
+//! Training of Vision Transformers. A [`Trainer`] runs one graph with the forward pass of a model, its loss, the backward pass and the
+//! optimiser, on an executor of hipvit.
+
+mod saved;
+mod scatter;
+mod step_graph;
+#[cfg(test)]
+mod tests;
+mod trainer;
+
+pub use hipvit::ops::LossKind;
+pub use scatter::Frozen;
+pub use step_graph::{AdamWOptions, TensorInfo, TensorRule};
+pub use trainer::{StepReport, TrainOptions, Trainer};

@@ -1,0 +1,68 @@
+//! Updates of weights by AdamW.
+
+use hipvit_graph::op::{AdamW, OpError};
+use rayon::prelude::*;
+
+use super::rows::block_len;
+use super::{CpuOp, Operands};
+
+/// Scalars of a step.
+struct Scalars {
+    kept: f32,
+    step: f32,
+    root: f32,
+    factor: f32,
+}
+
+impl CpuOp for AdamW {
+    fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
+        let mut all = [&[][..]; 6];
+        for (index, values) in all.iter_mut().enumerate() {
+            *values = operands.values(index)?;
+        }
+        let [weight, gradient, first, second, rates, factor] = all;
+        let (&[rate, correction1, correction2], &[factor]) = (rates, factor) else {
+            return Err("takes three rates and one factor".into());
+        };
+        let rate = rate * self.rate_factor;
+        let scalars = Scalars {
+            kept: 1.0 - rate * self.weight_decay,
+            step: rate / correction1,
+            root: correction2.sqrt(),
+            factor,
+        };
+        let [new_weight, new_first, new_second, rounded @ ..] = results else {
+            return Err("has too few results".into());
+        };
+        let len = block_len(1);
+        let results = new_weight.par_chunks_mut(len).zip(new_first.par_chunks_mut(len));
+        let results = results.zip(new_second.par_chunks_mut(len));
+        let moments = first.par_chunks(len).zip(second.par_chunks(len));
+        let operands = weight.par_chunks(len).zip(gradient.par_chunks(len)).zip(moments);
+        results
+            .zip(operands)
+            .for_each(|(((w, m), v), ((w0, g), (m0, v0)))| {
+                for i in 0..w.len() {
+                    [w[i], m[i], v[i]] = update(self, &scalars, [w0[i], g[i], m0[i], v0[i]]);
+                }
+            });
+        // Activations are in f32.
+        rounded
+            .iter_mut()
+            .for_each(|rounded| rounded.copy_from_slice(new_weight));
+        Ok(())
+    }
+}
+
+/// Returns the new weight, first and second moment.
+fn update(op: &AdamW, scalars: &Scalars, [weight, gradient, first, second]: [f32; 4]) -> [f32; 3] {
+    let gradient = gradient * scalars.factor;
+    let first = first + (gradient - first) * (1.0 - op.beta1);
+    let second = second * op.beta2 + gradient * gradient * (1.0 - op.beta2);
+    let denominator = second.sqrt() / scalars.root + op.epsilon;
+    [
+        weight * scalars.kept - scalars.step * first / denominator,
+        first,
+        second,
+    ]
+}
