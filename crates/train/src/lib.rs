@@ -1,6 +1,10 @@
 //! Training of Vision Transformers. A [`Trainer`] runs one graph with the forward pass of a model, its
 //! loss, the backward pass and the optimiser, on an executor of hipvit.
 
+pub mod groups;
+pub mod initial;
+pub mod recipe;
+pub mod schedule;
 mod step_graph;
 mod trainer;
 
