@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hipvit_data::augment::TimmRandAugment;
 use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 
@@ -144,8 +145,8 @@ pub enum Crop {
 }
 
 /// Policy of photometric and geometric operations.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
 pub enum Policy {
     /// No operations.
@@ -157,6 +158,40 @@ pub enum Policy {
     AutoAugment,
     /// One operation of random strength.
     TrivialAugmentWide,
+    /// timm's RandAugment in timm's form, such as `rand-m9-mstd0.5-inc1`.
+    Timm(String),
+}
+
+impl TryFrom<String> for Policy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "none" => Ok(Self::None),
+            "rand_augment" => Ok(Self::RandAugment),
+            "auto_augment" => Ok(Self::AutoAugment),
+            "trivial_augment_wide" => Ok(Self::TrivialAugmentWide),
+            _ if text.starts_with("rand-") => match TimmRandAugment::parse(&text) {
+                Ok(_) => Ok(Self::Timm(text)),
+                Err(error) => Err(error.to_string()),
+            },
+            _ => Err(format!(
+                "unknown policy `{text}`, expected none, rand_augment, auto_augment, trivial_augment_wide, or timm's form such as rand-m9-mstd0.5-inc1"
+            )),
+        }
+    }
+}
+
+impl From<Policy> for String {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::None => "none".into(),
+            Policy::RandAugment => "rand_augment".into(),
+            Policy::AutoAugment => "auto_augment".into(),
+            Policy::TrivialAugmentWide => "trivial_augment_wide".into(),
+            Policy::Timm(text) => text,
+        }
+    }
 }
 
 /// Checkpoints to write and to keep.
