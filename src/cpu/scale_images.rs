@@ -12,8 +12,8 @@ impl CpuOp for ScaleImages {
         };
         let factors = operands.values(1)?;
         let image = results[0].len() / batch.max(1);
-        in_blocks(operands.source(0)?, results[0], image.max(1), |index, block| {
-            let factor = factors[index * columns + self.column];
+        in_blocks(operands.source(0)?, results[0], image.max(1), |start, block| {
+            let factor = factors[start / image.max(1) * columns + self.column];
             block.iter_mut().for_each(|x| *x *= factor);
         });
         Ok(())

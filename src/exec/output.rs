@@ -26,6 +26,8 @@ impl RunOutput {
             OutputKind::HiddenLayer(block) => format!("hidden_layer.{block}").into(),
             OutputKind::AttentionStatistics(index) => format!("attention_statistics.{index}").into(),
             OutputKind::Boundary => "boundary".into(),
+            OutputKind::Loss => "loss".into(),
+            OutputKind::GradientNorm => "gradient_norm".into(),
             OutputKind::Gradient(index) => format!("gradient.{index}").into(),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
+    AdamW, L2Norm, Loss, LossBackward, ScaleImages,
     ActivationBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, PatchConv,
     PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize, SwiGluBackward,
 };
@@ -47,6 +48,11 @@ pub(crate) trait Lower {
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
 impl Lower for Prepend {}
+impl Lower for Loss {}
+impl Lower for LossBackward {}
+impl Lower for AdamW {}
+impl Lower for L2Norm {}
+impl Lower for ScaleImages {}
 
 macro_rules! not_yet {
     ($($Op:ident),* $(,)?) => {
@@ -201,7 +207,7 @@ impl<'a> Lowering<'a> {
         Ok(shape_of(self.plan, self.operand(index)?))
     }
 
-    /// Returns the address of an operand in the plan's dtype.
+    /// Returns the address of an operand in the dtype in which the op reads it.
     pub(super) fn address(&self, index: usize) -> Result<DeviceAddress, KernelError> {
         match self.operand(index)? {
             Operand::Input(id) if is_image(self.plan, id) => {
@@ -210,15 +216,22 @@ impl<'a> Lowering<'a> {
             }
             Operand::Input(id) => {
                 let (address, dtype) = self.input(id)?;
-                self.in_dtype_of_plan(id, dtype)?;
+                self.check_dtype(index, id, dtype)?;
                 Ok(address)
             }
             Operand::Constant(id) => self.constant(id),
             Operand::State(id) => {
-                self.in_dtype_of_plan(id, self.plan.state_dtype(id))?;
+                self.check_dtype(index, id, self.plan.state_dtype(id))?;
                 self.state(id)
             }
-            Operand::Buffer(id) => Ok(self.addresses.arena.offset(self.plan.buffer(id).offset)),
+            Operand::Buffer(id) => {
+                let buffer = self.plan.buffer(id);
+                let is_float = |dtype| matches!(dtype, DType::F32 | DType::F16 | DType::BF16);
+                if is_float(buffer.dtype) {
+                    self.check_dtype(index, buffer.value, buffer.dtype)?;
+                }
+                Ok(self.addresses.arena.offset(buffer.offset))
+            }
         }
     }
 
@@ -255,13 +268,14 @@ impl<'a> Lowering<'a> {
         address.ok_or_else(|| "the plan is of another graph than the executor".into())
     }
 
-    /// Checks that an input, parameter or state, whose elements are in `dtype`, can be read by a kernel of the plan's dtype.
-    fn in_dtype_of_plan(&self, id: ValueId, dtype: DType) -> Result<(), KernelError> {
-        if dtype == self.plan.dtype() {
+    /// Checks that operand `index`, the value `id` whose elements are in `dtype`, is in the dtype in which the op reads it.
+    fn check_dtype(&self, index: usize, id: ValueId, dtype: DType) -> Result<(), KernelError> {
+        let expected = self.plan.node(self.step).op.operand_dtype(index, self.plan.dtype());
+        if dtype == expected {
             return Ok(());
         }
-        let (name, of_plan) = (&self.plan.graph().value(id).name, self.plan.dtype());
-        let reason = format!("reads `{name}` in {of_plan}, which is kept in {dtype}");
+        let name = &self.plan.graph().value(id).name;
+        let reason = format!("reads `{name}` in {expected}, which is kept in {dtype}");
         Err(KernelError::unsupported(reason))
     }
 

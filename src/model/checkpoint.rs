@@ -1,5 +1,7 @@
 //! Rewrites the files of a model with some tensors in 8 bits, or packed because they are sparse.
 
+mod values;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -12,6 +14,7 @@ use safetensors::{Dtype, SafeTensorError};
 use serde_json::{Map, Value};
 
 pub use super::compressed_tensors::Format;
+pub use values::{Copied, Copies, TensorValues, replace_file};
 use super::document::Document;
 use super::file_names::{CONFIG, PREPROCESSOR, WEIGHTS};
 use super::load::{Model, embedded, from_bytes};

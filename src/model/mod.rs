@@ -48,7 +48,7 @@ mod timm;
 mod vit;
 mod weights;
 
-pub use checkpoint::{Checkpoint, Format, Replacement};
+pub use checkpoint::{Checkpoint, Copied, Copies, Format, Replacement, TensorValues, replace_file};
 pub use compressed_tensors::{Quantization, Sparsity};
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};

@@ -364,7 +364,11 @@ impl Session {
                 OutputKind::Embedding => outputs.embeddings = matrix,
                 OutputKind::Tokens => outputs.tokens = Some(by_token(matrix)?),
                 // No session requests these outputs.
-                OutputKind::Boundary | OutputKind::EmbeddedTokens | OutputKind::Gradient(_) => {}
+                OutputKind::Boundary
+                | OutputKind::EmbeddedTokens
+                | OutputKind::Loss
+                | OutputKind::GradientNorm
+                | OutputKind::Gradient(_) => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
         }

@@ -264,6 +264,11 @@ impl Graph {
         self.outputs.push((kind, value));
     }
 
+    /// Keeps the outputs of some kinds, and drops the others.
+    pub fn retain_outputs(&mut self, mut keep: impl FnMut(OutputKind) -> bool) {
+        self.outputs.retain(|&(kind, _)| keep(kind));
+    }
+
     /// Adds a constant. Its name shows where its elements come from: `"w"` is the model's tensor of this name.
     pub fn constant(&mut self, provenance: impl Into<Provenance>, tensor: Tensor) -> ValueId {
         let provenance = provenance.into();

@@ -40,6 +40,7 @@ pub mod tensor;
 #[cfg(test)]
 mod tests;
 mod tolerance;
+mod training;
 mod value;
 mod verify;
 
@@ -58,4 +59,5 @@ pub use provenance::{Change, Layout, Provenance};
 pub use rewrite::{Rewriter, Rewritten, rewrite};
 pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
+pub use training::prepare_training;
 pub use value::{GraphInput, Value, ValueId, ValueKind};

@@ -82,8 +82,8 @@ pub struct PlanInput {
     pub input: GraphInput,
     /// Extents, outermost first.
     pub shape: Vec<usize>,
-    /// Dtype in which steps read it. Activations and f32 inputs with a row per image have the plan's dtype. Pixels and fixed inputs keep
-    /// their own.
+    /// Dtype in which steps read it. Activations and f32 inputs with a row per image have the plan's dtype, unless all steps read them in
+    /// [f32](crate::op::Definition::operand_dtype). Pixels and fixed inputs keep their own dtype.
     pub dtype: DType,
     /// Offset in bytes, a multiple of [`ALIGNMENT`], for executors that copy all inputs into one buffer.
     pub offset: usize,
@@ -325,8 +325,7 @@ impl Plan {
 
     /// Returns the dtype in which executors keep a parameter or state; see [`state_dtype`].
     pub fn state_dtype(&self, id: ValueId) -> DType {
-        let written = self.updates.iter().find(|&&(to, _)| to == id);
-        written.map_or(self.dtype, |&(_, buffer)| self.buffer(buffer).dtype)
+        state_dtype(&self.graph, id, self.dtype)
     }
 
     /// Returns the parameters and states that the run updates, each with the buffer that holds its new elements after the last step.
@@ -397,7 +396,7 @@ fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -
 /// Returns the dtype in which executors keep the parameter or state `id`, if plans have activations in `dtype`.
 ///
 /// It is the dtype of the result that is written to it. An op whose result is always f32, such as that of an optimiser, thus has f32 master
-/// weights in plans of 16 bits. Parameters and states that no run writes have `dtype`.
+/// weights in plans of 16 bits. Parameters and states that no run writes have `dtype`, unless all nodes read them in f32.
 pub fn state_dtype(graph: &Graph, id: ValueId, dtype: DType) -> DType {
     let written = graph.updates().iter().find(|&&(to, _)| to == id);
     let of_result = |&(_, result): &(ValueId, ValueId)| {
@@ -406,7 +405,8 @@ pub fn state_dtype(graph: &Graph, id: ValueId, dtype: DType) -> DType {
             Some(node.op.result_dtype(position, dtype))
         })
     };
-    written.and_then(of_result).unwrap_or(dtype)
+    let of_result = written.and_then(of_result);
+    of_result.unwrap_or_else(|| dtype_of_readers(graph, id, dtype))
 }
 
 /// Returns the inputs of a plan. `shapes` has the shapes of all values.
@@ -437,7 +437,25 @@ fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
     } else {
         input.per_image && own == DType::F32
     };
-    if is_activation { dtype } else { own }
+    if is_activation {
+        dtype_of_readers(graph, input.value, dtype)
+    } else {
+        own
+    }
+}
+
+/// Returns the dtype in which nodes read a value that is not 8 bits: f32 if none reads it in `dtype`.
+fn dtype_of_readers(graph: &Graph, id: ValueId, dtype: DType) -> DType {
+    let reads = |node: &Node| {
+        let positions = node.inputs.iter().enumerate().filter(|&(_, &operand)| operand == id);
+        let dtypes = positions.map(|(index, _)| node.op.operand_dtype(index, dtype));
+        dtypes.collect::<Vec<DType>>()
+    };
+    let mut readers = graph.nodes().iter().flat_map(reads).peekable();
+    match readers.peek() {
+        Some(_) if readers.all(|reader| reader == DType::F32) => DType::F32,
+        _ => dtype,
+    }
 }
 
 /// Returns the parameters and states that a run writes, each with the buffer of its new elements.
@@ -515,7 +533,7 @@ fn bytes_read(graph: &Graph, node: &Node, shapes: &[Vec<usize>], dtype: DType) -
         } else if graph.value(id).dtype.size() == 1 || graph.value(id).rounding.is_some() {
             1
         } else {
-            dtype.size()
+            node.op.operand_dtype(index, dtype).size()
         };
         (node.op.elements_read(index, &operands, &results) * size) as u64
     };

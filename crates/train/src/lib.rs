@@ -1,13 +1,18 @@
-//! Training of Vision Transformers. A [`Trainer`] runs one graph with the forward pass of a model, its
-//! loss, the backward pass and the optimiser, on an executor of hipvit.
+//! Training of Vision Transformers. A [`Trainer`] runs one graph with the forward pass of a model, its loss, the backward pass and the
+//! optimiser, on an executor of hipvit.
 
 pub mod groups;
 pub mod initial;
 pub mod recipe;
+mod saved;
+mod scatter;
 pub mod schedule;
 mod step_graph;
+#[cfg(test)]
+mod tests;
 mod trainer;
 
 pub use hipvit::ops::LossKind;
+pub use scatter::Frozen;
 pub use step_graph::{AdamWOptions, TensorInfo, TensorRule};
-pub use trainer::{Frozen, StepReport, TrainOptions, Trainer};
+pub use trainer::{StepReport, TrainOptions, Trainer};

@@ -1,5 +1,25 @@
 //! The graph of a training step: forward pass, loss, backward pass and AdamW.
 
+use hipvit::error::{Error, Result};
+use hipvit::graph::grad::differentiate;
+use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, Value, ValueId, rewrite};
+use hipvit::ops::{AdamW, Add, L2Norm, Loss, LossKind, Mul, Op, ScaleImages};
+use hipvit::tensor::{DType, Tensor};
+
+/// Names of the inputs of a step beside the images.
+pub(crate) mod inputs {
+    /// f32 `[images, classes]`.
+    pub(crate) const TARGETS: &str = "targets";
+    /// f32 `[images, 1]`: the gradient of each image's loss.
+    pub(crate) const IMAGE_WEIGHTS: &str = "image_weights";
+    /// f32 `[images, branches]`: the factor of each residual branch.
+    pub(crate) const BRANCH_FACTORS: &str = "branch_factors";
+    /// f32 `[3]`: see [`AdamW`](hipvit::ops::AdamW).
+    pub(crate) const RATES: &str = "rates";
+    /// f32 `[1]`: factor of all gradients.
+    pub(crate) const GRADIENT_SCALE: &str = "gradient_scale";
+}
+
 /// Constants of AdamW that all tensors share.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamWOptions {
@@ -52,5 +72,204 @@ impl Default for TensorRule {
             weight_decay: 0.0,
             rate_factor: 1.0,
         }
+    }
+}
+
+/// A constant of a model that a step updates.
+#[derive(Clone, Debug)]
+pub(crate) struct Trained {
+    pub(crate) id: ValueId,
+    pub(crate) rule: TensorRule,
+    /// Factors of the gradient's elements: 0 for those that stay as they are. `None` if all are updated.
+    pub(crate) mask: Option<Vec<f32>>,
+}
+
+/// Options of a [`StepGraph`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepOptions {
+    pub(crate) loss: LossKind,
+    pub(crate) optimizer: AdamWOptions,
+    pub(crate) clip_norm: Option<f32>,
+    /// True if the forward pass reads copies of the weights that are rounded to 16 bits.
+    pub(crate) rounded: bool,
+}
+
+/// The graph of a training step.
+///
+/// Its outputs are the logits, the loss of each image, and the norm of the gradients. A run updates the parameters and the states of the
+/// optimiser.
+#[derive(Debug)]
+pub(crate) struct StepGraph {
+    pub(crate) graph: Graph,
+    /// Name of the value that has the elements of each trained constant in f32. `None` if the loss does not depend on the constant.
+    pub(crate) weights: Vec<Option<String>>,
+}
+
+/// Returns the block that a node or value is part of.
+pub(crate) fn block_of(name: &str) -> Option<usize> {
+    let number = name.strip_prefix("blocks.")?.split('.').next()?;
+    number.parse().ok()
+}
+
+/// Returns `graph` with a factor per image for each residual branch of its blocks, and the block of each branch. The factors are an input.
+///
+/// # Errors
+///
+/// [`Error::Argument`] if the graph has no residual branch.
+pub(crate) fn with_branch_factors(graph: &Graph) -> Result<(Graph, Vec<usize>)> {
+    let is_branch = |node: &&Node| node.op == Op::Add(Add) && node.name.ends_with(".residual");
+    let branches = graph.nodes().iter().filter(is_branch);
+    let branches: Vec<usize> = branches.filter_map(|node| block_of(&node.name)).collect();
+    if branches.is_empty() {
+        let reason = format!("{} has no residual branches that an image could skip", graph.name());
+        return Err(Error::argument("drop path", reason));
+    }
+    let mut graph = graph.clone();
+    let factors = graph.add_input(inputs::BRANCH_FACTORS, [1, branches.len()], DType::F32)?;
+    let mut column = 0;
+    let rewritten = rewrite(&graph, |rewriter, node| {
+        if !is_branch(&node) || block_of(&node.name).is_none() {
+            return Ok(None);
+        }
+        let op = ScaleImages { column };
+        column += 1;
+        let (x, branch, factors) = (
+            rewriter.map(node.inputs[0]),
+            rewriter.map(node.inputs[1]),
+            rewriter.map(factors),
+        );
+        let scaled = rewriter.emit(node.role, &format!("{}.kept", node.name), op, [branch, factors])?;
+        rewriter.emit(node.role, &node.name, Add, [x, scaled]).map(Some)
+    })?;
+    Ok((rewritten.graph, branches))
+}
+
+impl StepGraph {
+    /// Builds the step of a model, from a [prepared](hipvit::graph::prepare_training) graph. `trained` has the constants that it updates.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the model has no logits, or no constant that they depend on. [`Error::Op`] if an op has no derivative.
+    pub(crate) fn new(mut graph: Graph, trained: &[Trained], options: StepOptions) -> Result<Self> {
+        let logits = graph.outputs().iter().find(|(kind, _)| *kind == OutputKind::Logits);
+        let Some(&(_, logits)) = logits else {
+            let reason = format!("{} has no classifier, so there are no logits to train", graph.name());
+            return Err(Error::argument("model", reason));
+        };
+        graph.retain_outputs(|kind| kind == OutputKind::Logits);
+        let shape = graph.value(logits).shape.clone();
+        let targets = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
+        let seed = graph.add_input(inputs::IMAGE_WEIGHTS, [1, 1], DType::F32)?;
+        for constant in trained {
+            graph.make_parameter(constant.id)?;
+        }
+        let loss = graph.push(Role::Other, "loss", Loss(options.loss), [logits, targets])?;
+        graph.set_output(OutputKind::Loss, loss);
+        let ids: Vec<ValueId> = trained.iter().map(|constant| constant.id).collect();
+        let gradients = differentiate(&mut graph, [loss, seed], &ids, &|builder, node, gradients| {
+            node.op.vjp(builder, node.values(), gradients)
+        })?;
+        let gradients = ids.iter().map(|id| gradients[id.index()]);
+        let mut step = Self {
+            graph,
+            weights: Vec::with_capacity(trained.len()),
+        };
+        step.update(trained, gradients.collect(), options)?;
+        Ok(step)
+    }
+
+    /// Appends the norm of the gradients and the updates.
+    fn update(&mut self, trained: &[Trained], gradients: Vec<Option<ValueId>>, options: StepOptions) -> Result<()> {
+        let scale = self.graph.add_fixed_input(inputs::GRADIENT_SCALE, [1], DType::F32)?;
+        let rates = self.graph.add_fixed_input(inputs::RATES, [3], DType::F32)?;
+        let mut operands = vec![scale];
+        let mut known = Vec::with_capacity(trained.len());
+        for (constant, gradient) in trained.iter().zip(gradients) {
+            let gradient = gradient.map(|gradient| self.masked(constant, gradient)).transpose()?;
+            operands.extend(gradient);
+            known.push((constant, gradient));
+        }
+        if operands.len() == 1 {
+            let reason = format!("the loss of {} depends on no trained tensor", self.graph.name());
+            return Err(Error::argument("model", reason));
+        }
+        let op = L2Norm {
+            maximum: options.clip_norm,
+        };
+        let norm = self.graph.push_node(Role::Other, "gradient_norm".into(), op.into(), operands)?;
+        let [norm, factor] = [norm.outputs[0], norm.outputs[1]];
+        self.graph.set_output(OutputKind::GradientNorm, norm);
+        for (constant, gradient) in known {
+            let name = match gradient {
+                Some(gradient) => Some(self.adamw(constant, [gradient, rates, factor], options)?),
+                None => None,
+            };
+            self.weights.push(name);
+        }
+        Ok(())
+    }
+
+    /// Returns a gradient without the elements that stay as they are.
+    fn masked(&mut self, constant: &Trained, gradient: ValueId) -> Result<ValueId> {
+        let Some(mask) = &constant.mask else {
+            return Ok(gradient);
+        };
+        let Value { name, shape, .. } = self.graph.value(constant.id).clone();
+        let mask = Tensor::from_f32(shape, mask.clone());
+        let mask = mask.ok_or_else(|| Error::graph(&name, "has a mask of another size"))?;
+        let provenance = Provenance::computed(format!("{name}.mask"), []);
+        let mask = self.graph.constant(provenance, mask);
+        Ok(self
+            .graph
+            .push(Role::Other, format!("{name}.masked"), Mul, [gradient, mask])?)
+    }
+
+    /// Appends the update of a weight, and returns the name of the value with its f32 elements.
+    fn adamw(
+        &mut self,
+        constant: &Trained,
+        [gradient, rates, factor]: [ValueId; 3],
+        options: StepOptions,
+    ) -> Result<String> {
+        let Value {
+            name, shape, initial, ..
+        } = self.graph.value(constant.id).clone();
+        let initial = initial.ok_or_else(|| Error::graph(&name, "has no elements"))?;
+        let elements = initial.to_f32().into_owned();
+        let sized = |values| {
+            let tensor = Tensor::from_f32(shape.as_slice(), values);
+            tensor.ok_or_else(|| Error::graph(&name, "has a shape without elements"))
+        };
+        let zeros = vec![0.0; elements.len()];
+        let first = self.graph.state(format!("{name}.first_moment"), sized(zeros.clone())?);
+        let second = self.graph.state(format!("{name}.second_moment"), sized(zeros)?);
+        let weight = if options.rounded {
+            self.graph.state(format!("{name}.f32"), sized(elements)?)
+        } else {
+            constant.id
+        };
+        let AdamWOptions {
+            beta1,
+            beta2,
+            epsilon,
+        } = options.optimizer;
+        let op = AdamW {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay: constant.rule.weight_decay,
+            rate_factor: constant.rule.rate_factor,
+            rounded: options.rounded,
+        };
+        let operands = vec![weight, gradient, first, second, rates, factor];
+        let node = self
+            .graph
+            .push_node(Role::Other, format!("{name}.update"), op.into(), operands)?;
+        let results = node.outputs.clone();
+        let targets = [weight, first, second, constant.id];
+        for (target, result) in targets.into_iter().zip(results) {
+            self.graph.update(target, result)?;
+        }
+        Ok(self.graph.value(weight).name.clone())
     }
 }

@@ -88,15 +88,6 @@ impl HostConstants {
                     continue;
                 }
                 match (&node.op, tensor.scaled_parts()) {
-                    (Op::AttentionBackward(op), _)
-                        if op.saved_operand().is_some_and(|saved| position == saved + 1) =>
-                    {
-                        // Statistics are f32 in any dtype.
-                        append(&mut this.bytes, &tensor.to_f32(), DType::F32);
-                    }
-                    (Op::PatternAttentionBackward(op), _) if position == op.forward_operands() + 1 => {
-                        append(&mut this.bytes, &tensor.to_f32(), DType::F32);
-                    }
                     (Op::Linear(spec), Some((weight, scales))) if position == 1 => {
                         match (spec.rounding, float8) {
                             (Some(Rounding::Int8(_)), _) => append_int8(&mut this.bytes, (&weight, &scales)),
@@ -107,7 +98,10 @@ impl HostConstants {
                         }
                     }
                     _ if tensor.dtype() == DType::I32 => append_integers(&mut this.bytes, &tensor.to_f32()),
-                    _ => append(&mut this.bytes, &tensor.to_f32(), dtype),
+                    (op, _) => {
+                        let dtype = op.operand_dtype(position, dtype);
+                        append(&mut this.bytes, &tensor.to_f32(), dtype);
+                    }
                 }
             }
         }

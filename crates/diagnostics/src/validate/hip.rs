@@ -301,6 +301,10 @@ impl Layout {
         let elements: usize = case.result()?.iter().product();
         let mut result = vec![FILL; elements * case.result_dtype(dtype).size()];
         for (index, tensor) in operands.tensors.iter().enumerate() {
+            let dtype = match case.operands[index].role {
+                Role::Single => DType::F32,
+                _ => dtype,
+            };
             if case.in_place() == Some(index) {
                 result = stored(tensor, dtype);
                 layout.moved += result.len() as u64;

@@ -58,6 +58,7 @@ impl Operands {
                 }
                 Role::KeyMask => view(shape, key_mask(operand, seed)),
                 Role::Integers { below } => integers(operand, below, seed),
+                Role::Single => Tensor::from_f32(shape, floats(operand, DType::F32, seed)),
                 Role::Activation | Role::Parameter => Tensor::from_f32(shape, floats(operand, dtype, seed)),
             };
             tensors.push(tensor.ok_or_else(|| Error::graph(case.op_name(), "an operand of another size"))?);

@@ -53,6 +53,14 @@ impl Definition for AttentionBackward {
             .collect())
     }
 
+    /// Statistics are f32.
+    fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
+        match self.saved_operand() {
+            Some(saved) if index == saved + 1 => DType::F32,
+            _ => dtype,
+        }
+    }
+
     /// Five GEMMs where the forward pass has two, and its softmax.
     fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
         let keys = self.0.keys(operands) as u64;

@@ -93,6 +93,15 @@ impl Definition for PatternAttentionBackward {
             .collect())
     }
 
+    /// Statistics are f32.
+    fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
+        if index == self.forward_operands() + 1 {
+            DType::F32
+        } else {
+            dtype
+        }
+    }
+
     /// Five GEMMs where the forward pass has two, its softmax, and the pattern with its derivative.
     fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
         let keys = self.0.plain().keys(operands) as u64;

@@ -169,7 +169,9 @@ impl Results {
             // The output of a pipeline stage; a whole model has none.
             OutputKind::Boundary => (5, 0),
             OutputKind::AttentionStatistics(layer) => (6, layer),
-            OutputKind::Gradient(index) => (7, index),
+            OutputKind::Loss => (7, 0),
+            OutputKind::GradientNorm => (8, 0),
+            OutputKind::Gradient(index) => (9, index),
         });
         layers
     }
@@ -185,6 +187,8 @@ impl LayerValues {
             OutputKind::Logits => "logits".to_owned(),
             OutputKind::Boundary => "boundary".to_owned(),
             OutputKind::AttentionStatistics(layer) => format!("statistics of attention {layer}"),
+            OutputKind::Loss => "loss".to_owned(),
+            OutputKind::GradientNorm => "norm of the gradients".to_owned(),
             OutputKind::Gradient(index) => format!("gradient {index}"),
         };
         if served {
