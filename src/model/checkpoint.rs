@@ -14,7 +14,6 @@ use safetensors::{Dtype, SafeTensorError};
 use serde_json::{Map, Value};
 
 pub use super::compressed_tensors::Format;
-pub use values::{Copied, Copies, TensorValues, replace_file};
 use super::document::Document;
 use super::file_names::{CONFIG, PREPROCESSOR, WEIGHTS};
 use super::load::{Model, embedded, from_bytes};
@@ -29,6 +28,7 @@ use crate::ops::Float8Scale;
 use crate::safetensors_file;
 use crate::tensor::{DType, Tensor};
 use hipvit_files::json;
+pub use values::{Copied, Copies, TensorValues, replace_file};
 
 /// The opened files of a model.
 #[derive(Debug)]

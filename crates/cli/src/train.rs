@@ -84,7 +84,13 @@ struct StartArgs {
     ///
     /// A directory with weights or a name on the hub is fine-tuned; its classifier is replaced unless the classes are the
     /// same. A config.json, or the name of a timm architecture, gets random weights.
-    #[arg(long, short, value_name = "MODEL", required_unless_present = "resume", conflicts_with = "resume")]
+    #[arg(
+        long,
+        short,
+        value_name = "MODEL",
+        required_unless_present = "resume",
+        conflicts_with = "resume"
+    )]
     model: Option<PathBuf>,
     /// Image size of a timm architecture without weights
     #[arg(long, value_name = "PIXELS", value_parser = parsers::positive, conflicts_with = "resume")]
@@ -251,12 +257,18 @@ impl StartArgs {
         let path = self.model.as_deref().unwrap_or(Path::new(""));
         let start = Start::of(path, self.image_size);
         if self.image_size.is_some() && !matches!(start, Start::Architecture { .. }) {
-            return Err(Usage("--image-size needs the name of a timm architecture: other models have their size").into());
+            return Err(Usage(
+                "--image-size needs the name of a timm architecture: other models have their size",
+            )
+            .into());
         }
         let model = InitialModel::new(start, classes, seed)?;
         if !start.is_from_scratch() && !model.new_tensors().is_empty() {
             let tensors = model.new_tensors().join(", ");
-            output::note(&format!("the classifier is new, for {} classes: {tensors}", classes.len()));
+            output::note(&format!(
+                "the classifier is new, for {} classes: {tensors}",
+                classes.len()
+            ));
         }
         Ok(model)
     }
@@ -311,8 +323,9 @@ impl Callbacks for Display {
             ..
         } = event;
         self.progress.step();
-        self.progress
-            .message(&format!("epoch {epoch}, loss {loss:.4}, {images_per_second:.0} images/s"));
+        self.progress.message(&format!(
+            "epoch {epoch}, loss {loss:.4}, {images_per_second:.0} images/s"
+        ));
     }
 
     fn on_epoch(&mut self, event: &EpochEvent) {
@@ -336,7 +349,8 @@ impl Callbacks for Display {
     }
 
     fn on_broken(&mut self, broken: &Broken) {
-        self.progress.report(|| report(anyhow::anyhow!("{}", broken.error)));
+        self.progress
+            .report(|| report(anyhow::anyhow!("{}", broken.error)));
     }
 
     fn must_stop(&self) -> bool {

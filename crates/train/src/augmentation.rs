@@ -1,13 +1,13 @@
 //! Turns the augmentation of a recipe into the transforms of hipvit-data.
 
 use hipvit::image::{Filter, Preprocess, RgbImage};
+use hipvit_data::Result;
 use hipvit_data::augment::{
     Augmentation, AutoAugment, ColorJitter, PaddingMode, Prepare, RandAugment, RandomCrop, RandomResizedCrop,
     TimmRandAugment, Transform, TrivialAugmentWide,
 };
-use hipvit_data::random::Stream;
-use hipvit_data::Result;
 use hipvit_data::mix::Mixup;
+use hipvit_data::random::Stream;
 
 use crate::recipe::{self, Crop, Policy};
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
-use hipvit::{DType, Device};
+use hipvit::{DType, Device, RunInput, RunOptions, Session};
 use hipvit_data::augment::{EraseMode, RandomErasing};
 use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
 
@@ -202,7 +202,8 @@ impl Fit {
                 speed = Speed::new();
             }
             let is_complete = self.progress.epoch == self.recipe.epochs;
-            let is_due = is_end && (is_complete || self.progress.epoch.is_multiple_of(self.recipe.checkpoints.every));
+            let is_due =
+                is_end && (is_complete || self.progress.epoch.is_multiple_of(self.recipe.checkpoints.every));
             let must_stop = callbacks.must_stop();
             if is_due || must_stop {
                 let path = self.checkpoints.write(&self.trainer, &self.progress)?;
@@ -237,7 +238,13 @@ impl Fit {
             batch: self.progress.step_in_epoch as usize,
         };
         let dataset = self.splits.train.clone();
-        Ok(Loader::new(dataset, self.sampler.clone(), prepare, options, start)?)
+        Ok(Loader::new(
+            dataset,
+            self.sampler.clone(),
+            prepare,
+            options,
+            start,
+        )?)
     }
 
     /// Returns options of a loader. `on_broken` is what happens with broken images if they are skipped.
@@ -265,8 +272,7 @@ impl Fit {
         callbacks: &mut dyn Callbacks,
     ) -> Result<(), FitError> {
         let lr = schedule.rate(self.progress.step);
-        let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
-        let report = self.with_input(batch, |trainer, input| trainer.step(input, &targets, lr as f32))?;
+        let report = self.step(batch, lr)?;
         self.check_finite(&report)?;
         let images = batch.len() as u64;
         let progress = &mut self.progress;
@@ -291,19 +297,18 @@ impl Fit {
         Ok(())
     }
 
-    /// Calls `compute` with the images of a batch in the form that the model takes.
-    fn with_input<R>(
-        &mut self,
-        batch: &Batch,
-        compute: impl FnOnce(&mut Trainer, Input<'_>) -> hipvit::Result<R>,
-    ) -> Result<R, FitError> {
-        Ok(match input_kind(&self.recipe) {
+    /// Trains on the images of a batch, in the form that the model takes.
+    fn step(&mut self, batch: &Batch, lr: f64) -> Result<StepReport, FitError> {
+        let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
+        let planes;
+        let input = match input_kind(&self.recipe) {
             InputKind::PixelValues => {
-                let planes = batch.planes(self.trainer.preprocess())?;
-                compute(&mut self.trainer, Input::Values(&planes))
+                planes = batch.planes(self.trainer.preprocess())?;
+                Input::Values(&planes)
             }
-            _ => compute(&mut self.trainer, Input::Pixels(&batch.pixels)),
-        }?)
+            _ => Input::Pixels(&batch.pixels),
+        };
+        Ok(self.trainer.step(input, &targets, lr as f32)?)
     }
 
     /// Checks the results of the step after the run's position.
@@ -348,7 +353,12 @@ impl Fit {
     }
 
     /// Returns the share of the validation images that are classified correctly.
-    fn evaluate(&mut self, dataset: Arc<dyn Dataset>, callbacks: &mut dyn Callbacks) -> Result<f64, FitError> {
+    fn evaluate(
+        &mut self,
+        dataset: Arc<dyn Dataset>,
+        callbacks: &mut dyn Callbacks,
+    ) -> Result<f64, FitError> {
+        let session = self.session()?;
         let sampler = Sampler::sequential(dataset.len(), self.recipe.batch)?;
         let prepare: Arc<Preprocess> = Arc::new(self.trainer.preprocess().clone());
         let mut options = self.loader_options(OnBroken::Omit);
@@ -360,24 +370,30 @@ impl Fit {
             if batch.is_empty() {
                 continue;
             }
-            let logits = self.with_input(&batch, Trainer::logits)?;
-            let rows = logits.rows().into_iter().zip(&batch.labels);
-            correct += rows.filter(|(row, label)| largest(row.iter().copied()) == Some(**label)).count();
+            let outputs = session.run_with(RunInput::Pixels(&batch.pixels), RunOptions::new())?;
+            let tops = (0..batch.len()).map(|index| outputs.image(index).top(1));
+            let labels = batch.labels.iter();
+            correct += tops
+                .zip(labels)
+                .filter(|(top, label)| top.first().is_some_and(|top| top.index == **label))
+                .count();
             images += batch.len();
         }
         Ok(correct as f64 / images.max(1) as f64)
     }
-}
 
-/// Returns the index of the first of the largest numbers.
-fn largest(numbers: impl Iterator<Item = f32>) -> Option<usize> {
-    let mut best: Option<(usize, f32)> = None;
-    for (index, number) in numbers.enumerate() {
-        if best.is_none_or(|(_, other)| number > other) {
-            best = Some((index, number));
-        }
+    /// Returns a session with the present weights.
+    fn session(&self) -> Result<Session, FitError> {
+        let builder = Session::builder()
+            .device(self.options.device)
+            .dtype(self.options.dtype)
+            .batch(self.recipe.batch);
+        let builder = match self.options.threads {
+            Some(threads) => builder.threads(threads),
+            None => builder,
+        };
+        Ok(builder.of_model(self.trainer.model()?)?)
     }
-    best.map(|(index, _)| index)
 }
 
 /// Returns an epoch's number in the type of the sampler.
@@ -397,14 +413,21 @@ fn input_kind(recipe: &Recipe) -> InputKind {
 /// Creates the trainer that the recipe describes.
 fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) -> Result<Trainer, FitError> {
     let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
-    let factors = rate_factors(&names.iter().map(String::as_str).collect::<Vec<_>>(), recipe.layer_decay);
+    let factors = rate_factors(
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
+        recipe.layer_decay,
+    );
     let optimizer = &recipe.optimizer;
     let rule = |tensor: &TensorInfo<'_>| {
         let decayed = optimizer.decay_all || decays(tensor.name, tensor.shape);
         // The checkpoint's names are sorted.
         let place = names.binary_search_by(|name| name.as_str().cmp(tensor.name));
         TensorRule {
-            weight_decay: if decayed { optimizer.weight_decay as f32 } else { 0.0 },
+            weight_decay: if decayed {
+                optimizer.weight_decay as f32
+            } else {
+                0.0
+            },
             rate_factor: place.map_or(1.0, |index| factors[index] as f32),
             ..TensorRule::default()
         }
@@ -452,16 +475,5 @@ impl Speed {
     fn add(&mut self, images: u64) -> f64 {
         self.images += images;
         self.images as f64 / self.start.elapsed().as_secs_f64().max(1e-9)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_of_the_largest_numbers_wins() {
-        assert_eq!(largest([1.0, 3.0, 3.0, 2.0].into_iter()), Some(1));
-        assert_eq!(largest(std::iter::empty()), None);
     }
 }

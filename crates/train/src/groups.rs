@@ -42,7 +42,10 @@ pub fn decays(name: &str, shape: &[usize]) -> bool {
 /// belongs to the last layer.
 pub fn rate_factors(names: &[&str], decay: f64) -> Vec<f64> {
     let depths: Vec<Depth> = names.iter().map(|name| depth(name)).collect();
-    let last = depths.iter().filter(|depth| matches!(depth, Depth::Layer(_))).max();
+    let last = depths
+        .iter()
+        .filter(|depth| matches!(depth, Depth::Layer(_)))
+        .max();
     let of = |index: usize| match last {
         Some(last) if is_final_norm(names[index]) => last.clone(),
         _ => depths[index].clone(),
@@ -82,7 +85,11 @@ fn depth(name: &str) -> Depth {
     }
     const EMBEDDING: [&str; 6] = ["embed", "token", "class_embedding", "conv1", "norm_pre", "ln_pre"];
     let is_embedding = EMBEDDING.iter().any(|part| name.contains(part)) || name.contains("pre_layernorm");
-    if is_embedding { Depth::Embedding } else { Depth::Head }
+    if is_embedding {
+        Depth::Embedding
+    } else {
+        Depth::Head
+    }
 }
 
 #[cfg(test)]

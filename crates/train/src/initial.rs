@@ -122,10 +122,17 @@ impl InitialModel {
                 } else {
                     path.parent().unwrap_or(Path::new("."))
                 };
-                let file = if path.is_dir() { path.join(CONFIG) } else { path.to_owned() };
+                let file = if path.is_dir() {
+                    path.join(CONFIG)
+                } else {
+                    path.to_owned()
+                };
                 let config = read_json(&file)?;
                 let preprocessor = directory.join(PREPROCESSOR);
-                let preprocessor = preprocessor.exists().then(|| read_json(&preprocessor)).transpose()?;
+                let preprocessor = preprocessor
+                    .exists()
+                    .then(|| read_json(&preprocessor))
+                    .transpose()?;
                 Self::from_scratch(&directory.to_string_lossy(), &config, preprocessor, classes, seed)
             }
             Start::Architecture { name, image_size } => {
@@ -172,7 +179,9 @@ impl InitialModel {
         let mut tensors = BTreeMap::new();
         for name in checkpoint.names().filter(|name| !classifier.contains_key(*name)) {
             // Buffers of integers are left out. The libraries compute them.
-            let Ok(tensor) = checkpoint.tensor(name) else { continue };
+            let Ok(tensor) = checkpoint.tensor(name) else {
+                continue;
+            };
             let content = Content {
                 dtype: match tensor.dtype() {
                     DType::F16 => Dtype::F16,
@@ -266,7 +275,9 @@ fn new_tensor(place: &str, name: &str, shape: Vec<usize>, layer_scale: f32, seed
         Rule::Normal(deviation) => (deviation * normal.value(index as u64)) as f32,
         Rule::Truncated(deviation) => (deviation * normal.truncated(index as u64)) as f32,
     };
-    let bytes = (0..count).into_par_iter().flat_map_iter(|index| value(index).to_le_bytes());
+    let bytes = (0..count)
+        .into_par_iter()
+        .flat_map_iter(|index| value(index).to_le_bytes());
     Ok(Content {
         dtype: Dtype::F32,
         bytes: bytes.collect(),
@@ -280,7 +291,13 @@ fn new_tensor(place: &str, name: &str, shape: Vec<usize>, layer_scale: f32, seed
 /// distribution, as in JAX's original.
 fn rule(name: &str, shape: &[usize], layer_scale: f32) -> Option<Rule> {
     const SCALES: [&str; 6] = ["gamma", "gamma_1", "gamma_2", "lambda1", "lambda_1", "lambda_2"];
-    const TOKENS: [&str; 5] = ["cls_token", "reg_token", "register_tokens", "class_embedding", "mask_token"];
+    const TOKENS: [&str; 5] = [
+        "cls_token",
+        "reg_token",
+        "register_tokens",
+        "class_embedding",
+        "mask_token",
+    ];
     const TABLES: [&str; 7] = [
         "pos_embed",
         "position_embedding",
@@ -341,7 +358,13 @@ mod tests {
     }
 
     fn values(content: &Content) -> Vec<f32> {
-        content.bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+        content
+            .bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&bytes| f32::from_le_bytes(bytes))
+            .collect()
     }
 
     #[test]
@@ -393,7 +416,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let first = scratch(0);
         first.write(directory.path()).unwrap();
-        let of = |classes: usize| InitialModel::new(Start::of(directory.path(), None), &names(classes), 7).unwrap();
+        let of = |classes: usize| {
+            InitialModel::new(Start::of(directory.path(), None), &names(classes), 7).unwrap()
+        };
         let (kept, replaced) = (of(3), of(5));
         assert_eq!(kept.new_tensors().len(), 0);
         assert_eq!(replaced.new_tensors(), ["head.bias", "head.weight"]);

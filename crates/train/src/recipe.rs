@@ -237,7 +237,10 @@ pub enum RecipeError {
         reason: String,
     },
     /// No file and no shipped recipe has the name.
-    #[error("{name}: neither a file nor a shipped recipe. The shipped recipes are {}", Names)]
+    #[error(
+        "{name}: neither a file nor a shipped recipe. The shipped recipes are {}",
+        Names
+    )]
     Unknown {
         /// The name.
         name: String,
@@ -415,25 +418,69 @@ impl Recipe {
             ("epochs", self.epochs > 0, "at least 1"),
             ("batch", self.batch > 0, "at least 1"),
             ("clip_norm", not_negative(self.clip_norm), NOT_NEGATIVE),
-            ("layer_decay", positive(self.layer_decay) && self.layer_decay <= 1.0, "a number above 0, at most 1"),
+            (
+                "layer_decay",
+                positive(self.layer_decay) && self.layer_decay <= 1.0,
+                "a number above 0, at most 1",
+            ),
             ("drop_path", below_1(self.drop_path), BELOW_1),
-            ("loss.label_smoothing", below_1(self.loss.label_smoothing), BELOW_1),
+            (
+                "loss.label_smoothing",
+                below_1(self.loss.label_smoothing),
+                BELOW_1,
+            ),
             ("optimizer.lr", positive(optimizer.lr), POSITIVE),
             ("optimizer.betas", betas, "two numbers from 0 to below 1"),
             ("optimizer.eps", positive(optimizer.eps), POSITIVE),
-            ("optimizer.weight_decay", not_negative(optimizer.weight_decay), NOT_NEGATIVE),
-            ("schedule.warmup_epochs", not_negative(schedule.warmup_epochs), NOT_NEGATIVE),
-            ("schedule.warmup_lr", not_negative(schedule.warmup_lr), NOT_NEGATIVE),
+            (
+                "optimizer.weight_decay",
+                not_negative(optimizer.weight_decay),
+                NOT_NEGATIVE,
+            ),
+            (
+                "schedule.warmup_epochs",
+                not_negative(schedule.warmup_epochs),
+                NOT_NEGATIVE,
+            ),
+            (
+                "schedule.warmup_lr",
+                not_negative(schedule.warmup_lr),
+                NOT_NEGATIVE,
+            ),
             ("schedule.min_lr", not_negative(schedule.min_lr), NOT_NEGATIVE),
-            ("augmentation.scale", increasing(augmentation.scale) && augmentation.scale[1] <= 1.0, "two numbers above 0, at most 1, the smaller first"),
+            (
+                "augmentation.scale",
+                increasing(augmentation.scale) && augmentation.scale[1] <= 1.0,
+                "two numbers above 0, at most 1, the smaller first",
+            ),
             ("augmentation.ratio", increasing(augmentation.ratio), RANGE),
             ("augmentation.flip", share(augmentation.flip), SHARE),
-            ("augmentation.vertical_flip", share(augmentation.vertical_flip), SHARE),
-            ("augmentation.magnitude", augmentation.magnitude <= 30, "at most 30"),
-            ("augmentation.color_jitter", jitter[..3].iter().all(|&v| not_negative(v)) && (0.0..=0.5).contains(&jitter[3]), "four numbers: three not below 0, and a hue of at most 0.5"),
+            (
+                "augmentation.vertical_flip",
+                share(augmentation.vertical_flip),
+                SHARE,
+            ),
+            (
+                "augmentation.magnitude",
+                augmentation.magnitude <= 30,
+                "at most 30",
+            ),
+            (
+                "augmentation.color_jitter",
+                jitter[..3].iter().all(|&v| not_negative(v)) && (0.0..=0.5).contains(&jitter[3]),
+                "four numbers: three not below 0, and a hue of at most 0.5",
+            ),
             ("augmentation.erasing", share(augmentation.erasing), SHARE),
-            ("augmentation.mixup", not_negative(augmentation.mixup), NOT_NEGATIVE),
-            ("augmentation.cutmix", not_negative(augmentation.cutmix), NOT_NEGATIVE),
+            (
+                "augmentation.mixup",
+                not_negative(augmentation.mixup),
+                NOT_NEGATIVE,
+            ),
+            (
+                "augmentation.cutmix",
+                not_negative(augmentation.cutmix),
+                NOT_NEGATIVE,
+            ),
             ("checkpoints.every", self.checkpoints.every > 0, "at least 1"),
             ("checkpoints.keep", self.checkpoints.keep > 0, "at least 1"),
         ]
@@ -498,9 +545,15 @@ mod tests {
             "{error}"
         );
         let error = parse("epochs = 3\nmomentum = 0.9\n").unwrap_err();
-        assert!(error.starts_with("r.toml, line 2: unknown key `momentum`"), "{error}");
+        assert!(
+            error.starts_with("r.toml, line 2: unknown key `momentum`"),
+            "{error}"
+        );
         let error = parse("[loss]\nkind = \"hinge\"\n").unwrap_err();
-        assert!(error.contains("line 2") && error.contains("cross_entropy"), "{error}");
+        assert!(
+            error.contains("line 2") && error.contains("cross_entropy"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -514,13 +567,19 @@ mod tests {
             ("[checkpoints]\nkeep = 0", "checkpoints.keep"),
         ] {
             let error = parse(text).unwrap_err();
-            assert!(error.starts_with(&format!("r.toml: `{key}` is out of range")), "{error}");
+            assert!(
+                error.starts_with(&format!("r.toml: `{key}` is out of range")),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn a_name_that_is_no_recipe_is_refused_with_the_names() {
         let error = Recipe::open(Path::new("imagenet")).unwrap_err().to_string();
-        assert!(error.contains("imagenet") && error.contains("fine-tune"), "{error}");
+        assert!(
+            error.contains("imagenet") && error.contains("fine-tune"),
+            "{error}"
+        );
     }
 }

@@ -8,8 +8,9 @@ use hipvit::error::{Error, Result};
 use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 
+use crate::fit::FitError;
 use crate::initial::InitialModel;
-use crate::recipe::{Recipe, RecipeError};
+use crate::recipe::Recipe;
 use crate::trainer::Trainer;
 
 const RECIPE: &str = "recipe.toml";
@@ -62,7 +63,9 @@ impl RunDirectory {
     /// Returns the directory at `path`, which need not exist.
     #[must_use]
     pub fn at(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+        Self {
+            path: path.to_owned(),
+        }
     }
 
     /// Checks that a new run can be created here.
@@ -76,12 +79,14 @@ impl RunDirectory {
         match fs::read_dir(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(Error::io(&self.path, error)),
-            Ok(_) if self.path.join(RECIPE).exists() => {
-                Err(Error::argument(what, format!("{path} has a run already. Continue it with --resume")))
-            }
-            Ok(mut entries) if entries.next().is_some() => {
-                Err(Error::argument(what, format!("{path} is not empty. Name an empty or a new directory")))
-            }
+            Ok(_) if self.path.join(RECIPE).exists() => Err(Error::argument(
+                what,
+                format!("{path} has a run already. Continue it with --resume"),
+            )),
+            Ok(mut entries) if entries.next().is_some() => Err(Error::argument(
+                what,
+                format!("{path} is not empty. Name an empty or a new directory"),
+            )),
             Ok(_) => Ok(()),
         }
     }
@@ -90,9 +95,17 @@ impl RunDirectory {
     ///
     /// # Errors
     ///
-    /// Returns a [`RecipeError`] if the directory has no run, or its recipe was changed to an invalid one.
-    pub fn recipe(&self) -> Result<Recipe, RecipeError> {
-        Recipe::open(&self.path.join(RECIPE))
+    /// Returns a [`FitError`] if the directory has no run, or its recipe was changed to an invalid one.
+    pub fn recipe(&self) -> Result<Recipe, FitError> {
+        let file = self.path.join(RECIPE);
+        if !file.exists() {
+            let reason = format!(
+                "{} has no run. Leave out --resume to start one",
+                self.path.display()
+            );
+            return Err(Error::argument("resume", reason).into());
+        }
+        Ok(Recipe::open(&file)?)
     }
 
     /// Checks that data and dtype are those of the run.
@@ -105,19 +118,25 @@ impl RunDirectory {
         let bytes = regular_file::read(&file).map_err(|error| Error::io(&file, error))?;
         let run: RunFacts = serde_json::from_slice(&bytes).map_err(|error| Error::config(&file, error))?;
         let differs = |what: &str, run: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
-            let reason = format!("{what} differ: the run has {run}, this command {now}. Resume with the data and options of the run");
+            let reason = format!(
+                "{what} differ: the run has {run}, this command {now}. Resume with the data and options of the run"
+            );
             Err(Error::argument("resume", reason))
         };
         match facts {
             _ if run.classes != facts.classes => {
                 differs("the classes", &run.classes.join(", "), &facts.classes.join(", "))
             }
-            _ if run.train_images != facts.train_images => {
-                differs("the numbers of training images", &run.train_images, &facts.train_images)
-            }
-            _ if run.val_images != facts.val_images => {
-                differs("the numbers of validation images", &run.val_images, &facts.val_images)
-            }
+            _ if run.train_images != facts.train_images => differs(
+                "the numbers of training images",
+                &run.train_images,
+                &facts.train_images,
+            ),
+            _ if run.val_images != facts.val_images => differs(
+                "the numbers of validation images",
+                &run.val_images,
+                &facts.val_images,
+            ),
             _ if run.dtype != facts.dtype => differs("the dtypes", &run.dtype, &facts.dtype),
             _ if run.holdout != facts.holdout => differs("the held-out shares", &run.holdout, &facts.holdout),
             _ => Ok(()),
@@ -149,7 +168,11 @@ impl RunDirectory {
 
     /// Writes the model to a new directory, and replaces the old one by it.
     fn replace_model(&self, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        let (part, old, model) = (self.path.join(".model.part"), self.path.join(".model.old"), self.model());
+        let (part, old, model) = (
+            self.path.join(".model.part"),
+            self.path.join(".model.old"),
+            self.model(),
+        );
         for left in [&part, &old] {
             if left.exists() {
                 fs::remove_dir_all(left).map_err(|error| Error::io(left, error))?;

@@ -57,7 +57,10 @@ impl Checkpoints {
 
     fn write_with(&self, progress: &Progress, save: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         let name = format!("{PREFIX}{:09}", progress.step);
-        let (complete, part) = (self.directory.join(&name), self.directory.join(format!(".{name}.part")));
+        let (complete, part) = (
+            self.directory.join(&name),
+            self.directory.join(format!(".{name}.part")),
+        );
         let listed = Listed::new(&part);
         let written = fill(&part, progress, save).and_then(|()| replace(&part, &complete));
         if written.is_err() {
@@ -91,7 +94,10 @@ impl Checkpoints {
         let mut all = Vec::new();
         for entry in fs::read_dir(&self.directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
             if name.starts_with(PREFIX) {
                 all.push(path);
             }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hipvit_data::{Content, Dataset, Result, Splits};
 use hipvit_data::random::{Draw, Purpose, Stream};
+use hipvit_data::{Content, Dataset, Result, Splits};
 
 /// Some images of a dataset.
 #[derive(Debug)]
@@ -79,7 +79,8 @@ mod tests {
         let pixels = (0..60).collect();
         let dataset = InMemory::new("set", [1, 1], pixels, labels, vec!["a".into(), "b".into()]).unwrap();
         let splits = hold_out(Arc::new(dataset), 0.25, 7);
-        let names = |set: &dyn Dataset| -> Vec<String> { (0..set.len()).map(|index| set.name(index)).collect() };
+        let names =
+            |set: &dyn Dataset| -> Vec<String> { (0..set.len()).map(|index| set.name(index)).collect() };
         let validation = splits.validation.unwrap();
         let count = |set: &dyn Dataset| (0..set.len()).filter(|&index| set.label(index) == 1).count();
         assert_eq!((validation.len(), count(&*validation)), (15, 5));

@@ -141,7 +141,10 @@ mod tests {
         let mut log = Log::open(&path, 2).unwrap();
         log.write(&event(3)).unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        let steps: Vec<u64> = text.lines().map(|line| serde_json::from_str::<Event>(line).unwrap().step()).collect();
+        let steps: Vec<u64> = text
+            .lines()
+            .map(|line| serde_json::from_str::<Event>(line).unwrap().step())
+            .collect();
         assert_eq!(steps, [1, 2, 3]);
     }
 }

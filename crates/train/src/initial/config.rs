@@ -50,7 +50,12 @@ pub(super) fn for_classes(config: &Value, classes: &[String]) -> Value {
 
 fn set_timm_classes(config: &mut Map<String, Value>, classes: &[String]) {
     let names = config.get("label_names").and_then(Value::as_array);
-    let is_equal = names.is_some_and(|names| names.iter().map(Value::as_str).eq(classes.iter().map(|name| Some(name.as_str()))));
+    let is_equal = names.is_some_and(|names| {
+        names
+            .iter()
+            .map(Value::as_str)
+            .eq(classes.iter().map(|name| Some(name.as_str())))
+    });
     if is_equal {
         return;
     }
@@ -58,7 +63,9 @@ fn set_timm_classes(config: &mut Map<String, Value>, classes: &[String]) {
     config.insert("label_names".into(), classes.into());
     config.remove("label_descriptions");
     for (key, always) in [("model_args", true), ("pretrained_cfg", false)] {
-        let Some(Value::Object(section)) = config.get_mut(key) else { continue };
+        let Some(Value::Object(section)) = config.get_mut(key) else {
+            continue;
+        };
         if always || section.contains_key("num_classes") {
             section.insert("num_classes".into(), classes.len().into());
         }
@@ -69,14 +76,23 @@ fn set_timm_classes(config: &mut Map<String, Value>, classes: &[String]) {
 }
 
 fn set_transformers_classes(config: &mut Map<String, Value>, classes: &[String]) {
-    let id2label: Map<String, Value> =
-        classes.iter().enumerate().map(|(index, name)| (index.to_string(), name.as_str().into())).collect();
-    let label2id: Map<String, Value> =
-        classes.iter().enumerate().map(|(index, name)| (name.clone(), index.into())).collect();
+    let id2label: Map<String, Value> = classes
+        .iter()
+        .enumerate()
+        .map(|(index, name)| (index.to_string(), name.as_str().into()))
+        .collect();
+    let label2id: Map<String, Value> = classes
+        .iter()
+        .enumerate()
+        .map(|(index, name)| (name.clone(), index.into()))
+        .collect();
     config.remove("num_labels");
     config.insert("id2label".into(), id2label.into());
     config.insert("label2id".into(), label2id.into());
-    let class = config.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);
+    let class = config
+        .get("architectures")
+        .and_then(|list| list.get(0))
+        .and_then(Value::as_str);
     if let Some(class) = class.and_then(classifier_class) {
         config.insert("architectures".into(), json!([class]));
     }
@@ -88,14 +104,24 @@ fn classifier_class(class: &str) -> Option<String> {
     if class.contains(CLASSIFIER) {
         return None;
     }
-    const ENDS: [&str; 5] = ["ForMaskedImageModeling", "VisionModelWithProjection", "VisionModel", "ForPreTraining", "Model"];
+    const ENDS: [&str; 5] = [
+        "ForMaskedImageModeling",
+        "VisionModelWithProjection",
+        "VisionModel",
+        "ForPreTraining",
+        "Model",
+    ];
     let trunk = ENDS.iter().find_map(|end| class.strip_suffix(end))?;
     Some(format!("{trunk}{CLASSIFIER}"))
 }
 
 /// Returns the initial LayerScale of a configuration.
 pub(super) fn layer_scale(config: &Value) -> f32 {
-    let keys = ["/model_args/init_values", "/layerscale_value", "/layer_scale_init_value"];
+    let keys = [
+        "/model_args/init_values",
+        "/layerscale_value",
+        "/layer_scale_init_value",
+    ];
     let value = keys.iter().find_map(|key| config.pointer(key)?.as_f64());
     value.map_or(LAYER_SCALE, |value| value as f32)
 }
@@ -139,7 +165,10 @@ mod tests {
             "label2id": { "cat": 0, "dog": 1 },
         });
         assert_eq!(for_classes(&config, &classes()), expected);
-        assert_eq!(classifier_class("CLIPVisionModelWithProjection").as_deref(), Some("CLIPForImageClassification"));
+        assert_eq!(
+            classifier_class("CLIPVisionModelWithProjection").as_deref(),
+            Some("CLIPForImageClassification")
+        );
         assert_eq!(classifier_class("ViTForImageClassification"), None);
     }
 

@@ -2,6 +2,7 @@
 
 use std::f64::consts::TAU;
 
+use hipvit_data::random::philox4x32_10;
 
 /// Number of draws after which a truncated value counts as 0. The probability of that is below 1e-40.
 const DRAWS: u32 = 32;
@@ -16,7 +17,10 @@ pub(super) struct Normal {
 impl Normal {
     /// Creates the source of the tensor `name`.
     pub(super) fn new(seed: u64, name: &str) -> Self {
-        Self { seed, tensor: fnv1a(name) }
+        Self {
+            seed,
+            tensor: fnv1a(name),
+        }
     }
 
     /// Returns the value of an element, with mean 0 and standard deviation 1.
@@ -32,9 +36,16 @@ impl Normal {
 
     /// Draws a value by the Box-Muller transform. The functions of libm have equal bits on all platforms.
     fn draw(&self, index: u64, draw: u32) -> f64 {
-        let block = [index as u32, (index >> 32) as u32 | draw << 24, self.tensor as u32, (self.tensor >> 32) as u32];
+        let block = [
+            index as u32,
+            (index >> 32) as u32 | draw << 24,
+            self.tensor as u32,
+            (self.tensor >> 32) as u32,
+        ];
         let [a, b, c, d] = philox4x32_10(block, [self.seed as u32, (self.seed >> 32) as u32]);
-        let unit = |low: u32, high: u32| ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / (1u64 << 53) as f64;
+        let unit = |low: u32, high: u32| {
+            ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / (1u64 << 53) as f64
+        };
         let (first, second) = (1.0 - unit(a, b), unit(c, d));
         libm::sqrt(-2.0 * libm::log(first)) * libm::cos(TAU * second)
     }
@@ -45,19 +56,4 @@ fn fnv1a(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
-}
-
-fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
-    for _ in 0..10 {
-        let left = u64::from(counter[0]) * 0xD251_1F53;
-        let right = u64::from(counter[2]) * 0xCD9E_8D57;
-        counter = [
-            (right >> 32) as u32 ^ counter[1] ^ key[0],
-            right as u32,
-            (left >> 32) as u32 ^ counter[3] ^ key[1],
-            left as u32,
-        ];
-        key = [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)];
-    }
-    counter
 }
