@@ -30,7 +30,8 @@ def model(name, config):
     if "architecture" not in config:
         return transformers.AutoModelForImageClassification.from_pretrained(ROOT / name, attn_implementation="eager")
     size = config["pretrained_cfg"]["input_size"][1:]
-    created = timm.create_model(config["architecture"], num_classes=config["num_classes"], **{"img_size": size} | config["model_args"])
+    arguments = {"num_classes": config["num_classes"], "img_size": size} | config["model_args"]
+    created = timm.create_model(config["architecture"], **arguments)
     created.load_state_dict(load_file(ROOT / name / "model.safetensors"))
     return created
 

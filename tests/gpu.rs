@@ -31,6 +31,7 @@ mod resize;
 mod selection;
 mod sparse;
 mod states;
+mod training;
 
 #[test]
 fn golden_models_agree_in_every_dtype() {

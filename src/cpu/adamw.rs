@@ -39,13 +39,17 @@ impl CpuOp for AdamW {
         let results = results.zip(new_second.par_chunks_mut(len));
         let moments = first.par_chunks(len).zip(second.par_chunks(len));
         let operands = weight.par_chunks(len).zip(gradient.par_chunks(len)).zip(moments);
-        results.zip(operands).for_each(|(((w, m), v), ((w0, g), (m0, v0)))| {
-            for i in 0..w.len() {
-                [w[i], m[i], v[i]] = update(self, &scalars, [w0[i], g[i], m0[i], v0[i]]);
-            }
-        });
+        results
+            .zip(operands)
+            .for_each(|(((w, m), v), ((w0, g), (m0, v0)))| {
+                for i in 0..w.len() {
+                    [w[i], m[i], v[i]] = update(self, &scalars, [w0[i], g[i], m0[i], v0[i]]);
+                }
+            });
         // Activations are in f32.
-        rounded.iter_mut().for_each(|rounded| rounded.copy_from_slice(new_weight));
+        rounded
+            .iter_mut()
+            .for_each(|rounded| rounded.copy_from_slice(new_weight));
         Ok(())
     }
 }

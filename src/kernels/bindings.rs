@@ -3,6 +3,103 @@
 
 use super::DeviceAddress;
 
+/// Threads per block of `adamw`.
+pub const ADAMW_THREADS: u32 = 256;
+
+/// Elements that a thread of `adamw` updates.
+pub const ADAMW_ELEMENTS: u32 = 4;
+
+/// `adamw`: a step of AdamW.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AdamWArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// T `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[elements]`.
+    pub first: DeviceAddress,
+    /// f32 `[elements]`.
+    pub second: DeviceAddress,
+    /// f32 `[3]`: learning rate, 1 − beta1^t, 1 − beta2^t.
+    pub rates: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradient.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `weight`.
+    pub new_weight: DeviceAddress,
+    /// f32 `[elements]`; may alias `first`.
+    pub new_first: DeviceAddress,
+    /// f32 `[elements]`; may alias `second`.
+    pub new_second: DeviceAddress,
+    /// T `[elements]`. May be null.
+    pub rounded: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+    /// Part of the weight that a learning rate of 1 subtracts.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate.
+    pub rate_factor: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AdamWArgs"][::core::mem::size_of::<AdamWArgs>() - 104usize];
+    ["Alignment of AdamWArgs"][::core::mem::align_of::<AdamWArgs>() - 8usize];
+    [
+        "Offset of field: AdamWArgs::weight",
+    ][::core::mem::offset_of!(AdamWArgs, weight) - 0usize];
+    [
+        "Offset of field: AdamWArgs::gradient",
+    ][::core::mem::offset_of!(AdamWArgs, gradient) - 8usize];
+    [
+        "Offset of field: AdamWArgs::first",
+    ][::core::mem::offset_of!(AdamWArgs, first) - 16usize];
+    [
+        "Offset of field: AdamWArgs::second",
+    ][::core::mem::offset_of!(AdamWArgs, second) - 24usize];
+    [
+        "Offset of field: AdamWArgs::rates",
+    ][::core::mem::offset_of!(AdamWArgs, rates) - 32usize];
+    [
+        "Offset of field: AdamWArgs::factor",
+    ][::core::mem::offset_of!(AdamWArgs, factor) - 40usize];
+    [
+        "Offset of field: AdamWArgs::new_weight",
+    ][::core::mem::offset_of!(AdamWArgs, new_weight) - 48usize];
+    [
+        "Offset of field: AdamWArgs::new_first",
+    ][::core::mem::offset_of!(AdamWArgs, new_first) - 56usize];
+    [
+        "Offset of field: AdamWArgs::new_second",
+    ][::core::mem::offset_of!(AdamWArgs, new_second) - 64usize];
+    [
+        "Offset of field: AdamWArgs::rounded",
+    ][::core::mem::offset_of!(AdamWArgs, rounded) - 72usize];
+    [
+        "Offset of field: AdamWArgs::elements",
+    ][::core::mem::offset_of!(AdamWArgs, elements) - 80usize];
+    [
+        "Offset of field: AdamWArgs::beta1",
+    ][::core::mem::offset_of!(AdamWArgs, beta1) - 84usize];
+    [
+        "Offset of field: AdamWArgs::beta2",
+    ][::core::mem::offset_of!(AdamWArgs, beta2) - 88usize];
+    [
+        "Offset of field: AdamWArgs::epsilon",
+    ][::core::mem::offset_of!(AdamWArgs, epsilon) - 92usize];
+    [
+        "Offset of field: AdamWArgs::weight_decay",
+    ][::core::mem::offset_of!(AdamWArgs, weight_decay) - 96usize];
+    [
+        "Offset of field: AdamWArgs::rate_factor",
+    ][::core::mem::offset_of!(AdamWArgs, rate_factor) - 100usize];
+};
+
 /// Bytes of a vec128, the widest load and store of a thread.
 pub const VEC128_BYTES: u32 = 16;
 
@@ -1506,6 +1603,94 @@ const _: () = {
     ][::core::mem::offset_of!(Int8GemmArgs, activation) - 76usize];
 };
 
+/// Threads per block of `l2_norm` and `l2_norm_part`.
+pub const L2_NORM_THREADS: u32 = 256;
+
+/// Elements of a gradient whose squares a block of `l2_norm_part` adds.
+pub const L2_NORM_PART: u32 = 4096;
+
+/// `l2_norm_part`: the sum of the squares of each L2_NORM_PART elements.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct L2NormPartArgs {
+    /// T `[elements]`.
+    pub x: DeviceAddress,
+    /// f32, one for each part.
+    pub out: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of L2NormPartArgs"][::core::mem::size_of::<L2NormPartArgs>() - 24usize];
+    ["Alignment of L2NormPartArgs"][::core::mem::align_of::<L2NormPartArgs>() - 8usize];
+    [
+        "Offset of field: L2NormPartArgs::x",
+    ][::core::mem::offset_of!(L2NormPartArgs, x) - 0usize];
+    [
+        "Offset of field: L2NormPartArgs::out",
+    ][::core::mem::offset_of!(L2NormPartArgs, out) - 8usize];
+    [
+        "Offset of field: L2NormPartArgs::elements",
+    ][::core::mem::offset_of!(L2NormPartArgs, elements) - 16usize];
+    [
+        "Offset of field: L2NormPartArgs::reserved",
+    ][::core::mem::offset_of!(L2NormPartArgs, reserved) - 20usize];
+};
+
+/// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)).
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct L2NormArgs {
+    /// f32 `[parts]`.
+    pub sums: DeviceAddress,
+    /// f32 `[1]`.
+    pub scale: DeviceAddress,
+    /// f32 `[1]`.
+    pub norm: DeviceAddress,
+    /// f32 `[1]`.
+    pub factor: DeviceAddress,
+    /// Number of parts.
+    pub parts: u32,
+    /// Maximum of the norm; infinite without one.
+    pub maximum: f32,
+    /// Added to the norm.
+    pub epsilon: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of L2NormArgs"][::core::mem::size_of::<L2NormArgs>() - 48usize];
+    ["Alignment of L2NormArgs"][::core::mem::align_of::<L2NormArgs>() - 8usize];
+    [
+        "Offset of field: L2NormArgs::sums",
+    ][::core::mem::offset_of!(L2NormArgs, sums) - 0usize];
+    [
+        "Offset of field: L2NormArgs::scale",
+    ][::core::mem::offset_of!(L2NormArgs, scale) - 8usize];
+    [
+        "Offset of field: L2NormArgs::norm",
+    ][::core::mem::offset_of!(L2NormArgs, norm) - 16usize];
+    [
+        "Offset of field: L2NormArgs::factor",
+    ][::core::mem::offset_of!(L2NormArgs, factor) - 24usize];
+    [
+        "Offset of field: L2NormArgs::parts",
+    ][::core::mem::offset_of!(L2NormArgs, parts) - 32usize];
+    [
+        "Offset of field: L2NormArgs::maximum",
+    ][::core::mem::offset_of!(L2NormArgs, maximum) - 36usize];
+    [
+        "Offset of field: L2NormArgs::epsilon",
+    ][::core::mem::offset_of!(L2NormArgs, epsilon) - 40usize];
+    [
+        "Offset of field: L2NormArgs::reserved",
+    ][::core::mem::offset_of!(L2NormArgs, reserved) - 44usize];
+};
+
 /// Threads per block of the row kernels.
 pub const ROW_THREADS: u32 = 256;
 
@@ -1598,6 +1783,118 @@ const _: () = {
     [
         "Offset of field: LayerNormArgs::reserved",
     ][::core::mem::offset_of!(LayerNormArgs, reserved) - 68usize];
+};
+
+/// Threads per block of `loss` and `loss_backward`.
+pub const LOSS_THREADS: u32 = 256;
+
+#[repr(u32)]
+/// Function of a row of logits and targets, the `kind` of [`LossArgs`] and [`LossBackwardArgs`].
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum LossFunction {
+    /// −Σ target · ln softmax(logits).
+    CrossEntropy = 0,
+    /// Mean of −target · ln σ(logit) − (1 − target) · ln σ(−logit).
+    BinaryCrossEntropy = 1,
+    /// Mean of (logit − target)².
+    MeanSquaredError = 2,
+}
+
+/// `loss`: the loss of each row.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct LossArgs {
+    /// T `[rows, classes]`.
+    pub logits: DeviceAddress,
+    /// f32 `[rows, classes]`.
+    pub targets: DeviceAddress,
+    /// f32 `[rows]`.
+    pub out: DeviceAddress,
+    /// Rows of the matrices.
+    pub rows: u32,
+    /// Columns of the matrices.
+    pub classes: u32,
+    /// One of [`LossFunction`].
+    pub kind: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LossArgs"][::core::mem::size_of::<LossArgs>() - 40usize];
+    ["Alignment of LossArgs"][::core::mem::align_of::<LossArgs>() - 8usize];
+    [
+        "Offset of field: LossArgs::logits",
+    ][::core::mem::offset_of!(LossArgs, logits) - 0usize];
+    [
+        "Offset of field: LossArgs::targets",
+    ][::core::mem::offset_of!(LossArgs, targets) - 8usize];
+    ["Offset of field: LossArgs::out"][::core::mem::offset_of!(LossArgs, out) - 16usize];
+    [
+        "Offset of field: LossArgs::rows",
+    ][::core::mem::offset_of!(LossArgs, rows) - 24usize];
+    [
+        "Offset of field: LossArgs::classes",
+    ][::core::mem::offset_of!(LossArgs, classes) - 28usize];
+    [
+        "Offset of field: LossArgs::kind",
+    ][::core::mem::offset_of!(LossArgs, kind) - 32usize];
+    [
+        "Offset of field: LossArgs::reserved",
+    ][::core::mem::offset_of!(LossArgs, reserved) - 36usize];
+};
+
+/// `loss_backward`: the derivative of each row's loss with respect to its logits, times the row's gradient.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct LossBackwardArgs {
+    /// T `[rows, classes]`.
+    pub logits: DeviceAddress,
+    /// f32 `[rows, classes]`.
+    pub targets: DeviceAddress,
+    /// f32 `[rows]`.
+    pub gradient: DeviceAddress,
+    /// T `[rows, classes]`.
+    pub out: DeviceAddress,
+    /// Rows of the matrices.
+    pub rows: u32,
+    /// Columns of the matrices.
+    pub classes: u32,
+    /// One of `LossFunction` of loss.h.
+    pub kind: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LossBackwardArgs"][::core::mem::size_of::<LossBackwardArgs>() - 48usize];
+    [
+        "Alignment of LossBackwardArgs",
+    ][::core::mem::align_of::<LossBackwardArgs>() - 8usize];
+    [
+        "Offset of field: LossBackwardArgs::logits",
+    ][::core::mem::offset_of!(LossBackwardArgs, logits) - 0usize];
+    [
+        "Offset of field: LossBackwardArgs::targets",
+    ][::core::mem::offset_of!(LossBackwardArgs, targets) - 8usize];
+    [
+        "Offset of field: LossBackwardArgs::gradient",
+    ][::core::mem::offset_of!(LossBackwardArgs, gradient) - 16usize];
+    [
+        "Offset of field: LossBackwardArgs::out",
+    ][::core::mem::offset_of!(LossBackwardArgs, out) - 24usize];
+    [
+        "Offset of field: LossBackwardArgs::rows",
+    ][::core::mem::offset_of!(LossBackwardArgs, rows) - 32usize];
+    [
+        "Offset of field: LossBackwardArgs::classes",
+    ][::core::mem::offset_of!(LossBackwardArgs, classes) - 36usize];
+    [
+        "Offset of field: LossBackwardArgs::kind",
+    ][::core::mem::offset_of!(LossBackwardArgs, kind) - 40usize];
+    [
+        "Offset of field: LossBackwardArgs::reserved",
+    ][::core::mem::offset_of!(LossBackwardArgs, reserved) - 44usize];
 };
 
 #[repr(u32)]
@@ -2176,6 +2473,54 @@ const _: () = {
     ][::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
 };
 
+/// `scale_images`: out = x · factors[image].
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ScaleImagesArgs {
+    /// T `[images, elements]`.
+    pub x: DeviceAddress,
+    /// f32 `[images, stride]`, of which the first column is read.
+    pub factors: DeviceAddress,
+    /// T `[images, elements]`; may alias `x`.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Elements of an image.
+    pub elements: u32,
+    /// Elements between the factors of two images.
+    pub stride: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ScaleImagesArgs"][::core::mem::size_of::<ScaleImagesArgs>() - 40usize];
+    [
+        "Alignment of ScaleImagesArgs",
+    ][::core::mem::align_of::<ScaleImagesArgs>() - 8usize];
+    [
+        "Offset of field: ScaleImagesArgs::x",
+    ][::core::mem::offset_of!(ScaleImagesArgs, x) - 0usize];
+    [
+        "Offset of field: ScaleImagesArgs::factors",
+    ][::core::mem::offset_of!(ScaleImagesArgs, factors) - 8usize];
+    [
+        "Offset of field: ScaleImagesArgs::out",
+    ][::core::mem::offset_of!(ScaleImagesArgs, out) - 16usize];
+    [
+        "Offset of field: ScaleImagesArgs::images",
+    ][::core::mem::offset_of!(ScaleImagesArgs, images) - 24usize];
+    [
+        "Offset of field: ScaleImagesArgs::elements",
+    ][::core::mem::offset_of!(ScaleImagesArgs, elements) - 28usize];
+    [
+        "Offset of field: ScaleImagesArgs::stride",
+    ][::core::mem::offset_of!(ScaleImagesArgs, stride) - 32usize];
+    [
+        "Offset of field: ScaleImagesArgs::reserved",
+    ][::core::mem::offset_of!(ScaleImagesArgs, reserved) - 36usize];
+};
+
 /// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2553,6 +2898,9 @@ macro_rules! kernel_list {
     ($then:ident $(, $($more:tt)*)?) => {
         $then! {
             {
+                adamw {
+                    AdamW(AdamWArgs),
+                }
                 add {
                     Add(AddArgs),
                 }
@@ -2583,8 +2931,18 @@ macro_rules! kernel_list {
                 int8_gemm {
                     Int8Gemm(Int8GemmArgs),
                 }
+                l2_norm {
+                    L2Norm(L2NormArgs),
+                    L2NormPart(L2NormPartArgs),
+                }
                 layer_norm {
                     LayerNorm(LayerNormArgs),
+                }
+                loss {
+                    Loss(LossArgs),
+                }
+                loss_backward {
+                    LossBackward(LossBackwardArgs),
                 }
                 norm_quantize {
                     NormQuantize(NormQuantizeArgs),
@@ -2604,6 +2962,9 @@ macro_rules! kernel_list {
                 }
                 rope {
                     Rope(RopeArgs),
+                }
+                scale_images {
+                    ScaleImages(ScaleImagesArgs),
                 }
                 softmax {
                     Softmax(SoftmaxArgs),

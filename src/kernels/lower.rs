@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
-    AdamW, L2Norm, Loss, LossBackward, ScaleImages,
     ActivationBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, PatchConv,
     PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize, SwiGluBackward,
 };
@@ -48,11 +47,6 @@ pub(crate) trait Lower {
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
 impl Lower for Prepend {}
-impl Lower for Loss {}
-impl Lower for LossBackward {}
-impl Lower for AdamW {}
-impl Lower for L2Norm {}
-impl Lower for ScaleImages {}
 
 macro_rules! not_yet {
     ($($Op:ident),* $(,)?) => {
@@ -270,7 +264,11 @@ impl<'a> Lowering<'a> {
 
     /// Checks that operand `index`, the value `id` whose elements are in `dtype`, is in the dtype in which the op reads it.
     fn check_dtype(&self, index: usize, id: ValueId, dtype: DType) -> Result<(), KernelError> {
-        let expected = self.plan.node(self.step).op.operand_dtype(index, self.plan.dtype());
+        let expected = self
+            .plan
+            .node(self.step)
+            .op
+            .operand_dtype(index, self.plan.dtype());
         if dtype == expected {
             return Ok(());
         }

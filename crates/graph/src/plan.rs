@@ -447,7 +447,11 @@ fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
 /// Returns the dtype in which nodes read a value that is not 8 bits: f32 if none reads it in `dtype`.
 fn dtype_of_readers(graph: &Graph, id: ValueId, dtype: DType) -> DType {
     let reads = |node: &Node| {
-        let positions = node.inputs.iter().enumerate().filter(|&(_, &operand)| operand == id);
+        let positions = node
+            .inputs
+            .iter()
+            .enumerate()
+            .filter(|&(_, &operand)| operand == id);
         let dtypes = positions.map(|(index, _)| node.op.operand_dtype(index, dtype));
         dtypes.collect::<Vec<DType>>()
     };

@@ -29,7 +29,11 @@ pub(crate) fn write(executor: &Arc<dyn Executor>, steps: u64, file: &Path) -> Re
     let mut states = Vec::new();
     for name in names(executor) {
         let tensor = executor.state(&name)?;
-        let bytes: Vec<u8> = tensor.to_f32().iter().flat_map(|value| value.to_le_bytes()).collect();
+        let bytes: Vec<u8> = tensor
+            .to_f32()
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         states.push((name, tensor.shape().to_vec(), bytes));
     }
     let mut views = Vec::with_capacity(states.len());
@@ -51,25 +55,53 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, file: &Path) -> Result<u64> {
     let bytes = hipvit_files::regular_file::read(file).map_err(|error| Error::io(file, error))?;
     let broken = |error| Error::weights(file, error);
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
-    let steps = header.metadata().as_ref().and_then(|metadata| metadata.get(STEPS)?.parse().ok());
-    let steps = steps.ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))?;
+    let steps = header
+        .metadata()
+        .as_ref()
+        .and_then(|metadata| metadata.get(STEPS)?.parse().ok());
+    let steps =
+        steps.ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))?;
     let content = SafeTensors::deserialize(&bytes).map_err(broken)?;
     let graph = &executor.info().graph;
     let mut tensors = Vec::new();
     for id in graph.states() {
         let value = graph.value(id);
-        let missing = || Error::tensor(file, &value.name, "is missing: the file is of another model or other options");
+        let missing = || {
+            Error::tensor(
+                file,
+                &value.name,
+                "is missing: the file is of another model or other options",
+            )
+        };
         let view = content.tensor(&value.name).map_err(|_| missing())?;
         if view.dtype() != Dtype::F32 || view.shape() != value.shape {
-            let reason = format!("is {} {:?}, expected f32 {:?}", view.dtype(), view.shape(), value.shape);
+            let reason = format!(
+                "is {} {:?}, expected f32 {:?}",
+                view.dtype(),
+                view.shape(),
+                value.shape
+            );
             return Err(Error::tensor(file, &value.name, reason));
         }
-        let values = view.data().as_chunks::<4>().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        let values = view
+            .data()
+            .as_chunks::<4>()
+            .0
+            .iter()
+            .map(|&bytes| f32::from_le_bytes(bytes))
+            .collect();
         let tensor = Tensor::from_f32(value.shape.as_slice(), values).ok_or_else(missing)?;
         tensors.push((value.name.clone(), tensor));
     }
-    if let Some((surplus, _)) = content.iter().find(|(name, _)| !tensors.iter().any(|(known, _)| known == name)) {
-        return Err(Error::tensor(file, surplus, "is unknown: the file is of another model or other options"));
+    if let Some((surplus, _)) = content
+        .iter()
+        .find(|(name, _)| !tensors.iter().any(|(known, _)| known == name))
+    {
+        return Err(Error::tensor(
+            file,
+            surplus,
+            "is unknown: the file is of another model or other options",
+        ));
     }
     for (name, tensor) in &tensors {
         executor.set_state(name, tensor)?;

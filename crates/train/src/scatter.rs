@@ -41,17 +41,23 @@ impl Scatter {
     ) -> Result<Self> {
         let tensors = checkpoint.tensors();
         let mut this = Self {
-            tensors: tensors.map(|(name, shape)| (name.to_owned(), shape.to_vec())).collect(),
+            tensors: tensors
+                .map(|(name, shape)| (name.to_owned(), shape.to_vec()))
+                .collect(),
             ..Self::default()
         };
         let layers = layers(graph);
         let states = this.states(copies);
-        let infos = this.tensors.iter().enumerate().map(|(index, (name, shape))| TensorInfo {
-            name,
-            shape,
-            layer: layers.of(graph, copies, index),
-            layers: layers.count,
-        });
+        let infos = this
+            .tensors
+            .iter()
+            .enumerate()
+            .map(|(index, (name, shape))| TensorInfo {
+                name,
+                shape,
+                layer: layers.of(graph, copies, index),
+                layers: layers.count,
+            });
         let rules: Vec<TensorRule> = infos.map(|info| rule(&info)).collect();
         let mut ids: Vec<&ValueId> = copies.keys().collect();
         ids.sort();
@@ -102,7 +108,11 @@ impl Scatter {
         let mut ranges: Vec<Vec<[usize; 2]>> = vec![Vec::new(); states.len()];
         for copied in copies.values() {
             for part in &copied.parts {
-                let state = if copied.is_exact { State::Trained } else { State::Computed };
+                let state = if copied.is_exact {
+                    State::Trained
+                } else {
+                    State::Computed
+                };
                 states[part.tensor] = states[part.tensor].max(state);
                 ranges[part.tensor].push([part.from, part.from + part.len]);
             }
@@ -232,8 +242,15 @@ fn layers(graph: &Graph) -> Layers {
 impl Layers {
     /// Returns the first layer that reads a tensor.
     fn of(&self, graph: &Graph, copies: &HashMap<ValueId, Copies>, tensor: usize) -> usize {
-        let reads = |id: &ValueId| copies.get(id).is_some_and(|of| of.parts.iter().any(|part| part.tensor == tensor));
-        let layers = graph.ids().filter(reads).filter_map(|id| self.of_value.get(&id).copied());
+        let reads = |id: &ValueId| {
+            copies
+                .get(id)
+                .is_some_and(|of| of.parts.iter().any(|part| part.tensor == tensor))
+        };
+        let layers = graph
+            .ids()
+            .filter(reads)
+            .filter_map(|id| self.of_value.get(&id).copied());
         layers.min().unwrap_or(self.count)
     }
 }

@@ -121,7 +121,10 @@ pub(crate) fn with_branch_factors(graph: &Graph) -> Result<(Graph, Vec<usize>)> 
     let branches = graph.nodes().iter().filter(is_branch);
     let branches: Vec<usize> = branches.filter_map(|node| block_of(&node.name)).collect();
     if branches.is_empty() {
-        let reason = format!("{} has no residual branches that an image could skip", graph.name());
+        let reason = format!(
+            "{} has no residual branches that an image could skip",
+            graph.name()
+        );
         return Err(Error::argument("drop path", reason));
     }
     let mut graph = graph.clone();
@@ -151,9 +154,15 @@ impl StepGraph {
     ///
     /// [`Error::Argument`] if the model has no logits, or no constant that they depend on. [`Error::Op`] if an op has no derivative.
     pub(crate) fn new(mut graph: Graph, trained: &[Trained], options: StepOptions) -> Result<Self> {
-        let logits = graph.outputs().iter().find(|(kind, _)| *kind == OutputKind::Logits);
+        let logits = graph
+            .outputs()
+            .iter()
+            .find(|(kind, _)| *kind == OutputKind::Logits);
         let Some(&(_, logits)) = logits else {
-            let reason = format!("{} has no classifier, so there are no logits to train", graph.name());
+            let reason = format!(
+                "{} has no classifier, so there are no logits to train",
+                graph.name()
+            );
             return Err(Error::argument("model", reason));
         };
         graph.retain_outputs(|kind| kind == OutputKind::Logits);
@@ -179,13 +188,22 @@ impl StepGraph {
     }
 
     /// Appends the norm of the gradients and the updates.
-    fn update(&mut self, trained: &[Trained], gradients: Vec<Option<ValueId>>, options: StepOptions) -> Result<()> {
-        let scale = self.graph.add_fixed_input(inputs::GRADIENT_SCALE, [1], DType::F32)?;
+    fn update(
+        &mut self,
+        trained: &[Trained],
+        gradients: Vec<Option<ValueId>>,
+        options: StepOptions,
+    ) -> Result<()> {
+        let scale = self
+            .graph
+            .add_fixed_input(inputs::GRADIENT_SCALE, [1], DType::F32)?;
         let rates = self.graph.add_fixed_input(inputs::RATES, [3], DType::F32)?;
         let mut operands = vec![scale];
         let mut known = Vec::with_capacity(trained.len());
         for (constant, gradient) in trained.iter().zip(gradients) {
-            let gradient = gradient.map(|gradient| self.masked(constant, gradient)).transpose()?;
+            let gradient = gradient
+                .map(|gradient| self.masked(constant, gradient))
+                .transpose()?;
             operands.extend(gradient);
             known.push((constant, gradient));
         }
@@ -196,7 +214,9 @@ impl StepGraph {
         let op = L2Norm {
             maximum: options.clip_norm,
         };
-        let norm = self.graph.push_node(Role::Other, "gradient_norm".into(), op.into(), operands)?;
+        let norm = self
+            .graph
+            .push_node(Role::Other, "gradient_norm".into(), op.into(), operands)?;
         let [norm, factor] = [norm.outputs[0], norm.outputs[1]];
         self.graph.set_output(OutputKind::GradientNorm, norm);
         for (constant, gradient) in known {
@@ -241,7 +261,9 @@ impl StepGraph {
             tensor.ok_or_else(|| Error::graph(&name, "has a shape without elements"))
         };
         let zeros = vec![0.0; elements.len()];
-        let first = self.graph.state(format!("{name}.first_moment"), sized(zeros.clone())?);
+        let first = self
+            .graph
+            .state(format!("{name}.first_moment"), sized(zeros.clone())?);
         let second = self.graph.state(format!("{name}.second_moment"), sized(zeros)?);
         let weight = if options.rounded {
             self.graph.state(format!("{name}.f32"), sized(elements)?)

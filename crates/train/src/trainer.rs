@@ -194,7 +194,10 @@ impl Trainer {
         let classes = self.classes.max(1);
         let batch = targets.len() / classes;
         if batch == 0 || !targets.len().is_multiple_of(classes) {
-            let reason = format!("{} were given, which are not rows of {classes} classes", targets.len());
+            let reason = format!(
+                "{} were given, which are not rows of {classes} classes",
+                targets.len()
+            );
             return Err(Error::argument("targets", reason));
         }
         let plan = self.executor.plan(batch)?;
@@ -291,7 +294,10 @@ fn check(options: &TrainOptions) -> Result<()> {
         let reason = format!("{} is not a probability below 1", options.drop_path);
         return Err(Error::argument("drop path", reason));
     }
-    if options.clip_norm.is_some_and(|maximum| maximum.is_nan() || maximum <= 0.0) {
+    if options
+        .clip_norm
+        .is_some_and(|maximum| maximum.is_nan() || maximum <= 0.0)
+    {
         return Err(Error::argument("clip norm", "is not greater than 0"));
     }
     Ok(())
@@ -329,9 +335,11 @@ fn uniform(seed: u64, step: u64, index: u64) -> f32 {
         z ^ (z >> 31)
     };
     const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let bits = [step, index].into_iter().fold(mix(seed.wrapping_add(GOLDEN)), |state, value| {
-        mix(state.wrapping_add(GOLDEN) ^ value)
-    });
+    let bits = [step, index]
+        .into_iter()
+        .fold(mix(seed.wrapping_add(GOLDEN)), |state, value| {
+            mix(state.wrapping_add(GOLDEN) ^ value)
+        });
     (bits >> 40) as f32 / (1 << 24) as f32
 }
 
@@ -346,8 +354,15 @@ fn report(step: u64, outputs: &RunOutputs, targets: &[f32], classes: usize) -> R
     Ok(StepReport {
         step,
         loss: (losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / losses.len().max(1) as f64) as f32,
-        grad_norm: output("gradient_norm")?.values.iter().copied().next().unwrap_or(f32::NAN),
-        correct: images.filter(|(logits, targets)| largest(logits) == largest(targets)).count(),
+        grad_norm: output("gradient_norm")?
+            .values
+            .iter()
+            .copied()
+            .next()
+            .unwrap_or(f32::NAN),
+        correct: images
+            .filter(|(logits, targets)| largest(logits) == largest(targets))
+            .count(),
     })
 }
 
@@ -371,10 +386,18 @@ mod tests {
         let numbers: Vec<f32> = (0..4096).map(|index| uniform(1, 2, index)).collect();
         let mean = numbers.iter().sum::<f32>() / numbers.len() as f32;
         // Six deviations of the mean of 4096 numbers.
-        assert!((mean - 0.5).abs() < 6.0 * (1.0 / 12.0_f32).sqrt() / 64.0, "{mean}");
+        assert!(
+            (mean - 0.5).abs() < 6.0 * (1.0 / 12.0_f32).sqrt() / 64.0,
+            "{mean}"
+        );
         assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
         assert_eq!(uniform(1, 2, 3), uniform(1, 2, 3));
-        for other in [uniform(2, 2, 3), uniform(1, 3, 3), uniform(1, 2, 4), uniform(3, 2, 1)] {
+        for other in [
+            uniform(2, 2, 3),
+            uniform(1, 3, 3),
+            uniform(1, 2, 4),
+            uniform(3, 2, 1),
+        ] {
             assert_ne!(uniform(1, 2, 3), other);
         }
     }

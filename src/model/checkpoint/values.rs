@@ -65,7 +65,10 @@ impl Checkpoint {
         let config = bytes(&self.config.value);
         let preprocessor = self.preprocessor.as_ref().map(|document| bytes(&document.value));
         let weights = safetensors::serialize(self.changed_tensors(&replaced), None);
-        let name = self.place().file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = self
+            .place()
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
         let files = ModelBytes {
             name: name.as_deref().unwrap_or("model"),
             config: &config,
@@ -92,7 +95,10 @@ impl Checkpoint {
                 other => std::io::Error::other(other),
             })
         })?;
-        let documents = [(CONFIG, Some(&self.config)), (PREPROCESSOR, self.preprocessor.as_ref())];
+        let documents = [
+            (CONFIG, Some(&self.config)),
+            (PREPROCESSOR, self.preprocessor.as_ref()),
+        ];
         for (name, document) in documents {
             if let Some(document) = document {
                 let text = json::indented(&document.value) + "\n";
@@ -109,7 +115,10 @@ impl Checkpoint {
             };
             let expected: usize = stored.shape.iter().product();
             if values.len() != expected {
-                let reason = format!("has {expected} elements, but {} new values were given", values.len());
+                let reason = format!(
+                    "has {expected} elements, but {} new values were given",
+                    values.len()
+                );
                 return Err(Error::tensor(self.place(), name, reason));
             }
             Ok((name.clone(), Replacement::F32(values.clone())))
@@ -136,8 +145,19 @@ impl Checkpoint {
         let starts = self.starts();
         let mut copies = HashMap::new();
         for id in graph.ids().filter(|&id| graph.value(id).is_constant()) {
-            let elements = |graph: &Graph| Some(graph.values().get(id.index())?.constant.as_ref()?.to_f32().into_owned());
-            let (Some(low), Some(high), Some(values)) = (elements(&low), elements(&high), elements(graph)) else {
+            let elements = |graph: &Graph| {
+                Some(
+                    graph
+                        .values()
+                        .get(id.index())?
+                        .constant
+                        .as_ref()?
+                        .to_f32()
+                        .into_owned(),
+                )
+            };
+            let (Some(low), Some(high), Some(values)) = (elements(&low), elements(&high), elements(graph))
+            else {
                 continue;
             };
             let mut found = Copies {
@@ -166,7 +186,8 @@ impl Checkpoint {
         let starts = self.starts();
         let tensors = self.tensors().zip(starts.windows(2));
         let values = tensors.map(|((name, _), range)| {
-            let bits = (range[0]..range[1]).map(|index| (index >> shift & ((1 << PROBE_BITS) - 1)) as f32 + 1.0);
+            let bits =
+                (range[0]..range[1]).map(|index| (index >> shift & ((1 << PROBE_BITS) - 1)) as f32 + 1.0);
             (name.to_owned(), bits.collect())
         });
         values.collect()
@@ -199,14 +220,18 @@ fn parts(low: &[f32], high: &[f32], starts: &[u64]) -> Vec<Copied> {
     let total = starts.last().copied().unwrap_or(0);
     let mut parts: Vec<Copied> = Vec::new();
     for (to, (&low, &high)) in low.iter().zip(high).enumerate() {
-        let index = bits(low).zip(bits(high)).map(|(low, high)| high << PROBE_BITS | low);
+        let index = bits(low)
+            .zip(bits(high))
+            .map(|(low, high)| high << PROBE_BITS | low);
         let Some(index) = index.filter(|&index| index < total) else {
             continue;
         };
         let tensor = starts.partition_point(|&start| start <= index) - 1;
         let from = (index - starts[tensor]) as usize;
         match parts.last_mut() {
-            Some(last) if last.tensor == tensor && last.to + last.len == to && last.from + last.len == from => {
+            Some(last)
+                if last.tensor == tensor && last.to + last.len == to && last.from + last.len == from =>
+            {
                 last.len += 1;
             }
             _ => parts.push(Copied {
@@ -240,7 +265,9 @@ pub fn replace_file(
     temporary.persist(file).map_err(|failed| error(failed.error))?;
     // The new name is on the disk once its folder is.
     #[cfg(unix)]
-    std::fs::File::open(folder).and_then(|folder| folder.sync_all()).map_err(error)?;
+    std::fs::File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .map_err(error)?;
     Ok(())
 }
 
@@ -253,15 +280,30 @@ mod tests {
         let starts = [0, 4, (1 << PROBE_BITS) + 2, (1 << PROBE_BITS) + 6];
         let probe = |indices: &[Option<u64>], shift: u32| -> Vec<f32> {
             let bits = |index: &Option<u64>| {
-                index.map_or(0.0, |index| (index >> shift & ((1 << PROBE_BITS) - 1)) as f32 + 1.0)
+                index.map_or(0.0, |index| {
+                    (index >> shift & ((1 << PROBE_BITS) - 1)) as f32 + 1.0
+                })
             };
             indices.iter().map(bits).collect()
         };
         let last = (1 << PROBE_BITS) + 2;
-        let indices = [Some(2), Some(3), Some(4), None, Some(last + 1), Some(last + 2), Some(1)];
+        let indices = [
+            Some(2),
+            Some(3),
+            Some(4),
+            None,
+            Some(last + 1),
+            Some(last + 2),
+            Some(1),
+        ];
         let found = parts(&probe(&indices, 0), &probe(&indices, PROBE_BITS), &starts);
         let expected = [(0, 0, 2, 2), (2, 1, 0, 1), (4, 2, 1, 2), (6, 0, 1, 1)];
-        let expected = expected.map(|(to, tensor, from, len)| Copied { to, tensor, from, len });
+        let expected = expected.map(|(to, tensor, from, len)| Copied {
+            to,
+            tensor,
+            from,
+            len,
+        });
         assert_eq!(found, expected);
         assert_eq!(parts(&[1.5, -1.0, 0.0], &[1.0; 3], &starts), []);
     }

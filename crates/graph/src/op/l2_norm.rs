@@ -63,9 +63,7 @@ impl Definition for L2Norm {
         let chunks = operands[1..]
             .iter()
             .flat_map(|gradient| gradient.values().chunks(L2_NORM_CHUNK));
-        let sum: T = chunks
-            .map(|chunk| chunk.iter().map(|&g| g * g).sum::<T>())
-            .sum();
+        let sum: T = chunks.map(|chunk| chunk.iter().map(|&g| g * g).sum::<T>()).sum();
         let norm = scale * sum.sqrt();
         let clipped = |maximum| T::from_f32(maximum) / (norm + T::from_f32(CLIP_EPSILON));
         let factor = match self.maximum.map(clipped) {

@@ -6,7 +6,9 @@ use std::fmt;
 
 pub use self::attributes::LossKind;
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Gradients, GraphBuilder, Locality, LossBackward, NodeValues, OpError, Shape, only_gradient};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, LossBackward, NodeValues, OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, probabilities};
 use crate::dtype::DType;
@@ -121,8 +123,14 @@ mod tests {
         let logits = Array::new([2, 3], vec![1.0, -2.0, 0.5, 30.0, 0.0, -30.0]).unwrap();
         let targets = Array::new([2, 3], vec![0.7, 0.1, 0.2, 0.0, 0.5, 0.5]).unwrap();
         let expected = [
-            (LossKind::CrossEntropy, [0.904_596_902_342_283_4, 45.000_000_000_000_09]),
-            (LossKind::BinaryCrossEntropy, [0.604_755_560_913_767_4, 15.231_049_060_186_711]),
+            (
+                LossKind::CrossEntropy,
+                [0.904_596_902_342_283_4, 45.000_000_000_000_09],
+            ),
+            (
+                LossKind::BinaryCrossEntropy,
+                [0.604_755_560_913_767_4, 15.231_049_060_186_711],
+            ),
             (LossKind::MeanSquaredError, [1.53, 610.166_666_666_666_6]),
         ];
         for (kind, losses) in expected {

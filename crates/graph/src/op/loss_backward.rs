@@ -75,7 +75,9 @@ impl Definition for LossBackward {
         let [_, classes] = operands[0].extents();
         let [logits, targets] = [0, 1].map(|index: usize| operands[index].values().chunks_exact(classes));
         let images = logits.zip(targets).zip(operands[2].values());
-        for (d, ((logits, targets), &gradient)) in results[0].values_mut().chunks_exact_mut(classes).zip(images) {
+        for (d, ((logits, targets), &gradient)) in
+            results[0].values_mut().chunks_exact_mut(classes).zip(images)
+        {
             of_image(self.0, logits, targets, d);
             d.iter_mut().for_each(|d| *d *= gradient);
         }
@@ -115,11 +117,25 @@ mod tests {
         let expected = [
             (
                 LossKind::CrossEntropy,
-                [-0.096_251_103_851, -0.069_941_112_430, 0.166_192_216_282, 1.0, -0.5, -0.5],
+                [
+                    -0.096_251_103_851,
+                    -0.069_941_112_430,
+                    0.166_192_216_282,
+                    1.0,
+                    -0.5,
+                    -0.5,
+                ],
             ),
             (
                 LossKind::BinaryCrossEntropy,
-                [0.010_352_859_543, 0.006_400_974_007, 0.140_819_777_067, 1.0 / 3.0, 0.0, -1.0 / 6.0],
+                [
+                    0.010_352_859_543,
+                    0.006_400_974_007,
+                    0.140_819_777_067,
+                    1.0 / 3.0,
+                    0.0,
+                    -1.0 / 6.0,
+                ],
             ),
             (
                 LossKind::MeanSquaredError,

@@ -65,7 +65,9 @@ impl Definition for ScaleImages {
         let factors = operands[1].values().chunks_exact(columns);
         let results = results[0].values_mut().chunks_exact_mut(len);
         for ((y, x), factors) in results.zip(images).zip(factors) {
-            y.iter_mut().zip(x).for_each(|(y, &x)| *y = x * factors[self.column]);
+            y.iter_mut()
+                .zip(x)
+                .for_each(|(y, &x)| *y = x * factors[self.column]);
         }
     }
 

@@ -6,9 +6,9 @@ use crate::array::Array;
 use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels,
-    ExpandAs, Gradients, GraphBuilder, LayerNorm, Linear, MatMul, Mul, MulScalar, Normalize, Op, OpError,
-    PatchConv, PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs, Scale,
-    SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
+    ExpandAs, Gradients, GraphBuilder, LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize,
+    Op, OpError, PatchConv, PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RmsNorm, Rope,
+    RopePairs, Scale, ScaleImages, SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -207,6 +207,18 @@ fn linear_layers_and_products() {
         check(MatMul { transpose_a: false }, &[&[2, 3, k], &[k, n]], &[0, 1]);
         check(MatMul { transpose_a: true }, &[&[2, 3, k], &[2, 3, n]], &[0, 1]);
     }
+}
+
+#[test]
+fn losses_and_factors_of_images() {
+    for kind in [
+        LossKind::CrossEntropy,
+        LossKind::BinaryCrossEntropy,
+        LossKind::MeanSquaredError,
+    ] {
+        check(Loss(kind), &[&[3, 5], &[3, 5]], &[0]);
+    }
+    check(ScaleImages { column: 1 }, &[&[3, 2, 4], &[3, 2]], &[0]);
 }
 
 #[test]

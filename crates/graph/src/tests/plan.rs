@@ -5,7 +5,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::vit::Vit;
-use crate::op::{Activation, Add, LayerNorm, Linear, Op, PatchConv, Pool};
+use crate::op::{
+    Activation, AdamW, Add, L2Norm, LayerNorm, Linear, Loss, LossKind, MulScalar, Op, PatchConv, Pool, Scale,
+};
 use crate::plan::{ALIGNMENT, Operand, Plan};
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, optimize};
@@ -220,4 +222,49 @@ fn an_output_that_no_step_computes_is_refused() {
         error.to_string(),
         "node `c`: is an output, but no node computes it"
     );
+}
+
+/// Targets and the states of an optimiser stay in f32 where activations are narrower.
+#[test]
+fn operands_of_losses_and_optimisers_are_f32_in_any_plan() {
+    let mut g = Graph::of_tokens("training", [2, 4]);
+    let zeros = |shape: &[usize]| Tensor::from_f32(shape, vec![0.0; shape.iter().product()]).unwrap();
+    let targets = g.add_input("targets", [1, 4], DType::F32).unwrap();
+    let scale = g.add_fixed_input("scale", [1], DType::F32).unwrap();
+    let rates = g.add_fixed_input("rates", [3], DType::F32).unwrap();
+    let weight = g.parameter("weight", zeros(&[4]));
+    let [master, first, second] = ["master", "first", "second"].map(|name| g.state(name, zeros(&[4])));
+    let input = g.input();
+    let logits = g.push(Role::Other, "logits", Pool::Token(0), [input]).unwrap();
+    let logits = g.push(Role::Other, "scaled", Scale, [logits, weight]).unwrap();
+    let loss = Loss(LossKind::CrossEntropy);
+    let loss = g.push(Role::Other, "loss", loss, [logits, targets]).unwrap();
+    g.set_output(OutputKind::Loss, loss);
+    let doubled = g.push(Role::Other, "gradient", MulScalar(2.0), [weight]).unwrap();
+    let norm = L2Norm { maximum: Some(1.0) };
+    let norm = g.push_node(Role::Other, "norm".into(), norm.into(), vec![scale, doubled]);
+    let factor = norm.unwrap().outputs[1];
+    let update = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.0,
+        rate_factor: 1.0,
+        rounded: true,
+    };
+    let operands = vec![master, doubled, first, second, rates, factor];
+    let update = g.push_node(Role::Other, "update".into(), update.into(), operands);
+    let results = update.unwrap().outputs.clone();
+    for (state, result) in [master, first, second, weight].into_iter().zip(results) {
+        g.update(state, result).unwrap();
+    }
+    let plan = Plan::new(Arc::new(g), 3, DType::BF16).unwrap();
+    let input_dtypes: Vec<DType> = plan.inputs().iter().map(|input| input.dtype).collect();
+    assert_eq!(input_dtypes, [DType::BF16, DType::F32, DType::F32, DType::F32]);
+    for (state, dtype) in [(master, DType::F32), (first, DType::F32), (weight, DType::BF16)] {
+        assert_eq!(plan.state_dtype(state), dtype);
+    }
+    let losses = &plan.outputs()[0];
+    assert_eq!(plan.buffer(losses.2).dtype, DType::F32);
+    assert_eq!(plan.buffer(losses.2).shape, [3, 1]);
 }

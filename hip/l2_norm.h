@@ -1,0 +1,44 @@
+// Arguments of l2_norm and l2_norm_part.
+#pragma once
+#include "device_pointer.h"
+
+namespace hipvit {
+
+/// Threads per block of `l2_norm` and `l2_norm_part`.
+constexpr unsigned L2_NORM_THREADS = 256;
+/// Elements of a gradient whose squares a block of `l2_norm_part` adds.
+constexpr unsigned L2_NORM_PART = 4096;
+
+/// `l2_norm_part`: the sum of the squares of each L2_NORM_PART elements.
+struct L2NormPartArgs {
+    /// T `[elements]`.
+    DEVICE_POINTER(const void) x;
+    /// f32, one for each part.
+    DEVICE_POINTER(float) out;
+    /// Number of elements.
+    unsigned elements;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
+};
+
+/// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)).
+struct L2NormArgs {
+    /// f32 `[parts]`.
+    DEVICE_POINTER(const float) sums;
+    /// f32 `[1]`.
+    DEVICE_POINTER(const float) scale;
+    /// f32 `[1]`.
+    DEVICE_POINTER(float) norm;
+    /// f32 `[1]`.
+    DEVICE_POINTER(float) factor;
+    /// Number of parts.
+    unsigned parts;
+    /// Maximum of the norm; infinite without one.
+    float maximum;
+    /// Added to the norm.
+    float epsilon;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
+};
+
+} // namespace hipvit

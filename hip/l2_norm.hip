@@ -1,0 +1,46 @@
+// l2_norm_part: the sum of the squares of each L2_NORM_PART elements of a gradient.
+// l2_norm: the norm of all gradients from these sums, and the factor that clips them.
+//
+// Shapes: x T [elements], sums f32 [parts]; scale, norm and factor f32 [1].
+// Alignment: any; vec128 access where the addresses allow it.
+// Accumulator: f32. A thread, a wave and a block add in a fixed order, so that equal gradients have equal norms.
+// Geometry: blocks of L2_NORM_THREADS. l2_norm_part: a part per block. l2_norm: one block.
+#include "l2_norm.h"
+#include "vec128.hpp"
+#include "wave.hpp"
+
+using namespace hipvit;
+
+template <class T> HIPVIT_DEVICE void l2_norm_part(const L2NormPartArgs &a) {
+    HIPVIT_LDS static float scratch[L2_NORM_THREADS / WAVE];
+    const RowGroup<L2_NORM_THREADS> group{true, scratch};
+    const u64 start = u64(block_index()) * L2_NORM_PART;
+    const u32 left = u32(a.elements - start < L2_NORM_PART ? a.elements - start : L2_NORM_PART);
+    const T *x = (const T *)a.x + start;
+    float sum = 0.0f;
+    for (u32 at = thread_index() * VEC<T>; at < left; at += L2_NORM_THREADS * VEC<T>) {
+        float value[VEC<T>];
+        load_vec(x + at, left - at < VEC<T> ? left - at : VEC<T>, aligned(x, 16), value);
+#pragma unroll
+        for (u32 i = 0; i < VEC<T>; ++i) sum += value[i] * value[i];
+    }
+    sum = group.template reduce<Sum>(sum);
+    if (thread_index() == 0) a.out[block_index()] = sum;
+}
+
+template <class T> HIPVIT_DEVICE void l2_norm(const L2NormArgs &a) {
+    HIPVIT_LDS static float scratch[L2_NORM_THREADS / WAVE];
+    const RowGroup<L2_NORM_THREADS> group{true, scratch};
+    float sum = 0.0f;
+    for (u32 i = thread_index(); i < a.parts; i += L2_NORM_THREADS) sum += a.sums[i];
+    sum = group.template reduce<Sum>(sum);
+    if (thread_index() != 0) return;
+    const float scale = a.scale[0], norm = scale * square_root(sum), clipped = a.maximum / (norm + a.epsilon);
+    a.norm[0] = norm;
+    a.factor[0] = clipped < 1.0f ? scale * clipped : scale;
+}
+
+#define ENTRY(name, T)                                                                                                 \
+    HIPVIT_KERNEL(L2_NORM_THREADS) name##_##T(L2NormArgs a) { name<T>(a); }                                            \
+    HIPVIT_KERNEL(L2_NORM_THREADS) name##_part_##T(L2NormPartArgs a) { name##_part<T>(a); }
+HIPVIT_FOR_DTYPES(ENTRY, l2_norm)

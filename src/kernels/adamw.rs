@@ -1,0 +1,71 @@
+//! `adamw`: a step of AdamW.
+
+use hipvit_graph::op::AdamW;
+
+use super::bindings::{ADAMW_ELEMENTS, ADAMW_THREADS, AdamWArgs};
+use super::lower::{Call, Lower, Lowering, one};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, optional,
+};
+
+impl Lower for AdamW {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("adamw"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        one(AdamWArgs {
+            weight: step.address(0)?,
+            gradient: step.address(1)?,
+            first: step.address(2)?,
+            second: step.address(3)?,
+            rates: step.address(4)?,
+            factor: step.address(5)?,
+            new_weight: step.result(0)?,
+            new_first: step.result(1)?,
+            new_second: step.result(2)?,
+            rounded: if self.rounded {
+                step.result(3)?
+            } else {
+                DeviceAddress::NULL
+            },
+            elements: extent(step.shape.iter().product())?,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            rate_factor: self.rate_factor,
+        })
+    }
+}
+
+// SAFETY: see hip/adamw.hip. Threads beyond the last element return.
+unsafe impl KernelArguments for AdamWArgs {
+    const FILE: &'static str = "adamw";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+        if self.elements == 0 {
+            return Err("a weight has no elements".into());
+        }
+        target.threads(
+            u64::from(self.elements).div_ceil(ADAMW_ELEMENTS.into()),
+            ADAMW_THREADS,
+        )
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let single = size_of::<f32>();
+        let all = bytes(single, &[self.elements]);
+        let rounded = bytes(element, &[self.elements]);
+        visit(Access::read("weight", self.weight, all));
+        visit(Access::read("gradient", self.gradient, rounded));
+        visit(Access::read("first", self.first, all));
+        visit(Access::read("second", self.second, all));
+        visit(Access::read("rates", self.rates, 3 * single));
+        visit(Access::read("factor", self.factor, single));
+        visit(Access::write("new_weight", self.new_weight, all));
+        visit(Access::write("new_first", self.new_first, all));
+        visit(Access::write("new_second", self.new_second, all));
+        visit(optional(Access::write("rounded", self.rounded, rounded)));
+    }
+}

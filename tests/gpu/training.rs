@@ -1,0 +1,80 @@
+//! Training on a GPU, beside the CPU.
+
+use hipvit::model::{Checkpoint, InputKind};
+use hipvit::tensor::Input;
+use hipvit::{DType, Device};
+use hipvit_train::{AdamWOptions, StepReport, TensorRule, TrainOptions, Trainer};
+
+use crate::support::at;
+use crate::support::gpu::{device, dtypes};
+
+const STEPS: usize = 3;
+const IMAGES: usize = 2;
+
+/// Returns the reports of some steps, and the elements of a weight after them.
+fn train(device: Device, dtype: DType) -> (Vec<StepReport>, Vec<f32>) {
+    let checkpoint = Checkpoint::open(Some(&at("tests/golden/hf_vit"))).unwrap();
+    let options = TrainOptions {
+        device,
+        dtype,
+        input: InputKind::PixelValues,
+        optimizer: AdamWOptions {
+            epsilon: 1e-4,
+            ..AdamWOptions::default()
+        },
+        clip_norm: Some(1.0),
+        drop_path: 0.2,
+        ..TrainOptions::default()
+    };
+    let rule = TensorRule {
+        weight_decay: 0.05,
+        ..TensorRule::default()
+    };
+    let mut trainer = Trainer::new(checkpoint, options, &|_| rule).unwrap();
+    let (width, height) = trainer.preprocess().output_size();
+    let values: Vec<f32> = (0..IMAGES * 3 * width * height)
+        .map(|i| ((i * 7919) % 33) as f32 / 16.0 - 1.0)
+        .collect();
+    let classes = trainer.classes();
+    let mut targets = vec![0.0; IMAGES * classes];
+    for image in 0..IMAGES {
+        targets[image * (classes + 1)] = 1.0;
+    }
+    let reports = (0..STEPS)
+        .map(|_| trainer.step(Input::Values(&values), &targets, 1e-3).unwrap())
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    trainer.write_model(folder.path()).unwrap();
+    let written = Checkpoint::open(Some(folder.path())).unwrap();
+    let weight = written.tensor("classifier.weight").unwrap();
+    (reports, weight.to_f32().into_owned())
+}
+
+#[test]
+fn steps_are_those_of_the_cpu() {
+    let Some((device, _shared)) = device() else { return };
+    let (expected, weight) = train(Device::Cpu, DType::F32);
+    for dtype in dtypes().into_iter().filter(|&dtype| dtype != DType::F16) {
+        // Relative errors of a loss and of a norm; those of bf16 are a few of its roundings.
+        let bound = if dtype == DType::F32 { 1e-4 } else { 5e-2 };
+        let (reports, found) = train(device, dtype);
+        for (found, expected) in reports.iter().zip(&expected) {
+            let error = |found: f32, expected: f32| (found / expected - 1.0).abs();
+            let errors = [
+                error(found.loss, expected.loss),
+                error(found.grad_norm, expected.grad_norm),
+            ];
+            assert!(
+                errors.iter().all(|&error| error <= bound),
+                "{dtype}: {found:?}, expected {expected:?}"
+            );
+        }
+        let again = train(device, dtype);
+        assert_eq!(again, (reports, found.clone()), "{dtype}");
+        let largest = weight.iter().fold(0.0_f32, |most, w| most.max(w.abs()));
+        let errors = found.iter().zip(&weight).map(|(f, w)| (f - w).abs() / largest);
+        let worst = errors.fold(0.0_f32, f32::max);
+        println!("PASS {dtype:<4} training: weights off by {worst:.1e}");
+        assert!(worst <= bound, "{dtype}: {worst}");
+    }
+}
