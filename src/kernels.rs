@@ -23,15 +23,19 @@ pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
+mod expand_as;
 mod float8;
 mod launch;
 mod library;
 pub(crate) mod linear;
 pub(crate) mod lower;
+mod mat_mul;
 pub(crate) mod pattern_attention;
 mod pattern_attention_backward;
+mod prepend;
 mod resize;
 mod select;
+mod slice;
 #[cfg(test)]
 mod tests;
 mod unit;

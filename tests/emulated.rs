@@ -54,6 +54,12 @@ fn works(arch: &str) {
         "gpu::many_runs_leave_the_memory_flat",
         "gpu::resize::decoded_images_of_any_size_are_resized_on_the_device",
     ];
+    let backward = "gpu::backward::gradients_of_all_weights_follow_the_reference";
+    match arch {
+        "gfx942" => passes(arch, "f32", &[backward]),
+        "gfx1100" => passes(arch, "bf16", &[backward]),
+        _ => {}
+    }
     match (all(), arch) {
         (false, _) => passes(arch, "f16", &some),
         // Their kernels differ from those of gfx942 and gfx1100 in a few instructions, most of which compute
@@ -316,6 +322,9 @@ fn validates(arch: &str) {
             "pattern_attention_backward",
             "softmax",
             "layer_norm",
+            "layer_norm_backward",
+            "mat_mul",
+            "sum_to_size",
             "pool",
             "patch_extract",
             "tokens",

@@ -20,9 +20,8 @@ template <class T> HIPVIT_DEVICE float gated_as(float x, float z) {
     }
 }
 
-// x·Φ(x) = max(x, 0) − |x|·exp(−x²/2)·R(|x|), R fitted by a polynomial in u = 1/(1 + 0.35·|x|).
-HIPVIT_DEVICE float gelu_erf(float x) {
-    const float t = absolute(x), u = quotient(1.0f, multiply_add(t, 0.35f, 1.0f));
+// The polynomial in u = 1/(1 + 0.35·t) by which Φ(−t) = exp(−t²/2)·u·polynomial, for t ≥ 0.
+HIPVIT_DEVICE float normal_tail_ratio(float u) {
     float ratio = -0.02914591f;
     ratio = multiply_add(ratio, u, 0.14397162f);
     ratio = multiply_add(ratio, u, -0.2557141f);
@@ -32,6 +31,13 @@ HIPVIT_DEVICE float gelu_erf(float x) {
     ratio = multiply_add(ratio, u, 0.11983287f);
     ratio = multiply_add(ratio, u, 0.13986187f);
     ratio = multiply_add(ratio, u, 0.1396214f);
+    return ratio;
+}
+
+// x·Φ(x) = max(x, 0) − |x|·exp(−x²/2)·R(|x|), R fitted by a polynomial in u = 1/(1 + 0.35·|x|).
+HIPVIT_DEVICE float gelu_erf(float x) {
+    const float t = absolute(x), u = quotient(1.0f, multiply_add(t, 0.35f, 1.0f));
+    const float ratio = normal_tail_ratio(u);
     // The tail is 0 beyond |x| = 20, and x² must not overflow.
     const float bounded = smaller(t, 20.0f);
     const float tail = ratio * u * exponential(-0.5f * bounded * bounded);

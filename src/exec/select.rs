@@ -34,7 +34,7 @@ pub use self::choice::{Choice, Origin};
 pub use self::confirm::PackedLayer;
 pub use self::key::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN};
 pub use self::options::{AllReduceKind, SelectOptions, Sparse};
-pub use self::problem::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
+pub use self::problem::{AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, Problem};
 pub(in crate::exec) use self::store::SparseKernel;
 pub use self::store::Store;
 pub use self::whole_model::WholeModel;
@@ -250,6 +250,7 @@ mod tests {
             m,
             n: 7,
             k: 5,
+            layout: GemmLayout::Nt,
             dtype: DType::BF16,
             float8: None,
             int8: None,

@@ -3,6 +3,82 @@
 
 use super::DeviceAddress;
 
+#[repr(u32)]
+/// Activation function, the `activation` of the kernels' arguments.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum ActivationCode {
+    /// The identity.
+    None = 0,
+    /// x · Φ(x), the exact GELU.
+    GeluErf = 1,
+    /// GELU by tanh.
+    GeluTanh = 2,
+    /// x · σ(1.702 · x).
+    QuickGelu = 3,
+    /// x · σ(x).
+    Silu = 4,
+    /// max(x, 0).
+    Relu = 5,
+    /// The hyperbolic tangent.
+    Tanh = 6,
+}
+
+/// Bytes of a vec128, the widest load and store of a thread.
+pub const VEC128_BYTES: u32 = 16;
+
+/// Threads per block of the elementwise kernels.
+pub const ELEMENTWISE_THREADS: u32 = 256;
+
+/// `activation_backward`: dx = f'(x) · dy for an activation function f.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ActivationBackwardArgs {
+    /// T `[rows, channels]`.
+    pub x: DeviceAddress,
+    /// T `[rows, channels]`.
+    pub dy: DeviceAddress,
+    /// T `[rows, channels]`. May alias `x` or `dy`.
+    pub dx: DeviceAddress,
+    /// Rows of all matrices.
+    pub rows: u32,
+    /// Columns of all matrices.
+    pub channels: u32,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+    /// 1: f(x) / x instead of f'(x).
+    pub secant: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ActivationBackwardArgs",
+    ][::core::mem::size_of::<ActivationBackwardArgs>() - 40usize];
+    [
+        "Alignment of ActivationBackwardArgs",
+    ][::core::mem::align_of::<ActivationBackwardArgs>() - 8usize];
+    [
+        "Offset of field: ActivationBackwardArgs::x",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, x) - 0usize];
+    [
+        "Offset of field: ActivationBackwardArgs::dy",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, dy) - 8usize];
+    [
+        "Offset of field: ActivationBackwardArgs::dx",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, dx) - 16usize];
+    [
+        "Offset of field: ActivationBackwardArgs::rows",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, rows) - 24usize];
+    [
+        "Offset of field: ActivationBackwardArgs::channels",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, channels) - 28usize];
+    [
+        "Offset of field: ActivationBackwardArgs::activation",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, activation) - 32usize];
+    [
+        "Offset of field: ActivationBackwardArgs::secant",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, secant) - 36usize];
+};
+
 /// Threads per block of `adamw`.
 pub const ADAMW_THREADS: u32 = 256;
 
@@ -99,12 +175,6 @@ const _: () = {
         "Offset of field: AdamWArgs::rate_factor",
     ][::core::mem::offset_of!(AdamWArgs, rate_factor) - 100usize];
 };
-
-/// Bytes of a vec128, the widest load and store of a thread.
-pub const VEC128_BYTES: u32 = 16;
-
-/// Threads per block of the elementwise kernels.
-pub const ELEMENTWISE_THREADS: u32 = 256;
 
 /// `add`: out = factor · gamma · x + y.
 #[repr(C)]
@@ -1336,26 +1406,6 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionPatternGradientArgs, summands) - 324usize];
 };
 
-#[repr(u32)]
-/// Activation function, the `activation` of the kernels' arguments.
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub enum ActivationCode {
-    /// The identity.
-    None = 0,
-    /// x · Φ(x), the exact GELU.
-    GeluErf = 1,
-    /// GELU by tanh.
-    GeluTanh = 2,
-    /// x · σ(1.702 · x).
-    QuickGelu = 3,
-    /// x · σ(x).
-    Silu = 4,
-    /// max(x, 0).
-    Relu = 5,
-    /// The hyperbolic tangent.
-    Tanh = 6,
-}
-
 /// `bias_activation`: out = activation(x + bias) + residual.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -1409,6 +1459,65 @@ const _: () = {
     [
         "Offset of field: BiasActivationArgs::float8_factor",
     ][::core::mem::offset_of!(BiasActivationArgs, float8_factor) - 44usize];
+};
+
+/// Vec128s of columns per block.
+pub const COLUMN_SUM_VECS: u32 = 8;
+
+/// Slices of a chunk's rows: the threads of one vec128 share them out.
+pub const COLUMN_SUM_SLICES: u32 = 32;
+
+#[repr(u32)]
+/// Form of `column_sum`, the `stage` of [`ColumnSumArgs`].
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum ColumnSumStage {
+    /// T to T, in one chunk.
+    Whole = 0,
+    /// T to f32, a sum for each chunk.
+    Partial = 1,
+    /// f32 to T, in one chunk.
+    Total = 2,
+}
+
+/// `column_sum`: sums of the rows of a matrix, for each chunk of its rows.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ColumnSumArgs {
+    /// T, or f32 for a total, `[rows, columns]`.
+    pub x: DeviceAddress,
+    /// T, or f32 for partial sums, `[⌈rows / chunk⌉, columns]`. Does not alias `x`.
+    pub out: DeviceAddress,
+    /// Rows of `x`.
+    pub rows: u32,
+    /// Columns of both matrices.
+    pub columns: u32,
+    /// Rows of a chunk, at least 1. All rows, unless the sums are partial.
+    pub chunk: u32,
+    /// One of [`ColumnSumStage`]. The host selects the entry by it.
+    pub stage: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ColumnSumArgs"][::core::mem::size_of::<ColumnSumArgs>() - 32usize];
+    ["Alignment of ColumnSumArgs"][::core::mem::align_of::<ColumnSumArgs>() - 8usize];
+    [
+        "Offset of field: ColumnSumArgs::x",
+    ][::core::mem::offset_of!(ColumnSumArgs, x) - 0usize];
+    [
+        "Offset of field: ColumnSumArgs::out",
+    ][::core::mem::offset_of!(ColumnSumArgs, out) - 8usize];
+    [
+        "Offset of field: ColumnSumArgs::rows",
+    ][::core::mem::offset_of!(ColumnSumArgs, rows) - 16usize];
+    [
+        "Offset of field: ColumnSumArgs::columns",
+    ][::core::mem::offset_of!(ColumnSumArgs, columns) - 20usize];
+    [
+        "Offset of field: ColumnSumArgs::chunk",
+    ][::core::mem::offset_of!(ColumnSumArgs, chunk) - 24usize];
+    [
+        "Offset of field: ColumnSumArgs::stage",
+    ][::core::mem::offset_of!(ColumnSumArgs, stage) - 28usize];
 };
 
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
@@ -1897,6 +2006,127 @@ const _: () = {
     ][::core::mem::offset_of!(LossBackwardArgs, reserved) - 44usize];
 };
 
+/// `mul`: out = x · y.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct MulArgs {
+    /// T `[rows, channels]`.
+    pub x: DeviceAddress,
+    /// T `[y_rows, channels]`: row r of the output takes row r mod `y_rows`.
+    pub y: DeviceAddress,
+    /// T `[rows, channels]`. May alias `x`; may alias `y` if `y_rows` = `rows`.
+    pub out: DeviceAddress,
+    /// Rows of `x` and `out`.
+    pub rows: u32,
+    /// Columns of all matrices.
+    pub channels: u32,
+    /// Rows of `y`, at least 1.
+    pub y_rows: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MulArgs"][::core::mem::size_of::<MulArgs>() - 40usize];
+    ["Alignment of MulArgs"][::core::mem::align_of::<MulArgs>() - 8usize];
+    ["Offset of field: MulArgs::x"][::core::mem::offset_of!(MulArgs, x) - 0usize];
+    ["Offset of field: MulArgs::y"][::core::mem::offset_of!(MulArgs, y) - 8usize];
+    ["Offset of field: MulArgs::out"][::core::mem::offset_of!(MulArgs, out) - 16usize];
+    ["Offset of field: MulArgs::rows"][::core::mem::offset_of!(MulArgs, rows) - 24usize];
+    [
+        "Offset of field: MulArgs::channels",
+    ][::core::mem::offset_of!(MulArgs, channels) - 28usize];
+    [
+        "Offset of field: MulArgs::y_rows",
+    ][::core::mem::offset_of!(MulArgs, y_rows) - 32usize];
+    [
+        "Offset of field: MulArgs::reserved",
+    ][::core::mem::offset_of!(MulArgs, reserved) - 36usize];
+};
+
+/// Maximum number of channels of a row that a wave takes. The entries `_wide` take a longer row with a block.
+pub const NORM_BACKWARD_ROW: u32 = 1024;
+
+/// Maximum number of channels: a block of ROW_THREADS threads keeps a row and the sums of its columns in registers.
+pub const NORM_BACKWARD_CHANNELS: u32 = 8192;
+
+/** Maximum number of blocks. Each block writes a row of partial sums for the gradients of weight and bias. For 50,432 rows in bf16, they
+ are 8 % of the bytes of x, dy and dx.*/
+pub const NORM_BACKWARD_BLOCKS: u32 = 1024;
+
+/// `layer_norm_backward` and `rms_norm_backward`: the gradient of the normalised rows, and partial sums of those of weight and bias.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct NormBackwardArgs {
+    /// T `[rows, channels]`.
+    pub x: DeviceAddress,
+    /// T `[channels]`.
+    pub weight: DeviceAddress,
+    /// T `[rows, channels]`.
+    pub dy: DeviceAddress,
+    /// T `[rows, channels]`. May alias `x` or `dy`.
+    pub dx: DeviceAddress,
+    /// f32 `[blocks, channels]`: partial sums of the gradient of the weight. May be null.
+    pub dweight: DeviceAddress,
+    /// f32 `[blocks, channels]`: partial sums of the gradient of the bias. May be null.
+    pub dbias: DeviceAddress,
+    /// Rows of x, dy and dx.
+    pub rows: u32,
+    /// Channels of a row, at most [`NORM_BACKWARD_CHANNELS`].
+    pub channels: u32,
+    /// Blocks of the grid.
+    pub blocks: u32,
+    /// Added to the variance, or to the mean square.
+    pub epsilon: f32,
+    /// 1: the deviation, or the root, is a constant.
+    pub fixed: u32,
+    /// 1: RMS norm. The host selects the entry by it.
+    pub rms: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of NormBackwardArgs"][::core::mem::size_of::<NormBackwardArgs>() - 72usize];
+    [
+        "Alignment of NormBackwardArgs",
+    ][::core::mem::align_of::<NormBackwardArgs>() - 8usize];
+    [
+        "Offset of field: NormBackwardArgs::x",
+    ][::core::mem::offset_of!(NormBackwardArgs, x) - 0usize];
+    [
+        "Offset of field: NormBackwardArgs::weight",
+    ][::core::mem::offset_of!(NormBackwardArgs, weight) - 8usize];
+    [
+        "Offset of field: NormBackwardArgs::dy",
+    ][::core::mem::offset_of!(NormBackwardArgs, dy) - 16usize];
+    [
+        "Offset of field: NormBackwardArgs::dx",
+    ][::core::mem::offset_of!(NormBackwardArgs, dx) - 24usize];
+    [
+        "Offset of field: NormBackwardArgs::dweight",
+    ][::core::mem::offset_of!(NormBackwardArgs, dweight) - 32usize];
+    [
+        "Offset of field: NormBackwardArgs::dbias",
+    ][::core::mem::offset_of!(NormBackwardArgs, dbias) - 40usize];
+    [
+        "Offset of field: NormBackwardArgs::rows",
+    ][::core::mem::offset_of!(NormBackwardArgs, rows) - 48usize];
+    [
+        "Offset of field: NormBackwardArgs::channels",
+    ][::core::mem::offset_of!(NormBackwardArgs, channels) - 52usize];
+    [
+        "Offset of field: NormBackwardArgs::blocks",
+    ][::core::mem::offset_of!(NormBackwardArgs, blocks) - 56usize];
+    [
+        "Offset of field: NormBackwardArgs::epsilon",
+    ][::core::mem::offset_of!(NormBackwardArgs, epsilon) - 60usize];
+    [
+        "Offset of field: NormBackwardArgs::fixed",
+    ][::core::mem::offset_of!(NormBackwardArgs, fixed) - 64usize];
+    [
+        "Offset of field: NormBackwardArgs::rms",
+    ][::core::mem::offset_of!(NormBackwardArgs, rms) - 68usize];
+};
+
 #[repr(u32)]
 /// Rounding of x to 8 bits.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2128,6 +2358,72 @@ const _: () = {
     ][::core::mem::offset_of!(PatchExtractArgs, reserved) - 60usize];
 };
 
+/// `patch_extract_backward`: the gradient of images from that of their patches.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PatchExtractBackwardArgs {
+    /** T `[images · patches, 3 · patch_height · patch_width]`, patches = ⌊height / `patch_height`⌋ · ⌊width /
+ `patch_width`⌋.*/
+    pub dy: DeviceAddress,
+    /// T `[images, height, width, 3]`, or `[images, 3, height, width]` if `chw`. Does not alias `dy`.
+    pub dx: DeviceAddress,
+    /// Factor of each channel.
+    pub scale: [f32; 3usize],
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Rows of a patch, 1 to `height`.
+    pub patch_height: u32,
+    /// Columns of a patch, 1 to `width`.
+    pub patch_width: u32,
+    /// 0: rows of pixels. 1: planes.
+    pub chw: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of PatchExtractBackwardArgs",
+    ][::core::mem::size_of::<PatchExtractBackwardArgs>() - 56usize];
+    [
+        "Alignment of PatchExtractBackwardArgs",
+    ][::core::mem::align_of::<PatchExtractBackwardArgs>() - 8usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::dy",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, dy) - 0usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::dx",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, dx) - 8usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::scale",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, scale) - 16usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::images",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, images) - 28usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::height",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, height) - 32usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::width",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, width) - 36usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::patch_height",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, patch_height) - 40usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::patch_width",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, patch_width) - 44usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::chw",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, chw) - 48usize];
+    [
+        "Offset of field: PatchExtractBackwardArgs::reserved",
+    ][::core::mem::offset_of!(PatchExtractBackwardArgs, reserved) - 52usize];
+};
+
 /// Order of the tokens of a grid: window by window, in the grid rolled by `shift`.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2282,6 +2578,64 @@ const _: () = {
     [
         "Offset of field: PoolArgs::reserved",
     ][::core::mem::offset_of!(PoolArgs, reserved) - 36usize];
+};
+
+/// `pool_backward`: the gradient of an image's tokens from that of the pooled vector.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PoolBackwardArgs {
+    /// T `[images, tokens, channels]`. Only read for a maximum; null otherwise.
+    pub x: DeviceAddress,
+    /// T `[images, channels]`.
+    pub dy: DeviceAddress,
+    /// T `[images, tokens, channels]`. Aliases no input.
+    pub dx: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Tokens of an image.
+    pub tokens: u32,
+    /// Channels of a token.
+    pub channels: u32,
+    /// One of [`PoolMode`].
+    pub mode: u32,
+    /// The pooled token, or the first pooled token; less than `tokens`.
+    pub first: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PoolBackwardArgs"][::core::mem::size_of::<PoolBackwardArgs>() - 48usize];
+    [
+        "Alignment of PoolBackwardArgs",
+    ][::core::mem::align_of::<PoolBackwardArgs>() - 8usize];
+    [
+        "Offset of field: PoolBackwardArgs::x",
+    ][::core::mem::offset_of!(PoolBackwardArgs, x) - 0usize];
+    [
+        "Offset of field: PoolBackwardArgs::dy",
+    ][::core::mem::offset_of!(PoolBackwardArgs, dy) - 8usize];
+    [
+        "Offset of field: PoolBackwardArgs::dx",
+    ][::core::mem::offset_of!(PoolBackwardArgs, dx) - 16usize];
+    [
+        "Offset of field: PoolBackwardArgs::images",
+    ][::core::mem::offset_of!(PoolBackwardArgs, images) - 24usize];
+    [
+        "Offset of field: PoolBackwardArgs::tokens",
+    ][::core::mem::offset_of!(PoolBackwardArgs, tokens) - 28usize];
+    [
+        "Offset of field: PoolBackwardArgs::channels",
+    ][::core::mem::offset_of!(PoolBackwardArgs, channels) - 32usize];
+    [
+        "Offset of field: PoolBackwardArgs::mode",
+    ][::core::mem::offset_of!(PoolBackwardArgs, mode) - 36usize];
+    [
+        "Offset of field: PoolBackwardArgs::first",
+    ][::core::mem::offset_of!(PoolBackwardArgs, first) - 40usize];
+    [
+        "Offset of field: PoolBackwardArgs::reserved",
+    ][::core::mem::offset_of!(PoolBackwardArgs, reserved) - 44usize];
 };
 
 /// Threads per block.
@@ -2771,6 +3125,56 @@ const _: () = {
     ][::core::mem::offset_of!(SwiGluNormArgs, normed) - 52usize];
 };
 
+/// `swiglu_backward`: the gradient of silu(gate) · value, where gate and value are the halves of each row of x.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SwiGluBackwardArgs {
+    /// T `[rows, 2, channels]`: the gates, then the values.
+    pub x: DeviceAddress,
+    /// T `[rows, channels]`.
+    pub dy: DeviceAddress,
+    /// T `[rows, 2, channels]`. May alias `x`.
+    pub dx: DeviceAddress,
+    /// Rows of all tensors.
+    pub rows: u32,
+    /// Columns of `dy`.
+    pub channels: u32,
+    /// 1: silu(gate) / gate instead of the derivative of silu.
+    pub secant: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of SwiGluBackwardArgs",
+    ][::core::mem::size_of::<SwiGluBackwardArgs>() - 40usize];
+    [
+        "Alignment of SwiGluBackwardArgs",
+    ][::core::mem::align_of::<SwiGluBackwardArgs>() - 8usize];
+    [
+        "Offset of field: SwiGluBackwardArgs::x",
+    ][::core::mem::offset_of!(SwiGluBackwardArgs, x) - 0usize];
+    [
+        "Offset of field: SwiGluBackwardArgs::dy",
+    ][::core::mem::offset_of!(SwiGluBackwardArgs, dy) - 8usize];
+    [
+        "Offset of field: SwiGluBackwardArgs::dx",
+    ][::core::mem::offset_of!(SwiGluBackwardArgs, dx) - 16usize];
+    [
+        "Offset of field: SwiGluBackwardArgs::rows",
+    ][::core::mem::offset_of!(SwiGluBackwardArgs, rows) - 24usize];
+    [
+        "Offset of field: SwiGluBackwardArgs::channels",
+    ][::core::mem::offset_of!(SwiGluBackwardArgs, channels) - 28usize];
+    [
+        "Offset of field: SwiGluBackwardArgs::secant",
+    ][::core::mem::offset_of!(SwiGluBackwardArgs, secant) - 32usize];
+    [
+        "Offset of field: SwiGluBackwardArgs::reserved",
+    ][::core::mem::offset_of!(SwiGluBackwardArgs, reserved) - 36usize];
+};
+
 /// `tokens`: puts prefix tokens before an image's tokens, to which it adds a position table.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2898,6 +3302,9 @@ macro_rules! kernel_list {
     ($then:ident $(, $($more:tt)*)?) => {
         $then! {
             {
+                activation_backward {
+                    ActivationBackward(ActivationBackwardArgs),
+                }
                 adamw {
                     AdamW(AdamWArgs),
                 }
@@ -2922,6 +3329,9 @@ macro_rules! kernel_list {
                 bias_activation {
                     BiasActivation(BiasActivationArgs),
                 }
+                column_sum {
+                    ColumnSum(ColumnSumArgs),
+                }
                 grid_mask {
                     GridMask(GridMaskArgs),
                 }
@@ -2944,17 +3354,29 @@ macro_rules! kernel_list {
                 loss_backward {
                     LossBackward(LossBackwardArgs),
                 }
+                mul {
+                    Mul(MulArgs),
+                }
+                norm_backward {
+                    NormBackward(NormBackwardArgs),
+                }
                 norm_quantize {
                     NormQuantize(NormQuantizeArgs),
                 }
                 patch_extract {
                     PatchExtract(PatchExtractArgs),
                 }
+                patch_extract_backward {
+                    PatchExtractBackward(PatchExtractBackwardArgs),
+                }
                 permute_tokens {
                     PermuteTokens(PermuteTokensArgs),
                 }
                 pool {
                     Pool(PoolArgs),
+                }
+                pool_backward {
+                    PoolBackward(PoolBackwardArgs),
                 }
                 quantize {
                     Dequantize(DequantizeArgs),
@@ -2975,6 +3397,9 @@ macro_rules! kernel_list {
                 swiglu {
                     SwiGlu(SwiGluArgs),
                     SwiGluNorm(SwiGluNormArgs),
+                }
+                swiglu_backward {
+                    SwiGluBackward(SwiGluBackwardArgs),
                 }
                 tokens {
                     Tokens(TokensArgs),

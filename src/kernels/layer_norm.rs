@@ -181,7 +181,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the result as rows of channels that are normalised together, as many as the weight has.
-    fn groups(&self) -> Result<[usize; 2], KernelError> {
+    pub(super) fn groups(&self) -> Result<[usize; 2], KernelError> {
         let elements: usize = self.shape.iter().product();
         match *self.shape_of(1)? {
             [channels] if channels > 0 => Ok([elements / channels, channels]),

@@ -4,10 +4,7 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{
-    ActivationBackward, ExpandAs, LayerNormBackward, MatMul, Mul, Normalize, Op, PatchConv,
-    PatchExtractBackward, PoolBackward, Prepend, RmsNormBackward, Slice, SumToSize, SwiGluBackward,
-};
+use hipvit_graph::op::{Normalize, Op, PatchConv};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -46,31 +43,6 @@ pub(crate) trait Lower {
 
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
-impl Lower for Prepend {}
-
-macro_rules! not_yet {
-    ($($Op:ident),* $(,)?) => {
-        $(impl Lower for $Op {
-            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-                let reason = "is part of a backward pass, which no GPU computes yet. Use the CPU";
-                Err(KernelError::unsupported(reason))
-            }
-        })*
-    };
-}
-not_yet!(
-    ActivationBackward,
-    ExpandAs,
-    LayerNormBackward,
-    MatMul,
-    Mul,
-    PatchExtractBackward,
-    PoolBackward,
-    RmsNormBackward,
-    Slice,
-    SumToSize,
-    SwiGluBackward
-);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

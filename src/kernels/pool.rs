@@ -18,11 +18,7 @@ impl PoolArgs {
         [images, tokens, channels]: [usize; 3],
         pool: Pool,
     ) -> Result<Self, KernelError> {
-        let (mode, first) = match pool {
-            Pool::Token(index) => (PoolMode::Token, index),
-            Pool::Mean { skip } => (PoolMode::Mean, skip),
-            Pool::Max { skip } => (PoolMode::Max, skip),
-        };
+        let (mode, first) = mode(pool);
         Ok(Self {
             x,
             out,
@@ -33,6 +29,15 @@ impl PoolArgs {
             first: extent(first)?,
             reserved: 0,
         })
+    }
+}
+
+/// Returns the kernel's code of the pooling, and the first pooled token.
+pub(super) fn mode(pool: Pool) -> (PoolMode, usize) {
+    match pool {
+        Pool::Token(index) => (PoolMode::Token, index),
+        Pool::Mean { skip } => (PoolMode::Mean, skip),
+        Pool::Max { skip } => (PoolMode::Max, skip),
     }
 }
 

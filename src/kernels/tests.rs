@@ -423,20 +423,27 @@ fn what_a_device_cannot_do_is_an_error() {
 #[test]
 fn every_entry_is_in_its_source() {
     for kernel in [
+        "activation_backward",
         "add",
         "bias_activation",
+        "column_sum",
         "grid_mask",
         "grid_positions",
         "int8_gemm",
         "layer_norm",
+        "mul",
+        "norm_backward",
         "norm_quantize",
         "patch_extract",
+        "patch_extract_backward",
         "pool",
+        "pool_backward",
         "quantize",
         "rope",
         "softmax",
         "sparse_gemm",
         "swiglu",
+        "swiglu_backward",
         "tokens",
         "transpose",
     ] {

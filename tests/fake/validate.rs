@@ -67,7 +67,7 @@ fn an_op_that_does_not_run_fails_and_the_others_go_on() {
     let path = fake.path.to_str().unwrap();
     let arguments = [
         "--op",
-        "concat_channels,pool,prepend",
+        "concat_channels,pool,normalize",
         "--config",
         "micro",
         "--dtype",
@@ -79,7 +79,7 @@ fn an_op_that_does_not_run_fails_and_the_others_go_on() {
     // The provider has the crate's kernels in f32 alone.
     assert!(text.contains("FAIL  pool mean"), "{text}");
     assert!(
-        text.contains("skip  prepend") && text.contains("GPU plans have tokens instead"),
+        text.contains("skip  normalize") && text.contains("GPU plans have patch_extract"),
         "{text}"
     );
     assert!(text.ends_with("1 passed, 6 failed, 1 skipped\n"), "{text}");
@@ -89,7 +89,7 @@ fn an_op_that_does_not_run_fails_and_the_others_go_on() {
 fn what_validates_nothing_is_no_success() {
     let fake = Fake::new("validate-nothing");
     let path = fake.path.to_str().unwrap();
-    let output = provider(path, &["--op", "prepend", "--config", "micro"], false);
+    let output = provider(path, &["--op", "normalize", "--config", "micro"], false);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.ends_with("0 passed, 0 failed, 3 skipped\n"), "{text}");

@@ -70,6 +70,7 @@ impl Rules {
                 let backward = LayerNormBackward {
                     epsilon,
                     fixed_deviation: true,
+                    parameters: false,
                 };
                 let operands = [x, node.inputs[1], gradient];
                 gradients[0] = Some(builder.push(backward, operands)?);
@@ -78,6 +79,7 @@ impl Rules {
                 let backward = RmsNormBackward {
                     epsilon,
                     fixed_root: true,
+                    parameters: false,
                 };
                 let operands = [x, node.inputs[1], gradient];
                 gradients[0] = Some(builder.push(backward, operands)?);

@@ -446,20 +446,16 @@ fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
 
 /// Returns the dtype in which nodes read a value that is not 8 bits: f32 if none reads it in `dtype`.
 fn dtype_of_readers(graph: &Graph, id: ValueId, dtype: DType) -> DType {
-    let reads = |node: &Node| {
-        let positions = node
-            .inputs
-            .iter()
-            .enumerate()
-            .filter(|&(_, &operand)| operand == id);
-        let dtypes = positions.map(|(index, _)| node.op.operand_dtype(index, dtype));
-        dtypes.collect::<Vec<DType>>()
-    };
-    let mut readers = graph.nodes().iter().flat_map(reads).peekable();
-    match readers.peek() {
-        Some(_) if readers.all(|reader| reader == DType::F32) => DType::F32,
-        _ => dtype,
+    let mut is_read = false;
+    for node in graph.nodes() {
+        for (index, _) in node.inputs.iter().enumerate().filter(|&(_, &operand)| operand == id) {
+            if node.op.operand_dtype(index, dtype) != DType::F32 {
+                return dtype;
+            }
+            is_read = true;
+        }
     }
+    if is_read { DType::F32 } else { dtype }
 }
 
 /// Returns the parameters and states that a run writes, each with the buffer of its new elements.

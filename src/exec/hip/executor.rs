@@ -9,7 +9,9 @@ use super::constants::{Constants, HostConstants};
 use super::context::Contexts;
 use super::graphs::GraphReplays;
 use super::libraries::selection_key;
-use super::lower::{Lower as _, attention_backward_units, attention_units, rounding_units};
+use super::lower::{
+    Lower as _, attention_backward_units, attention_units, norm_backward_units, rounding_units,
+};
 use super::memory::HostMemory;
 use super::order::RunOrder;
 use super::preprocess::DeviceResize;
@@ -112,7 +114,10 @@ impl HipExecutor {
         let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
         let rounding = rounding_units(graph, device.properties().arch());
         let attention = attention_units(graph).chain(attention_backward_units(graph));
-        let units = units.chain(attention).chain(rounding);
+        let units = units
+            .chain(attention)
+            .chain(rounding)
+            .chain(norm_backward_units(graph));
         let loading = timeline::span(Activity::LoadKernels);
         let mut kernels = Kernels::load(device, dtype, units.chain(sparse))?;
         for node in graph.nodes() {

@@ -2,7 +2,9 @@
 
 use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall};
 use crate::dtype::to_hip;
-use crate::exec::select::{AttentionShape, Float8Shape, LinearShape, PatchEmbeddingShape, Problem};
+use crate::exec::select::{
+    AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, Problem,
+};
 
 impl Call {
     /// Returns the problem for which a candidate is selected. `None` if the call has only one implementation.
@@ -32,6 +34,11 @@ impl LinearCall {
             m: self.gemm.m,
             n: self.gemm.n,
             k: self.gemm.k,
+            layout: match (self.gemm.a.transposed, self.gemm.b.transposed) {
+                (true, _) => GemmLayout::Tn,
+                (false, false) => GemmLayout::Nn,
+                (false, true) => GemmLayout::Nt,
+            },
             dtype: self.gemm.inputs,
             float8,
             int8: self.int8.map(|_| self.gemm.wide),

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::options::SelectOptions;
-use crate::hip::{DType, Epilogue, MultiHeadAttention, PatchConvolution};
+use crate::hip::{DType, Epilogue, Gemm, Matrix, MultiHeadAttention, PatchConvolution};
 use crate::ops::Activation;
 
 /// A problem that several candidates can compute. Has everything that their speed depends on.
@@ -62,7 +62,27 @@ impl From<AttentionShape> for Problem {
     }
 }
 
-/// A linear layer as the libraries distinguish it: `activation(x [m,k] · weight [n,k]ᵀ + bias) + residual`.
+/// Operands of a GEMM that are transposed, in the order of BLAS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GemmLayout {
+    /// `a [m,k] · b [n,k]ᵀ`: a linear layer.
+    #[default]
+    Nt,
+    /// `a [m,k] · b [k,n]`: the gradient of a linear layer's input.
+    Nn,
+    /// `a [k,m]ᵀ · b [k,n]`: the gradient of a linear layer's weight. It sums over the rows of all images.
+    Tn,
+}
+
+impl GemmLayout {
+    /// Returns true for the layout of a linear layer.
+    pub fn is_linear(&self) -> bool {
+        *self == Self::Nt
+    }
+}
+
+/// A linear layer as the libraries distinguish it: `activation(x [m,k] · weight [n,k]ᵀ + bias) + residual`. Or a GEMM of a backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LinearShape {
     /// Rows of x: the tokens of all images.
@@ -71,6 +91,9 @@ pub struct LinearShape {
     pub n: usize,
     /// Input channels.
     pub k: usize,
+    /// Layout of x and the weight.
+    #[serde(default, skip_serializing_if = "GemmLayout::is_linear")]
+    pub layout: GemmLayout,
     /// Dtype of x and the weight. Unless it has 8 bits, also of all other operands.
     pub dtype: DType,
     /// Dtypes of the other operands, if x and the weight are FP8.
@@ -103,6 +126,19 @@ pub struct Float8Shape {
 }
 
 impl LinearShape {
+    /// Returns the GEMM with `m` rows.
+    pub(in crate::exec) fn gemm(&self, m: usize) -> Gemm {
+        let gemm = Gemm::new(m, self.n, self.k, self.dtype);
+        match self.layout {
+            GemmLayout::Nt => Gemm::linear(m, self.n, self.k, self.dtype),
+            GemmLayout::Nn => gemm,
+            GemmLayout::Tn => Gemm {
+                a: Matrix::transposed(m),
+                ..gemm
+            },
+        }
+    }
+
     /// Returns the dtype of bias and residual.
     pub fn activations(&self) -> DType {
         self.float8
@@ -164,10 +200,15 @@ impl LinearShape {
     }
 }
 
-/// Formats as `linear 50432×768×3072 bf16 +bias+gelu` (m, k, n).
+/// Formats as `linear 50432×768×3072 bf16 +bias+gelu` (m, k, n), or `gemm_tn 768×50432×3072 bf16`.
 impl fmt::Display for LinearShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "linear {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
+        let name = match self.layout {
+            GemmLayout::Nt => "linear",
+            GemmLayout::Nn => "gemm_nn",
+            GemmLayout::Tn => "gemm_tn",
+        };
+        write!(f, "{name} {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
         if self.activations() != self.dtype && !self.has_float8_result() {
             write!(f, "→{}", self.activations())?;
         }
@@ -235,6 +276,7 @@ impl PatchEmbeddingShape {
             m: self.images * down * across,
             n: self.n,
             k: 3 * self.patch[0] * self.patch[1],
+            layout: GemmLayout::Nt,
             dtype: self.dtype,
             float8: None,
             int8: None,

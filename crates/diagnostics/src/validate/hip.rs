@@ -20,7 +20,7 @@ use hipvit::graph::plan::Plan;
 use hipvit::hip::{Device, DeviceAddress, DeviceBuffer, Operand, SparseLt, Stream};
 use hipvit::image::{Resampling, Window};
 use hipvit::kernels::{DevicePass, ImagePass, Kernels, ResizeKernels, SparseOrder, has_int8_gemm};
-use hipvit::ops::{Attention, AttentionBackward, GridMask, Linear, Op, Prepend, Rounding};
+use hipvit::ops::{Attention, AttentionBackward, GridMask, Linear, Op, Rounding};
 use hipvit::tensor::DType;
 
 /// Maximum number of launches that are timed together.
@@ -60,7 +60,6 @@ impl Backend for Hip {
             Work::Op(Op::Normalize(_) | Op::PatchConv(_)) => {
                 Some("GPU plans have patch_extract and linear instead")
             }
-            Work::Op(Op::Prepend(Prepend)) => Some("GPU plans have tokens instead"),
             Work::Op(Op::Linear(Linear {
                 rounding: Some(rounding),
                 ..

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use super::activation::{ACTIVATIONS, wide};
 use super::operands::{count, exactly, expect, one};
 use super::{Activation, Definition, Division, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation as gradient};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
@@ -94,6 +96,24 @@ impl Definition for ActivationBackward {
         for (dx, (&x, &dy)) in results[0].values_mut().iter_mut().zip(pairs) {
             *dx = self.slope(x) * dy;
         }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        cases.for_each_shape(|cases, shape, every_form| {
+            let every = if every_form { ACTIVATIONS.len() } else { 1 };
+            for (index, &activation) in ACTIVATIONS.iter().take(every).enumerate() {
+                let op = Self {
+                    activation,
+                    secant: cases.is_micro() && index % 2 == 1,
+                };
+                let operands = || vec![wide(&shape), gradient(&shape)];
+                cases.push_in_arena(op, operands());
+                if every_form {
+                    let secant = !op.secant;
+                    cases.push(Self { secant, ..op }, operands());
+                }
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

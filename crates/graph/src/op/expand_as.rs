@@ -3,6 +3,7 @@
 use super::operands::{count, exactly, one};
 use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 use crate::value::ValueId;
 
@@ -41,6 +42,15 @@ impl Definition for ExpandAs {
         for piece in results[0].values_mut().chunks_exact_mut(x.len()) {
             piece.copy_from_slice(x);
         }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        cases.for_each_shape(|cases, shape, _| {
+            let [_, tokens, channels] = shape;
+            for x in [&[1, tokens, channels][..], &[channels]] {
+                cases.push(Self, vec![parameter(x), activation(&shape)]);
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {

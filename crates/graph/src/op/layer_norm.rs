@@ -5,7 +5,7 @@ use std::fmt;
 use super::norms::{self, EPSILON, normed, norms};
 use super::operands::{count, exactly, expect};
 use super::{
-    Definition, Gradients, GraphBuilder, LayerNormBackward, Locality, Mul, NodeValues, OpError, Shape,
+    Definition, Gradients, GraphBuilder, LayerNormBackward, Locality, NodeValues, OpError, Shape,
     only_gradient,
 };
 use crate::array::{Array, Real};
@@ -109,22 +109,12 @@ impl Definition for LayerNorm {
         gradients: &[Option<ValueId>],
     ) -> Result<Gradients, OpError> {
         let gradient = only_gradient(gradients)?;
-        let (x, weight, bias) = (node.inputs[0], node.inputs[1], node.inputs[2]);
         let backward = LayerNormBackward {
             epsilon: self.epsilon,
             fixed_deviation: false,
+            parameters: true,
         };
-        let d_x = builder.push(backward, [x, weight, gradient])?;
-        let d = builder.shape(weight)[0];
-        let ones = builder.constant(d, &[1.0])?;
-        let zeros = builder.constant(d, &[0.0])?;
-        let normal = builder.push(*self, [x, ones, zeros])?;
-        let d_weight = builder.push(Mul, [gradient, normal])?;
-        let d_weight = builder.sum_to_size(d_weight, weight)?;
-        Ok(vec![
-            Some(d_x),
-            Some(d_weight),
-            Some(builder.sum_to_size(gradient, bias)?),
-        ])
+        let gradients = builder.push_node(backward, [node.inputs[0], node.inputs[1], gradient])?;
+        Ok(gradients.into_iter().map(Some).collect())
     }
 }

@@ -1,22 +1,25 @@
-//! Derivative of layer normalisation with respect to its input.
+//! Derivative of layer normalisation.
 
 use std::fmt;
 
 use super::operands::{count, exactly, expect};
 use super::{Definition, Locality, OpError, Shape, norms};
 use crate::array::{Array, Real};
+use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::tolerance::{cancellation, narrow, tolerance};
 
-/// `(x [..,G·D], weight [D], dy) → dx` of [`LayerNorm`](super::LayerNorm). With `n = (x − mean) / √(variance + epsilon)` and
-/// `g = dy · weight`, the result is `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The gradients of weight and bias are sums of
-/// `dy · n` and `dy`.
+/// `(x [..,G·D], weight [D], dy) → (dx, dweight?, dbias?)` of [`LayerNorm`](super::LayerNorm). With
+/// `n = (x − mean) / √(variance + epsilon)` and `g = dy · weight`, dx is `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The
+/// gradients of weight and bias are the sums of `dy · n` and `dy` over all rows, in order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNormBackward {
     /// Constant added to the variance.
     pub epsilon: f32,
     /// True if the standard deviation is treated as a constant, as in some attribution rules. Omits `n · mean(g · n)`.
     pub fixed_deviation: bool,
+    /// True if the gradients of weight and bias are results too.
+    pub parameters: bool,
 }
 
 impl Definition for LayerNormBackward {
@@ -24,32 +27,39 @@ impl Definition for LayerNormBackward {
 
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " ε={:e}", self.epsilon)?;
-        f.write_str(if self.fixed_deviation { " fixed" } else { "" })
+        f.write_str(if self.fixed_deviation { " fixed" } else { "" })?;
+        f.write_str(if self.parameters { " parameters" } else { "" })
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, weight, dy] = exactly(operands)?;
         expect("dy", dy, x)?;
-        norms::shape([x, weight])
+        let mut shapes = norms::shape([x, weight])?;
+        shapes.extend(vec![weight.to_vec(); 2 * usize::from(self.parameters)]);
+        Ok(shapes)
     }
 
-    /// The operations of the norm, the two means (4) and their subtraction (5).
+    /// The operations of the norm, the two means (4), their subtraction (5) and the sums of the parameters (3).
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        (norms::LAYER_NORM_FLOPS + 9) * count(&results[0])
+        (norms::LAYER_NORM_FLOPS + if self.parameters { 12 } else { 9 }) * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {
         Some(2)
     }
 
-    fn locality(&self, _index: usize) -> Locality {
-        Locality::Rows { parameters: 1..2 }
+    fn locality(&self, index: usize) -> Locality {
+        match index {
+            0 => Locality::Rows { parameters: 1..2 },
+            _ => Locality::Whole,
+        }
     }
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         let [x, weight, dy] = [0, 1, 2].map(|index| operands[index].values());
         let d = weight.len();
         let channels = T::from_f64(d as f64);
+        let (results, sums) = results.split_at_mut(1);
         let rows = x.chunks_exact(d).zip(dy.chunks_exact(d));
         for (dx, (x, dy)) in results[0].values_mut().chunks_exact_mut(d).zip(rows) {
             let mean = x.iter().copied().sum::<T>() / channels;
@@ -65,13 +75,32 @@ impl Definition for LayerNormBackward {
             for i in 0..d {
                 dx[i] = (dy[i] * weight[i] - sum - normal(i) * dot) / deviation;
             }
+            if let [d_weight, d_bias] = sums {
+                norms::add(d_weight.values_mut(), |i| dy[i] * normal(i));
+                norms::add(d_bias.values_mut(), |i| dy[i]);
+            }
         }
     }
 
-    fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
+    fn cases(cases: &mut Cases<Self>) {
+        norms::backward_cases(cases, 3, |fixed_deviation, parameters| Self {
+            epsilon: norms::EPSILON,
+            fixed_deviation,
+            parameters,
+        });
+    }
+
+    fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let d = operands[1].values().len();
-        // n has the errors of the norm and is multiplied by itself.
-        let amplified = 2.0 * cancellation(operands[0], d, self.epsilon);
-        narrow(dtype) + (1.0 + amplified) * tolerance(DType::F32, d)
+        // n has the errors of the norm.
+        let amplified = cancellation(operands[0], d, self.epsilon);
+        match index {
+            // n is multiplied by itself.
+            0 => narrow(dtype) + (1.0 + 2.0 * amplified) * tolerance(DType::F32, d),
+            _ => {
+                let rows = operands[0].values().len() / d;
+                narrow(dtype) + tolerance(DType::F32, rows) + amplified * tolerance(DType::F32, d)
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     Definition, Gradients, GraphBuilder, Linear, Locality, NodeValues, OpError, Shape, only_gradient,
 };
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, activation, parameter, with};
 use crate::dtype::DType;
 use crate::matmul::{gemm, rows, rows_mut};
 use crate::tolerance::tolerance;
@@ -70,6 +71,27 @@ impl Definition for MatMul {
         let n = b.ncols();
         let a = if self.transpose_a { a.reversed_axes() } else { a };
         gemm(a, b, rows_mut(results[0].values_mut(), n));
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        let plain = Self { transpose_a: false };
+        let transposed = Self { transpose_a: true };
+        match cases.scale() {
+            Scale::Model { sizes, .. } => {
+                let (rows, channels) = ([sizes.batch, sizes.tokens], sizes.channels());
+                let [x, y] = [channels, 4 * channels].map(|channels| activation(&with(&rows, channels)));
+                cases.push(plain, vec![y.clone(), parameter(&[4 * channels, channels])]);
+                cases.push(transposed, vec![y, x]);
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    let [x, y] = [a.k, a.n].map(|channels| activation(&[a.batch, a.tokens, channels]));
+                    cases.push(plain, vec![x.clone(), parameter(&[a.k, a.n])]);
+                    cases.push(transposed, vec![x, y]);
+                }
+            }
+            Scale::Heads => {}
+        }
     }
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {

@@ -3,6 +3,7 @@
 use super::operands::{count, exactly, one};
 use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation, parameter};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 use crate::value::ValueId;
@@ -41,6 +42,18 @@ impl Definition for Mul {
         for (i, product) in results[0].values_mut().iter_mut().enumerate() {
             *product = x[i] * y[i % y.len()];
         }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        cases.for_each_shape(|cases, shape, _| {
+            let [_, tokens, channels] = shape;
+            let x = || activation(&shape);
+            cases.push_in_arena(Self, vec![x(), activation(&shape)]);
+            cases.push(Self, vec![x(), parameter(&[1, tokens, channels])]);
+            if tokens < 64 {
+                cases.push(Self, vec![x(), parameter(&[channels])]);
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

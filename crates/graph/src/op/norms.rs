@@ -1,8 +1,9 @@
-//! Cost, shape rule and cases that the norms share.
+//! Cost, shape rule and cases that the norms and their derivatives share.
 
 use super::operands::one;
 use super::{OpError, Shape};
-use crate::cases::{AWKWARD, Cases, Operand, Scale, activation, with};
+use crate::array::Real;
+use crate::cases::{AWKWARD, Cases, Operand, Scale, activation, parameter, with};
 
 /// Operations per element of layer normalisation: mean (1), centred square (3), normalise (2), weight and bias (2).
 pub(super) const LAYER_NORM_FLOPS: u64 = 8;
@@ -63,5 +64,36 @@ pub(super) fn normed(outer: &[usize], channels: usize, weight: usize) -> Operand
     Operand {
         mean: if weight == channels { 3.0 } else { 0.0 },
         ..activation(&with(outer, channels))
+    }
+}
+
+/// Adds `term(i)` to each element of `sums`.
+pub(super) fn add<T: Real>(sums: &mut [T], term: impl Fn(usize) -> T) {
+    for (i, sum) in sums.iter_mut().enumerate() {
+        *sum += term(i);
+    }
+}
+
+/// Adds the cases of a norm's derivative with up to `results` results. `op` takes whether the deviation is fixed, and whether the gradients
+/// of the parameters are results.
+pub(super) fn backward_cases<O>(cases: &mut Cases<O>, results: usize, op: impl Fn(bool, bool) -> O) {
+    for (index, (outer, channels, weight)) in norms(cases).into_iter().enumerate() {
+        let operands = || {
+            vec![
+                normed(&outer, channels, weight),
+                parameter(&[weight]),
+                activation(&with(&outer, channels)),
+            ]
+        };
+        cases.push_in_arena(op(false, true), operands());
+        // Each result at some of the sizes.
+        for result in 1..results {
+            if cases.is_micro() || index % results == result {
+                cases.push_result(result, op(false, true), operands());
+            }
+        }
+        if index % results == 0 {
+            cases.push(op(true, false), operands());
+        }
     }
 }

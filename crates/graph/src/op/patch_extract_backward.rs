@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, OpError, PatchExtract, PixelLayout, Shape};
+use super::{Definition, Locality, Normalize, OpError, PatchExtract, PixelLayout, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{AWKWARD, Cases, Scale, activation, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
@@ -69,10 +70,47 @@ impl Definition for PatchExtractBackward {
         }
     }
 
+    fn cases(cases: &mut Cases<Self>) {
+        match cases.scale() {
+            Scale::Model { sizes, .. } => {
+                add(cases, sizes.batch, sizes.tokens, [16, 16], 0);
+                if cases.is_micro() {
+                    // Patches of an odd width, and pixels beyond the last patch in both directions.
+                    add(cases, 1, 12, [14, 7], 3);
+                }
+            }
+            Scale::Awkward => {
+                for a in &AWKWARD {
+                    add(cases, a.batch, a.tokens, a.patch, 1);
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         match self.extract.normalize {
             Some(_) => narrow(dtype) + tolerance(DType::F32, 1),
             None => 0.0,
         }
+    }
+}
+
+fn add(cases: &mut Cases<PatchExtractBackward>, batch: usize, tokens: usize, patch: [usize; 2], rest: usize) {
+    let normalize = Normalize {
+        scale: [0.5, 0.25, 2.0],
+        shift: [0.0; 3],
+    };
+    for (layout, normalize) in [(PixelLayout::Hwc, Some(normalize)), (PixelLayout::Chw, None)] {
+        let extract = PatchExtract {
+            patch,
+            layout,
+            normalize,
+        };
+        let op = PatchExtractBackward {
+            extract,
+            image: image_size(tokens, patch, rest),
+        };
+        cases.push(op, vec![activation(&[batch, tokens, 3 * patch[0] * patch[1]])]);
     }
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use super::operands::{exactly, expect, one};
 use super::{Definition, Locality, OpError, Pool, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
@@ -68,6 +69,18 @@ impl Definition for PoolBackward {
                 }
             }
         }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        cases.for_each_shape(|cases, shape, _| {
+            let [batch, tokens, channels] = shape;
+            let skip = tokens / 2;
+            let pools = [Pool::Token(tokens - 1), Pool::Mean { skip }, Pool::Max { skip }];
+            for pool in pools {
+                let operands = vec![activation(&shape), activation(&[batch, channels])];
+                cases.push(Self(pool), operands);
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

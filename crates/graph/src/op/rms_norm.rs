@@ -5,8 +5,7 @@ use std::fmt;
 use super::norms::{EPSILON, RMS_NORM_FLOPS, normed, norms, shape};
 use super::operands::{count, exactly};
 use super::{
-    Definition, Gradients, GraphBuilder, Locality, Mul, NodeValues, OpError, RmsNormBackward, Shape,
-    only_gradient,
+    Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, RmsNormBackward, Shape, only_gradient,
 };
 use crate::array::{Array, Real};
 use crate::cases::{Cases, parameter};
@@ -85,16 +84,12 @@ impl Definition for RmsNorm {
         gradients: &[Option<ValueId>],
     ) -> Result<Gradients, OpError> {
         let gradient = only_gradient(gradients)?;
-        let (x, weight) = (node.inputs[0], node.inputs[1]);
         let backward = RmsNormBackward {
             epsilon: self.epsilon,
             fixed_root: false,
+            parameters: true,
         };
-        let d_x = builder.push(backward, [x, weight, gradient])?;
-        let d = builder.shape(weight)[0];
-        let ones = builder.constant(d, &[1.0])?;
-        let normal = builder.push(*self, [x, ones])?;
-        let d_weight = builder.push(Mul, [gradient, normal])?;
-        Ok(vec![Some(d_x), Some(builder.sum_to_size(d_weight, weight)?)])
+        let gradients = builder.push_node(backward, [node.inputs[0], node.inputs[1], gradient])?;
+        Ok(gradients.into_iter().map(Some).collect())
     }
 }

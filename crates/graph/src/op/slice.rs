@@ -5,6 +5,7 @@ use std::fmt;
 use super::operands::{exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 
 /// `(x) → x[.., start..start + len, ..]` along an axis after the first.
@@ -57,6 +58,20 @@ impl Definition for Slice {
         for (to, from) in to.zip(from) {
             to.copy_from_slice(&from[self.start * inner..][..self.len * inner]);
         }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        cases.for_each_shape(|cases, shape, _| {
+            for axis in [1, 2] {
+                let start = shape[axis] / 3;
+                let op = Self {
+                    axis,
+                    start,
+                    len: (shape[axis] - start).div_ceil(2),
+                };
+                cases.push(op, vec![activation(&shape)]);
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {

@@ -7,6 +7,7 @@ use super::{
     Definition, ExpandAs, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient,
 };
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 use crate::value::ValueId;
@@ -54,6 +55,20 @@ impl Definition for SumToSize {
         for piece in operands[0].values().chunks_exact(sum.len()) {
             sum.iter_mut().zip(piece).for_each(|(sum, &x)| *sum += x);
         }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        let sum = |shape: &[usize]| Self { shape: shape.into() };
+        cases.for_each_shape(|cases, shape, _| {
+            let [batch, tokens, channels] = shape;
+            cases.push(sum(&[1, tokens, channels]), vec![activation(&shape)]);
+            cases.push(sum(&[channels]), vec![activation(&shape)]);
+            if cases.is_micro() {
+                // A single piece, and pieces that are summed in several chunks.
+                cases.push(sum(&[batch, tokens * channels]), vec![activation(&shape)]);
+                cases.push(sum(&[5]), vec![activation(&[3, 257, 5])]);
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use super::activation::wide;
 use super::operands::{count, exactly, expect, one};
 use super::{Activation, ActivationBackward, Definition, Locality, OpError, Shape, SwiGlu, swiglu};
 use crate::array::{Array, Real};
+use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
@@ -52,6 +54,21 @@ impl Definition for SwiGluBackward {
                 dx[d + c] = Activation::Silu.apply(gate) * dy;
             }
         }
+    }
+
+    fn cases(cases: &mut Cases<Self>) {
+        cases.for_each_shape(|cases, [batch, tokens, channels], every_form| {
+            let operands = || {
+                vec![
+                    wide(&[batch, tokens, 2 * channels]),
+                    activation(&[batch, tokens, channels]),
+                ]
+            };
+            cases.push(Self { secant: false }, operands());
+            if every_form && tokens < 64 {
+                cases.push(Self { secant: true }, operands());
+            }
+        });
     }
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {

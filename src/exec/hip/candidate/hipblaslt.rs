@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
 use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
-use crate::exec::select::{LinearShape, REFERENCE_ROWS};
+use crate::exec::select::{GemmLayout, LinearShape, REFERENCE_ROWS};
 use crate::hip::{BlasLt, DType, Epilogue, Gemm, Matmul, MatmulOperands, Scales, Scaling, Stream};
 use crate::kernels::{KernelError, Kernels};
 use crate::timeline::{self, Activity};
@@ -85,7 +85,7 @@ impl Hipblaslt {
                 shape.activations()
             },
             scaling: scaling(&shape, epilogue),
-            ..Gemm::linear(m, shape.n, shape.k, shape.dtype)
+            ..shape.gemm(m)
         };
         let operation = if epilogue {
             shape.epilogue().unwrap_or(Epilogue::None)
@@ -93,7 +93,8 @@ impl Hipblaslt {
             Epilogue::None
         };
         let mut matmul = lt.matmul(gemm(shape.m), operation)?;
-        if reproducible {
+        // A sum over the rows of all images depends on their number anyway.
+        if reproducible && shape.layout != GemmLayout::Tn {
             let mut reference = lt.matmul(gemm(REFERENCE_ROWS), operation)?;
             // Larger numbers of rows need larger workspaces, and the largest may exceed the limit.
             let mut algorithm = 0;

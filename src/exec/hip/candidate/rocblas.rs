@@ -96,8 +96,9 @@ impl Candidate for Rocblas {
 
     fn submit(&mut self, _choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
         let linear = linear(call).map_err(unusable)?;
-        // rocBLAS's choice depends on the number of rows. One GEMM per image makes it independent of the batch. Integer sums are exact.
-        let parts = if to.reproducible && linear.int8.is_none() {
+        // rocBLAS's choice depends on the number of rows. One GEMM per image makes it independent of the batch. Integer sums are exact. The
+        // gradient of a weight sums over all images.
+        let parts = if to.reproducible && linear.int8.is_none() && !linear.gemm.a.transposed {
             to.images
         } else {
             1

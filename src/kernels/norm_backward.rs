@@ -1,0 +1,275 @@
+//! `layer_norm_backward` and `rms_norm_backward`: the gradients of the normalised rows, and of weight and bias. Each block writes partial
+//! sums of the latter, which `column_sum` adds up.
+
+use std::borrow::Cow;
+
+use hipvit_graph::op::{LayerNormBackward, Op, RmsNormBackward};
+
+use super::bindings::{
+    ColumnSumArgs, NORM_BACKWARD_BLOCKS, NORM_BACKWARD_CHANNELS, NORM_BACKWARD_ROW, NormBackwardArgs,
+    ROW_THREADS,
+};
+use super::launch::check_channels;
+use super::lower::{Call, Lower, Lowering, shape_of};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, optional,
+};
+use crate::graph::Graph;
+use crate::graph::plan::{ALIGNMENT, Plan, Step};
+
+/// Attributes of the derivative of a norm.
+#[derive(Clone, Copy)]
+pub(crate) struct NormBackward {
+    rms: bool,
+    epsilon: f32,
+    fixed: bool,
+    /// True if the gradients of weight and bias are results.
+    parameters: bool,
+}
+
+impl From<LayerNormBackward> for NormBackward {
+    fn from(op: LayerNormBackward) -> Self {
+        Self {
+            rms: false,
+            epsilon: op.epsilon,
+            fixed: op.fixed_deviation,
+            parameters: op.parameters,
+        }
+    }
+}
+
+impl From<RmsNormBackward> for NormBackward {
+    fn from(op: RmsNormBackward) -> Self {
+        Self {
+            rms: true,
+            epsilon: op.epsilon,
+            fixed: op.fixed_root,
+            parameters: op.parameters,
+        }
+    }
+}
+
+impl NormBackward {
+    /// Returns the number of the parameters: weight, and the bias of a layer norm.
+    fn parameters(self) -> usize {
+        match (self.parameters, self.rms) {
+            (false, _) => 0,
+            (true, true) => 1,
+            (true, false) => 2,
+        }
+    }
+}
+
+/// Returns the number of blocks, each with a row of partial sums.
+fn blocks(rows: usize) -> usize {
+    rows.clamp(1, NORM_BACKWARD_BLOCKS as usize)
+}
+
+/// Returns the bytes of the partial sums of one parameter.
+fn partial_bytes([rows, channels]: [usize; 2]) -> usize {
+    (blocks(rows) * channels * size_of::<f32>()).next_multiple_of(ALIGNMENT)
+}
+
+impl NormBackwardArgs {
+    /// Creates the arguments for `x`, `dy` and `dx` `[rows, channels]`, and `weight` `[channels]`, without sums for the parameters.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn new(
+        [x, weight, dy, dx]: [DeviceAddress; 4],
+        [rows, channels]: [usize; 2],
+        op: NormBackward,
+    ) -> Result<Self, KernelError> {
+        Ok(Self {
+            x,
+            weight,
+            dy,
+            dx,
+            dweight: DeviceAddress::NULL,
+            dbias: DeviceAddress::NULL,
+            rows: extent(rows)?,
+            channels: extent(channels)?,
+            blocks: extent(blocks(rows))?,
+            epsilon: op.epsilon,
+            fixed: op.fixed.into(),
+            rms: op.rms.into(),
+        })
+    }
+}
+
+// SAFETY: see hip/norm_backward.hip. Waves and blocks beyond the last row access only their partial sums.
+unsafe impl KernelArguments for NormBackwardArgs {
+    const FILE: &'static str = "norm_backward";
+
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
+        let entry = match (self.rms, self.channels <= NORM_BACKWARD_ROW) {
+            (0, true) => "layer_norm_backward",
+            (0, false) => "layer_norm_backward_wide",
+            (_, true) => "rms_norm_backward",
+            (_, false) => "rms_norm_backward_wide",
+        };
+        Ok(entry.into())
+    }
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+        check_channels(self.channels)?;
+        if self.channels > NORM_BACKWARD_CHANNELS {
+            return Err(KernelError::Unsupported(format!(
+                "differentiates a norm of {} channels, the kernel of at most {NORM_BACKWARD_CHANNELS}. Use the CPU",
+                self.channels
+            )));
+        }
+        target.blocks(self.blocks.into(), ROW_THREADS)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let all = bytes(element, &[self.rows, self.channels]);
+        let sums = bytes(size_of::<f32>(), &[self.blocks, self.channels]);
+        visit(Access::read("x", self.x, all));
+        visit(Access::read(
+            "weight",
+            self.weight,
+            bytes(element, &[self.channels]),
+        ));
+        visit(Access::read("dy", self.dy, all));
+        visit(Access::write("dx", self.dx, all));
+        visit(optional(Access::write("dweight", self.dweight, sums)));
+        visit(optional(Access::write("dbias", self.dbias, sums)));
+    }
+}
+
+/// Returns the unit that derivatives of norms need besides [`Lower::unit`]: the sums of partial sums.
+pub(crate) fn norm_backward_units(graph: &Graph) -> impl Iterator<Item = Unit> {
+    let has_parameters = |op: &Op| match op {
+        Op::LayerNormBackward(op) => op.parameters,
+        Op::RmsNormBackward(op) => op.parameters,
+        _ => false,
+    };
+    let any = graph.nodes().iter().any(|node| has_parameters(&node.op));
+    any.then(|| Unit::of("column_sum")).into_iter()
+}
+
+impl Lower for LayerNormBackward {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("norm_backward"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        step.norm_backward((*self).into())
+    }
+
+    fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
+        scratch_bytes((*self).into(), plan, step)
+    }
+}
+
+impl Lower for RmsNormBackward {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("norm_backward"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        step.norm_backward((*self).into())
+    }
+
+    fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
+        scratch_bytes((*self).into(), plan, step)
+    }
+}
+
+fn scratch_bytes(op: NormBackward, plan: &Plan, step: &Step) -> usize {
+    match step.inputs[..] {
+        [x, weight, ..] => {
+            let elements: usize = shape_of(plan, x).iter().product();
+            let channels = shape_of(plan, weight).iter().product::<usize>().max(1);
+            op.parameters() * partial_bytes([elements / channels, channels])
+        }
+        _ => 0,
+    }
+}
+
+impl Lowering<'_> {
+    fn norm_backward(&self, op: NormBackward) -> Result<Vec<Call>, KernelError> {
+        let extents = self.groups()?;
+        let addresses = [self.address(0)?, self.address(1)?, self.address(2)?, self.out];
+        let mut arguments = NormBackwardArgs::new(addresses, extents, op)?;
+        let mut sums = Vec::with_capacity(2);
+        for index in (1..=op.parameters()).filter(|&index| self.is_read(index)) {
+            let partial = self
+                .addresses
+                .scratch
+                .offset((index - 1) * partial_bytes(extents));
+            match index {
+                1 => arguments.dweight = partial,
+                _ => arguments.dbias = partial,
+            }
+            let of_blocks = [arguments.blocks as usize, extents[1]];
+            sums.push(ColumnSumArgs::total([partial, self.result(index)?], of_blocks)?.into());
+        }
+        Ok(std::iter::once(arguments.into()).chain(sums).collect())
+    }
+
+    /// Returns false if no step reads result `index`, and it is no output.
+    fn is_read(&self, index: usize) -> bool {
+        let is_last = |step: usize| step + 1 == self.plan.steps().len();
+        self.step.outputs.get(index).is_some_and(|&id| {
+            let buffer = self.plan.buffer(id);
+            buffer.last_step > buffer.first_step || is_last(buffer.first_step)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    #[test]
+    fn a_row_takes_a_wave_or_a_block() {
+        let target = Target {
+            dtype: DType::BF16,
+            wave_size: 32,
+            max_blocks: u32::MAX,
+            tile: 0,
+        };
+        let op = LayerNormBackward {
+            epsilon: 1e-6,
+            fixed_deviation: false,
+            parameters: true,
+        };
+        let addresses = [1, 2, 3, 4].map(|n| DeviceAddress::from_raw(n << 20));
+        let arguments = |extents| NormBackwardArgs::new(addresses, extents, op.into()).unwrap();
+        for (channels, entry) in [
+            (1024, "layer_norm_backward"),
+            (1025, "layer_norm_backward_wide"),
+            (8192, "layer_norm_backward_wide"),
+        ] {
+            let mut of_row = arguments([5000, channels]);
+            assert_eq!(of_row.entry().unwrap(), entry);
+            let launch = of_row.plan(&target).unwrap();
+            assert_eq!((launch.grid[0], launch.block[0]), (1024, 256));
+        }
+        let error = arguments([3, 8193]).plan(&target).unwrap_err().to_string();
+        assert!(error.contains("8193 channels"), "{error}");
+
+        let few = NormBackwardArgs {
+            dweight: DeviceAddress::from_raw(5 << 20),
+            ..arguments([3, 7])
+        };
+        let mut found = Vec::new();
+        few.accesses(2, &mut |access| {
+            found.push((access.field, access.bytes, access.written))
+        });
+        let all = 3 * 7 * 2;
+        let expected = [
+            ("x", all, false),
+            ("weight", 7 * 2, false),
+            ("dy", all, false),
+            ("dx", all, true),
+            ("dweight", 3 * 7 * 4, true),
+            ("dbias", 0, true),
+        ];
+        assert_eq!(found, expected);
+    }
+}
