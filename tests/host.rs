@@ -39,6 +39,7 @@ mod sparse;
 mod special_files;
 mod states;
 mod texts;
+mod train;
 mod validate;
 mod weight_files;
 mod words;

@@ -101,6 +101,21 @@ impl Checkpoint {
         })
     }
 
+    /// Returns the content of the configuration file.
+    pub fn config(&self) -> &Value {
+        &self.config.value
+    }
+
+    /// Returns the image processor's configuration, which models of transformers have.
+    pub fn preprocessor(&self) -> Option<&Value> {
+        self.preprocessor.as_ref().map(|document| &document.value)
+    }
+
+    /// Returns the names of all tensors.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.weights.tensors().keys().map(String::as_str)
+    }
+
     /// Returns the tensor `name`.
     ///
     /// # Errors

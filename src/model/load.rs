@@ -1,5 +1,6 @@
 //! Loads a model: reads its configuration by the rules of its library, and builds its graph.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -93,6 +94,33 @@ pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
     from_bytes(embedded(), options)
 }
 
+/// Returns the name and shape of each tensor that the configuration requires, without weights.
+///
+/// `config` is the content of `config.json`, and `preprocessor` that of `preprocessor_config.json`. Errors name the
+/// files below `place`.
+///
+/// # Errors
+///
+/// Returns the errors of [`load`] about the configuration.
+pub fn tensor_shapes(
+    place: &str,
+    config: &[u8],
+    preprocessor: Option<&[u8]>,
+) -> Result<BTreeMap<String, Vec<usize>>> {
+    let no_weights: &'static [u8] = &[];
+    let source = Source::Bytes(ModelBytes {
+        name: place,
+        config,
+        weights: Arc::new(no_weights),
+        preprocessor,
+    });
+    let config = source.config()?;
+    check_supported(&source, &config)?;
+    let mut weights = Weights::recording(source.directory());
+    assemble_from(&source, &config, &LoadOptions::default(), &mut weights)?;
+    Ok(weights.outline())
+}
+
 /// Returns the files of the embedded model.
 pub(super) fn embedded() -> ModelBytes<'static> {
     let weights: &'static [u8] = include_bytes!("../../assets/tinyvit32/model.safetensors");
@@ -123,7 +151,17 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     weights.scheme = compressed_tensors::scheme(config.fields()?)?;
     weights.bf16_layers = Bf16Layers::new(config.fields()?)?;
     weights.unpack()?;
-    let (description, preprocess) = describe(source, &config, options, &weights)?;
+    assemble_from(source, &config, options, &mut weights)
+}
+
+/// Builds the model from its configuration and `weights`.
+fn assemble_from(
+    source: &Source<'_>,
+    config: &Document,
+    options: &LoadOptions,
+    weights: &mut Weights,
+) -> Result<Model> {
+    let (description, preprocess) = describe(source, config, options, weights)?;
     let vit = &description.vit;
     let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
     if flops > limit {
@@ -176,10 +214,10 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         .find(found)
         .unwrap_or(&description.prefixes[0]);
     let names = description.names;
-    let interpolated = builder::build(&mut graph, pixels, vit, names, prefix, options, &mut weights)?;
+    let interpolated = builder::build(&mut graph, pixels, vit, names, prefix, options, weights)?;
     let parameters = weights.parameters();
     let text = match description.text {
-        Some(spec) => Some(TextTower::load(source, spec, &mut weights)?),
+        Some(spec) => Some(TextTower::load(source, spec, weights)?),
         None => None,
     };
     let text_parameters = weights.parameters() - parameters;

@@ -53,7 +53,7 @@ pub use compressed_tensors::{Quantization, Sparsity};
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};
 pub use info::{Family, Info, Library};
-pub use load::{Model, directory, from_bytes, load, tinyvit32};
+pub use load::{Model, directory, from_bytes, load, tensor_shapes, tinyvit32};
 pub use model_bytes::ModelBytes;
 pub use options::{InputKind, LoadOptions, MAX_FLOPS};
 pub use text::TextInfo;

@@ -46,6 +46,8 @@ pub(super) struct Weights {
     sparsity: Sparsity,
     /// Description of the adapter that was merged, if there is one.
     pub(super) adapter: Option<String>,
+    /// Shapes of the tensors that were requested. Set if the model has no weights yet.
+    outline: Option<BTreeMap<String, Vec<usize>>>,
 }
 
 impl Weights {
@@ -62,7 +64,21 @@ impl Weights {
             quantization: Quantization::default(),
             sparsity: Sparsity::default(),
             adapter: None,
+            outline: None,
         }
+    }
+
+    /// Creates a store that returns zeros for every tensor, and records which tensors are requested.
+    pub(super) fn recording(place: &Path) -> Self {
+        Self {
+            outline: Some(BTreeMap::new()),
+            ..Self::new(place)
+        }
+    }
+
+    /// Returns the shape of each tensor that was requested from a [recording](Self::recording) store.
+    pub(super) fn outline(&mut self) -> BTreeMap<String, Vec<usize>> {
+        self.outline.take().unwrap_or_default()
     }
 
     /// Returns the file or directory that errors name.
@@ -212,6 +228,12 @@ impl Weights {
     /// - its dtype is not f64, f32, f16 or bf16, nor int8 or FP8 with scales in a quantised model
     /// - its layer is in bf16, but the tensor is not
     pub(super) fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        if let Some(outline) = &mut self.outline {
+            outline.insert(name.to_owned(), shape.to_vec());
+            let zeros = vec![0.0; shape.iter().product()];
+            let zeros = Tensor::from_f32(shape, zeros);
+            return zeros.ok_or_else(|| self.missing(name, "its size is out of range"));
+        }
         let Some(stored) = self.tensors.remove(name) else {
             return Err(self.missing(name, format_args!("expected with shape {shape:?}")));
         };
@@ -346,7 +368,7 @@ impl Weights {
     ///
     /// Returns [`Error::Tensor`] if a tensor was neither taken nor ignored, or if a layer that should be in bf16 does
     /// not exist in the model.
-    pub(super) fn finish(self) -> Result<Vec<Ignored>> {
+    pub(super) fn finish(&mut self) -> Result<Vec<Ignored>> {
         if let Some(weight) = self.bf16_layers.unread().next() {
             let reason = format!(
                 "belongs to no linear layer of the model, but config.json says under `{}` that its layer is in bf16",
@@ -355,7 +377,7 @@ impl Weights {
             return Err(Error::tensor(&self.place, weight, reason));
         }
         let Some((first, stored)) = self.tensors.first_key_value() else {
-            return Ok(self.ignored);
+            return Ok(std::mem::take(&mut self.ignored));
         };
         let others: Vec<&str> = self.tensors.keys().skip(1).map(String::as_str).collect();
         let mut reason = String::from("is unexpected: the configuration has no place for it");

@@ -44,8 +44,8 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         name: "HIPVIT_DEVICE",
         option: "device",
         commands: &[
-            "advise", "bench", "classify", "embed", "eval", "explain", "profile", "serve", "trace", "tune",
-            "validate",
+            "advise", "bench", "classify", "embed", "eval", "explain", "profile", "serve", "trace", "train",
+            "tune", "validate",
         ],
         overridden_by: &["gpu"],
     },
@@ -54,7 +54,7 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         option: "dtype",
         commands: &[
             "advise", "bench", "classify", "embed", "eval", "explain", "inspect", "profile", "serve",
-            "trace", "tune",
+            "trace", "train", "tune",
         ],
         overridden_by: &[],
     },

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
+use hipvit::image::EXTENSIONS;
 use hipvit::pipeline::Source;
 use rayon::prelude::*;
 
@@ -52,9 +53,6 @@ pub(crate) struct Inputs {
     #[command(flatten)]
     pub(crate) decode: DecodeArgs,
 }
-
-/// Extensions of images in directories. Files that are named explicitly can have any extension.
-const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "jpe", "webp", "bmp", "gif", "tif", "tiff"];
 
 impl Inputs {
     pub(crate) fn is_empty(&self) -> bool {
@@ -384,7 +382,7 @@ impl Display for Skipped {
     }
 }
 
-/// Returns true if the file has the extension of an image.
+/// Returns true if a file in a directory is an image by its name. Files that are named explicitly can have any name.
 pub(crate) fn is_image(path: &Path) -> bool {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e))

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread;
 
 use anyhow::{Context, Result};
@@ -21,6 +21,42 @@ use hipvit_files::signals::is_ignored;
 
 /// Results to keep. Set when a run has started.
 static JOURNAL: Mutex<Option<Arc<Mutex<JournalFile>>>> = Mutex::new(None);
+
+/// The command that ends on its own after a signal.
+static DEFERRED: Mutex<Option<(Arc<AtomicI32>, &str)>> = Mutex::new(None);
+
+/// The signal after which a command ends on its own, once there is one.
+#[derive(Debug)]
+pub(crate) struct Deferred(Arc<AtomicI32>);
+
+impl Deferred {
+    /// Returns true after a signal.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != 0
+    }
+
+    /// Ends the process as the signal would have done. Returns if there was no signal.
+    pub(crate) fn end(&self) {
+        let signal = self.0.load(Ordering::SeqCst);
+        if signal != 0 {
+            end(signal);
+        }
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        *DEFERRED.lock() = None;
+    }
+}
+
+/// Makes the next signal set the returned [`Deferred`] instead of ending the process, until it is dropped. `what` tells the user what happens
+/// then.
+pub(crate) fn defer(what: &'static str) -> Deferred {
+    let signal = Arc::<AtomicI32>::default();
+    *DEFERRED.lock() = Some((signal.clone(), what));
+    Deferred(signal)
+}
 
 /// Handles signals until it is dropped.
 #[derive(Debug)]
@@ -54,7 +90,13 @@ pub(crate) fn start() -> Result<Handler> {
     let wait = move || {
         for signal in &mut signals {
             interrupted.store(true, Ordering::SeqCst);
-            end(signal);
+            match &*DEFERRED.lock() {
+                Some((deferred, what)) => {
+                    deferred.store(signal, Ordering::SeqCst);
+                    output::say(&format!("interrupted: {what}. Interrupt again to end at once"));
+                }
+                None => end(signal),
+            }
         }
     };
     let thread = thread::Builder::new().name("hipvit-signals".into());

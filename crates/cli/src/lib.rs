@@ -55,6 +55,7 @@ mod serve;
 mod target;
 mod texts;
 mod trace;
+mod train;
 mod tune;
 mod validate;
 
@@ -131,6 +132,8 @@ enum Command {
     Compare(compare::Args),
     /// Check every op against an f64 reference and time it
     Validate(validate::Args),
+    /// Train or fine-tune a model on labelled images
+    Train(train::Args),
     /// Write a model with quantised or pruned weights
     Quantize(quantize::Args),
     /// Download models from the Hugging Face hub
@@ -184,6 +187,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Tune(args) => args.run(),
         Command::Compare(args) => args.run(),
         Command::Validate(args) => args.run(),
+        Command::Train(args) => args.run(),
         Command::Quantize(args) => args.run(),
         #[cfg(feature = "hub")]
         Command::Pull(args) => args.run(),

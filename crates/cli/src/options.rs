@@ -19,7 +19,7 @@ const HEADINGS: [&str; 4] = ["Input", "Model", "Texts", "Device"];
 const LAST_HEADINGS: [&str; 2] = ["Output", "Advanced"];
 
 /// Commands that run on one device, not on a set of GPUs.
-const ONE_DEVICE: [&str; 4] = ["advise", "inspect", "quantize", "validate"];
+const ONE_DEVICE: [&str; 5] = ["advise", "inspect", "quantize", "train", "validate"];
 
 /// Session options that have no effect in a command.
 static UNUSED: [(&str, &[&str]); 6] = [

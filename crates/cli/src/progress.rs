@@ -62,6 +62,17 @@ impl Progress {
         self.bar.inc(1);
     }
 
+    /// Shows `what` beside the bar.
+    pub(crate) fn message(&self, what: &str) {
+        self.bar.set_message(what.to_owned());
+    }
+
+    /// Counts `items` items as completed earlier, which do not affect the speed.
+    pub(crate) fn skip(&self, items: u64) {
+        self.bar.set_position(items);
+        self.bar.reset_eta();
+    }
+
     /// Resets the estimates of the speed and of the remaining time.
     pub(crate) fn reset_speed(&self) {
         self.bar.reset_eta();

@@ -107,6 +107,9 @@ impl From<&Limits> for DecodeOptions {
     }
 }
 
+/// Usual extensions of the names of images, in lower case.
+pub const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "jpe", "webp", "bmp", "gif", "tif", "tiff"];
+
 /// Decodes a file's content. Stores the pixels in the given vector if the decoder supports it.
 type Decoder = fn(&[u8], &mut Claim<'_>, Vec<u8>) -> Result<RgbImage, Failure>;
 

@@ -25,7 +25,7 @@ mod rgb_image;
 pub mod threads;
 
 pub use decode::{
-    Cancellation, DecodeBuffers, DecodeOptions, Limits, Permit, decode, decode_in, decode_memory,
+    Cancellation, DecodeBuffers, DecodeOptions, EXTENSIONS, Limits, Permit, decode, decode_in, decode_memory,
     decode_unless, open, open_in, read,
 };
 pub use error::{Error, ImageErrorKind, Result};

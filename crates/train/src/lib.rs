@@ -1,8 +1,15 @@
 //! Training of Vision Transformers. A [`Trainer`] runs one graph with the forward pass of a model, its loss, the backward pass and the
 //! optimiser, on an executor of hipvit.
 
+mod augmentation;
+pub mod fit;
+pub mod groups;
+pub mod initial;
+pub mod recipe;
+pub mod run_directory;
 mod saved;
 mod scatter;
+pub mod schedule;
 mod step_graph;
 #[cfg(test)]
 mod tests;

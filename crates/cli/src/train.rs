@@ -1,0 +1,371 @@
+//! `hipvit train` trains a model on labelled images.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use hipvit::run_config::parsers;
+use hipvit::{DType, Device};
+use hipvit_data::{Broken, Splits};
+use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary, hold_out};
+use hipvit_train::initial::{InitialModel, Start};
+use hipvit_train::recipe::Recipe;
+use hipvit_train::run_directory::{RunDirectory, RunFacts};
+use serde::Serialize;
+
+use super::errors::report;
+use super::escape::one_line;
+use super::interrupt::{self, Deferred};
+use super::outcome::{Outcome, Usage};
+use super::progress::Progress;
+use super::{output, record};
+
+const EXAMPLES: &str = "\
+Examples:
+  hipvit train photos/ -m timm/vit_small_patch16_224.augreg_in21k -o run --recipe fine-tune --holdout 10%
+  hipvit train digits/ -m assets/tinyvit32/config.json -o run --recipe scratch-small
+  hipvit train imagenet/ -m vit_small_patch16_224 -o run --device hip --dtype bf16
+  hipvit train photos/ -o run --resume
+  hipvit classify photo.jpg -m run/model
+
+docs/training.md describes the layouts of datasets and the keys of recipes.";
+
+const RECIPE: &str = "scratch-small";
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    data: DataArgs,
+    #[command(flatten)]
+    model: StartArgs,
+    #[command(flatten)]
+    recipe: RecipeArgs,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Output directory of the run, which must be empty or not exist
+    ///
+    /// It gets the recipe, the log, the checkpoints, and the trained model in `model`.
+    #[arg(long, short, value_name = "RUN", value_hint = clap::ValueHint::DirPath, help_heading = "Output")]
+    output: PathBuf,
+    /// Continue the run in RUN after its newest checkpoint
+    #[arg(long, help_heading = "Output")]
+    resume: bool,
+    /// Steps between lines of the log
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parsers::positive, help_heading = "Output", hide_short_help = true)]
+    log_every: usize,
+    /// Print one JSON object
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+/// Images for training and validation.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Input")]
+struct DataArgs {
+    /// Directory with one subdirectory per class, or another dataset
+    ///
+    /// Also a directory with `train` and `val`, MNIST's idx files, or tar files of WebDataset.
+    #[arg(value_name = "DATA")]
+    data: PathBuf,
+    /// Share of the images to hold out, without a validation set
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_share)]
+    holdout: f64,
+    /// Skip broken images, and report them
+    #[arg(long)]
+    skip_broken: bool,
+}
+
+/// Model that training starts from.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Model")]
+struct StartArgs {
+    /// Model to fine-tune, or config.json or timm architecture without weights
+    ///
+    /// A directory with weights or a name on the hub is fine-tuned; its classifier is replaced unless the classes are the
+    /// same. A config.json, or the name of a timm architecture, gets random weights.
+    #[arg(
+        long,
+        short,
+        value_name = "MODEL",
+        required_unless_present = "resume",
+        conflicts_with = "resume"
+    )]
+    model: Option<PathBuf>,
+    /// Image size of a timm architecture without weights
+    #[arg(long, value_name = "PIXELS", value_parser = parsers::positive, conflicts_with = "resume")]
+    image_size: Option<usize>,
+}
+
+/// Recipe, and options that override its keys.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Recipe")]
+struct RecipeArgs {
+    /// TOML file, scratch-small or fine-tune [default: scratch-small]
+    #[arg(long, value_name = "RECIPE", conflicts_with = "resume")]
+    recipe: Option<PathBuf>,
+    /// Number of passes over the images
+    #[arg(long, value_name = "N", value_parser = parsers::positive, conflicts_with = "resume")]
+    epochs: Option<usize>,
+    /// Images per step
+    #[arg(long, value_name = "N", value_parser = parsers::positive, conflicts_with = "resume")]
+    batch: Option<usize>,
+    /// Highest learning rate
+    #[arg(long, value_name = "RATE", conflicts_with = "resume")]
+    lr: Option<f64>,
+    /// Seed of weights, order and augmentation
+    #[arg(long, value_name = "SEED", conflicts_with = "resume")]
+    seed: Option<u64>,
+}
+
+/// Device of the run.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Device")]
+struct DeviceArgs {
+    /// Device to train on
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = parsers::device())]
+    device: Device,
+    /// Precision of activations and gradients
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parsers::dtype())]
+    dtype: DType,
+    /// Threads that compute on the CPU [default: one per core]
+    #[arg(long, value_name = "N", value_parser = parsers::positive)]
+    threads: Option<usize>,
+}
+
+/// Result of a run, for `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    model: &'a Path,
+    steps: u64,
+    epochs: u64,
+    skipped: u64,
+    #[serde(flatten)]
+    last: Option<EpochEvent>,
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        let directory = RunDirectory::at(&self.output);
+        let recipe = if self.resume {
+            directory.recipe()?
+        } else {
+            directory.check_new()?;
+            self.recipe.read()?
+        };
+        let splits = self.data.open(&recipe)?;
+        let facts = self.facts(&splits);
+        let directory = if self.resume {
+            directory.check(&facts)?;
+            directory
+        } else {
+            let model = self.model.initialize(&facts.classes, recipe.seed)?;
+            RunDirectory::create(&self.output, &recipe, &facts, &model)?
+        };
+        let options = FitOptions {
+            device: self.device.device,
+            dtype: self.device.dtype,
+            threads: self.device.threads,
+            skip_broken: self.data.skip_broken,
+            log_every: self.log_every as u64,
+        };
+        let fit = Fit::new(directory.clone(), recipe.clone(), splits, options, self.resume)?;
+        note_start(&fit, self.resume);
+        let mut display = Display::new(&fit, &recipe, self.json);
+        let summary = fit.run(&mut display)?;
+        let Display { progress, signal, .. } = display;
+        drop(progress);
+        if !summary.is_complete {
+            output::say(&format!(
+                "interrupted after step {}: continue with --resume",
+                summary.progress.step
+            ));
+            signal.end();
+        }
+        self.print(&directory.model(), &summary)?;
+        Ok(Outcome::of(summary.progress.skipped as usize))
+    }
+
+    /// Returns what must not change when the run is resumed.
+    fn facts(&self, splits: &Splits) -> RunFacts {
+        RunFacts {
+            classes: splits.train.classes().to_vec(),
+            train_images: splits.train.len(),
+            val_images: splits.validation.as_ref().map_or(0, |set| set.len()),
+            dtype: self.device.dtype.to_string(),
+            holdout: self.data.holdout.to_string(),
+        }
+    }
+
+    fn print(&self, model: &Path, summary: &Summary) -> Result<()> {
+        let mut out = output::stdout();
+        let progress = &summary.progress;
+        if self.json {
+            let report = Report {
+                model,
+                steps: progress.step,
+                epochs: progress.epoch,
+                skipped: progress.skipped,
+                last: summary.last,
+            };
+            return Ok(record::write(&mut out, &report)?);
+        }
+        let path = model.display().to_string();
+        writeln!(
+            out,
+            "{}: trained for {} epochs, {} steps",
+            one_line(&path),
+            progress.epoch,
+            progress.step
+        )?;
+        Ok(())
+    }
+}
+
+impl RecipeArgs {
+    /// Reads the recipe, and overrides its keys.
+    fn read(&self) -> Result<Recipe> {
+        let name = self.recipe.as_deref().unwrap_or(Path::new(RECIPE));
+        let mut recipe = Recipe::open(name)?;
+        recipe.epochs = self.epochs.map_or(recipe.epochs, |epochs| epochs as u64);
+        recipe.batch = self.batch.unwrap_or(recipe.batch);
+        recipe.optimizer.lr = self.lr.unwrap_or(recipe.optimizer.lr);
+        recipe.seed = self.seed.unwrap_or(recipe.seed);
+        recipe.check(Path::new("command line"))?;
+        Ok(recipe)
+    }
+}
+
+impl DataArgs {
+    /// Opens the dataset, and holds images out for validation.
+    fn open(&self, recipe: &Recipe) -> Result<Splits> {
+        let splits = hipvit_data::open(&self.data)?;
+        match &splits.validation {
+            Some(_) if self.holdout > 0.0 => {
+                let reason = "--holdout has no effect, because DATA has a validation set. Leave it out";
+                Err(Usage(reason).into())
+            }
+            None if self.holdout > 0.0 => Ok(hold_out(splits.train, self.holdout, recipe.seed)),
+            _ => Ok(splits),
+        }
+    }
+}
+
+impl StartArgs {
+    /// Creates the model that training starts from.
+    fn initialize(&self, classes: &[String], seed: u64) -> Result<InitialModel> {
+        let path = self.model.as_deref().unwrap_or(Path::new(""));
+        let start = Start::of(path, self.image_size);
+        if self.image_size.is_some() && !matches!(start, Start::Architecture { .. }) {
+            return Err(Usage(
+                "--image-size needs the name of a timm architecture: other models have their size",
+            )
+            .into());
+        }
+        let model = InitialModel::new(start, classes, seed)?;
+        if !start.is_from_scratch() && !model.new_tensors().is_empty() {
+            let tensors = model.new_tensors().join(", ");
+            output::note(&format!(
+                "the classifier is new, for {} classes: {tensors}",
+                classes.len()
+            ));
+        }
+        Ok(model)
+    }
+}
+
+/// Prints what is trained, and what is not.
+fn note_start(fit: &Fit, resumed: bool) {
+    let trainer = fit.trainer();
+    let from = if resumed {
+        format!(", continuing after step {}", fit.progress().step)
+    } else {
+        String::new()
+    };
+    output::note(&format!(
+        "training {} parameters in {} steps of {} per epoch{from}",
+        trainer.parameters(),
+        fit.steps(),
+        fit.steps_per_epoch()
+    ));
+    for frozen in trainer.frozen() {
+        output::note(&format!("{} is not trained: {}", frozen.tensor, frozen.reason));
+    }
+}
+
+/// Shows the progress of a run.
+struct Display {
+    progress: Progress,
+    signal: Deferred,
+    epochs: u64,
+    json: bool,
+}
+
+impl Display {
+    fn new(fit: &Fit, recipe: &Recipe, json: bool) -> Self {
+        let progress = Progress::counting(fit.steps() as usize, "steps");
+        progress.skip(fit.progress().step);
+        Self {
+            progress,
+            signal: interrupt::defer("finishing this step, then writing a checkpoint"),
+            epochs: recipe.epochs,
+            json,
+        }
+    }
+}
+
+impl Callbacks for Display {
+    fn on_step(&mut self, event: &StepEvent) {
+        let StepEvent {
+            epoch,
+            loss,
+            images_per_second,
+            ..
+        } = event;
+        self.progress.step();
+        self.progress.message(&format!(
+            "epoch {epoch}, loss {loss:.4}, {images_per_second:.0} images/s"
+        ));
+    }
+
+    fn on_epoch(&mut self, event: &EpochEvent) {
+        if self.json {
+            return;
+        }
+        let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        let validation = match event.val_accuracy {
+            Some(accuracy) => format!(", validation {}", percent(accuracy)),
+            None => String::new(),
+        };
+        let line = format!(
+            "epoch {}/{}: loss {:.4}, training {}{validation}",
+            event.epoch,
+            self.epochs,
+            event.loss,
+            percent(event.train_accuracy)
+        );
+        // The run goes on if standard output is closed.
+        let _ = self.progress.print(|| writeln!(output::stdout(), "{line}"));
+    }
+
+    fn on_broken(&mut self, broken: &Broken) {
+        self.progress
+            .report(|| report(anyhow::anyhow!("{}", broken.error)));
+    }
+
+    fn must_stop(&self) -> bool {
+        self.signal.is_set()
+    }
+}
+
+/// Parses a share of less than all, such as `10%` or `0.1`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>().map(|number| number / unit) {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("expected a percentage below 100%, such as 10%".into()),
+    }
+}

@@ -1,0 +1,488 @@
+//! Loads batches on several threads, ahead of the consumer.
+//!
+//! Threads take single images in the order of the [`Sampler`]. The thread that completes a batch assembles it. Random
+//! numbers depend on the image and the epoch only, so neither threads nor timing affect a batch.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use hipvit_image::{DecodeOptions, RgbImage};
+use parking_lot::{Condvar, Mutex};
+
+use crate::augment::{Prepare, RandomErasing};
+use crate::batch::{Batch, Broken};
+use crate::dataset::Dataset;
+use crate::error::{Error, Result};
+use crate::mix::{Mixup, mix_bytes};
+use crate::random::{Draw, Purpose, Stream};
+use crate::sampler::{Position, Sample, Sampler};
+
+/// What a loader does with images that it cannot read, decode or augment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnBroken {
+    /// Returns the error instead of the batch.
+    #[default]
+    Fail,
+    /// Puts another image of the batch in the place. Batches keep their size, so that ranks stay in step.
+    Replace,
+    /// Leaves the image out. Batches become smaller. For evaluation.
+    Omit,
+}
+
+/// Options of a [`Loader`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct LoaderOptions {
+    /// Number of threads, at least 1. All cores by default.
+    pub threads: usize,
+    /// Maximum number of batches in memory, beside the consumer's.
+    pub ahead: usize,
+    /// Options of decoding.
+    pub decode: DecodeOptions,
+    /// What happens with broken images.
+    pub on_broken: OnBroken,
+    /// Mixes images. Needs an even batch size.
+    pub mixup: Option<Mixup>,
+    /// Erases rectangles in [`Batch::planes`].
+    pub erasing: Option<RandomErasing>,
+    /// Epoch at which the loader ends. `None` never ends.
+    pub end: Option<u32>,
+}
+
+impl Default for LoaderOptions {
+    fn default() -> Self {
+        Self {
+            threads: thread::available_parallelism().map_or(1, NonZero::get),
+            ahead: 3,
+            decode: DecodeOptions::default(),
+            on_broken: OnBroken::default(),
+            mixup: None,
+            erasing: None,
+            end: None,
+        }
+    }
+}
+
+/// An iterator over batches, in order.
+#[derive(Debug)]
+pub struct Loader {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Loader {
+    /// Starts to load batches from `start` on.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] if the sampler gives no batches, there are no threads, or mixup is on and the batch
+    /// size is odd. Returns [`Error::Io`] if the operating system refuses threads.
+    pub fn new(
+        dataset: Arc<dyn Dataset>,
+        sampler: Sampler,
+        prepare: Arc<dyn Prepare>,
+        options: LoaderOptions,
+        start: Position,
+    ) -> Result<Self> {
+        check(&sampler, &options, start)?;
+        let threads = options.threads;
+        let shared = Arc::new(Shared {
+            dataset,
+            sampler,
+            prepare,
+            options,
+            state: Mutex::new(State {
+                position: start,
+                ..State::default()
+            }),
+            work: Condvar::new(),
+            ready: Condvar::new(),
+        });
+        let mut loader = Self {
+            shared,
+            threads: Vec::new(),
+        };
+        for _ in 0..threads {
+            let shared = Arc::clone(&loader.shared);
+            let thread = thread::Builder::new().name("loader".into());
+            let thread = thread
+                .spawn(move || shared.run())
+                .map_err(|source| Error::io("threads", source))?;
+            loader.threads.push(thread);
+        }
+        Ok(loader)
+    }
+}
+
+fn check(sampler: &Sampler, options: &LoaderOptions, start: Position) -> Result<()> {
+    let refuse = |reason: &str| Err(Error::argument("loader", reason));
+    if options.threads == 0 || options.ahead == 0 {
+        return refuse("needs at least one thread and one batch ahead");
+    }
+    if sampler.batches() == 0 {
+        return refuse(
+            "there are fewer images than one batch of all ranks. Use smaller batches, or pad the last one",
+        );
+    }
+    if start.batch > sampler.batches() {
+        return refuse("the first batch is after the end of the epoch");
+    }
+    if options.mixup.is_some() && !sampler.batch_size().is_multiple_of(2) {
+        return refuse("mixup needs an even batch size");
+    }
+    if options.mixup.is_some() && options.on_broken == OnBroken::Omit {
+        return refuse(
+            "mixup needs batches of constant size: replace broken images instead of leaving them out",
+        );
+    }
+    Ok(())
+}
+
+impl Iterator for Loader {
+    type Item = Result<Batch>;
+
+    /// Waits for the next batch.
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut state = self.shared.state.lock();
+        loop {
+            let number = state.taken;
+            if let Some(batch) = state.done.remove(&number) {
+                state.taken += 1;
+                self.shared.work.notify_all();
+                return Some(batch);
+            }
+            if state.panicked {
+                return Some(Err(Error::Panicked));
+            }
+            if state.ended && state.taken == state.started {
+                return None;
+            }
+            self.shared.ready.wait(&mut state);
+        }
+    }
+}
+
+/// Stops the threads, and waits for them.
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.state.lock().stopped = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // A panic was reported to the consumer.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the threads and the consumer share.
+#[derive(Debug)]
+struct Shared {
+    dataset: Arc<dyn Dataset>,
+    sampler: Sampler,
+    prepare: Arc<dyn Prepare>,
+    options: LoaderOptions,
+    state: Mutex<State>,
+    /// Notified if there may be work.
+    work: Condvar,
+    /// Notified if a batch is done.
+    ready: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Place of the batch that is started next.
+    position: Position,
+    /// Order of the epoch in `position`, once it is needed.
+    order: Option<Arc<Vec<usize>>>,
+    /// Number of batches that were started.
+    started: usize,
+    /// Number of batches that the consumer has taken.
+    taken: usize,
+    /// Images of started batches that no thread has taken.
+    images: VecDeque<Task>,
+    /// Started batches that lack images, by number.
+    pending: BTreeMap<usize, Pending>,
+    /// Complete batches, by number.
+    done: BTreeMap<usize, Result<Batch>>,
+    /// True after the last batch was started.
+    ended: bool,
+    /// True if the consumer needs no more batches.
+    stopped: bool,
+    /// True if a thread panicked.
+    panicked: bool,
+}
+
+/// An image to load.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    batch: usize,
+    slot: usize,
+    epoch: u32,
+    sample: Sample,
+}
+
+/// A batch in work.
+#[derive(Debug)]
+struct Pending {
+    position: Position,
+    next: Position,
+    samples: Vec<Sample>,
+    images: Vec<Option<Result<RgbImage>>>,
+    missing: usize,
+}
+
+/// Tells the consumer if a thread panics.
+struct PanicGuard<'a>(&'a Shared);
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.state.lock().panicked = true;
+            self.0.ready.notify_all();
+        }
+    }
+}
+
+impl Shared {
+    /// Loads images until the loader stops or ends.
+    fn run(&self) {
+        let _guard = PanicGuard(self);
+        while let Some(task) = self.take() {
+            let image = self.load(&task);
+            let complete = self.put(&task, image);
+            if let Some(pending) = complete {
+                let batch = self.assemble(pending);
+                self.state.lock().done.insert(task.batch, batch);
+                self.ready.notify_all();
+            }
+        }
+    }
+
+    /// Waits for an image to load. Returns `None` if there will be no more.
+    fn take(&self) -> Option<Task> {
+        let mut state = self.state.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            if let Some(task) = state.images.pop_front() {
+                return Some(task);
+            }
+            if state.ended {
+                return None;
+            }
+            if state.started - state.taken < self.options.ahead {
+                self.start_batch(&mut state);
+                self.work.notify_all();
+                self.ready.notify_all();
+            } else {
+                self.work.wait(&mut state);
+            }
+        }
+    }
+
+    /// Adds the images of the next batch to the queue, or ends.
+    fn start_batch(&self, state: &mut State) {
+        let batches = self.sampler.batches();
+        if state.position.batch >= batches {
+            state.position = Position {
+                epoch: state.position.epoch + 1,
+                batch: 0,
+            };
+            state.order = None;
+        }
+        let position = state.position;
+        if self.options.end.is_some_and(|end| position.epoch >= end) {
+            state.ended = true;
+            return;
+        }
+        let order = state
+            .order
+            .get_or_insert_with(|| Arc::new(self.sampler.order(position.epoch)));
+        let samples = self.sampler.batch(order, position.batch);
+        state.position.batch += 1;
+        let next = if state.position.batch == batches {
+            Position {
+                epoch: position.epoch + 1,
+                batch: 0,
+            }
+        } else {
+            state.position
+        };
+        let batch = state.started;
+        state.started += 1;
+        let tasks = samples.iter().enumerate().map(|(slot, &sample)| Task {
+            batch,
+            slot,
+            epoch: position.epoch,
+            sample,
+        });
+        state.images.extend(tasks);
+        let pending = Pending {
+            position,
+            next,
+            images: samples.iter().map(|_| None).collect(),
+            missing: samples.len(),
+            samples,
+        };
+        state.pending.insert(batch, pending);
+    }
+
+    fn load(&self, task: &Task) -> Result<RgbImage> {
+        let index = task.sample.index;
+        let image = self.dataset.decode(index, self.options.decode)?;
+        let mut stream = self.stream(Purpose::Augment, task.epoch, task.sample);
+        self.prepare
+            .prepare(image, &mut stream)
+            .map_err(|source| Error::Prepare {
+                name: self.dataset.name(index),
+                source: Box::new(source),
+            })
+    }
+
+    fn stream(&self, purpose: Purpose, epoch: u32, sample: Sample) -> Stream {
+        let draw = Draw {
+            purpose,
+            epoch,
+            index: sample.index as u64,
+            repeat: sample.repeat,
+        };
+        Stream::new(self.sampler.seed(), draw)
+    }
+
+    /// Stores an image. Returns the batch if it is complete.
+    fn put(&self, task: &Task, image: Result<RgbImage>) -> Option<Pending> {
+        let mut state = self.state.lock();
+        let pending = state.pending.get_mut(&task.batch)?;
+        pending.images[task.slot] = Some(image);
+        pending.missing -= 1;
+        if pending.missing == 0 {
+            state.pending.remove(&task.batch)
+        } else {
+            None
+        }
+    }
+
+    fn assemble(&self, pending: Pending) -> Result<Batch> {
+        let Pending {
+            position,
+            next,
+            samples,
+            images,
+            ..
+        } = pending;
+        let (images, samples, broken) = self.sort_out(images, samples)?;
+        let size = images.first().map_or([0; 2], |image| [image.height, image.width]);
+        let mut pixels = Vec::with_capacity(images.len() * size[0] * size[1] * 3);
+        for (image, sample) in images.iter().zip(&samples) {
+            if [image.height, image.width] != size {
+                return Err(self.different_size(image, *sample, size));
+            }
+            pixels.extend_from_slice(&image.data);
+        }
+        let mut batch = Batch {
+            pixels,
+            size,
+            labels: samples
+                .iter()
+                .map(|sample| self.dataset.label(sample.index))
+                .collect(),
+            samples,
+            mixtures: Vec::new(),
+            erasures: Vec::new(),
+            broken,
+            position,
+            next,
+        };
+        self.mix(&mut batch)?;
+        self.draw_erasures(&mut batch);
+        Ok(batch)
+    }
+
+    fn different_size(&self, image: &RgbImage, sample: Sample, [height, width]: [usize; 2]) -> Error {
+        let reason = format!(
+            "is {}×{} pixels, but the first image of the batch is {width}×{height}. Resize or crop the images",
+            image.width, image.height
+        );
+        Error::dataset(self.dataset.name(sample.index), reason)
+    }
+
+    /// Handles broken images as the options say.
+    #[allow(
+        clippy::type_complexity,
+        reason = "images with their samples, and the broken ones"
+    )]
+    fn sort_out(
+        &self,
+        images: Vec<Option<Result<RgbImage>>>,
+        mut samples: Vec<Sample>,
+    ) -> Result<(Vec<RgbImage>, Vec<Sample>, Vec<Broken>)> {
+        let mut broken = Vec::new();
+        let mut kept: Vec<Option<RgbImage>> = Vec::new();
+        for (image, sample) in images.into_iter().flatten().zip(&samples) {
+            kept.push(match image {
+                Ok(image) => Some(image),
+                Err(error) if self.options.on_broken == OnBroken::Fail => return Err(error),
+                Err(error) => {
+                    let index = sample.index;
+                    broken.push(Broken { index, error });
+                    None
+                }
+            });
+        }
+        if kept.iter().all(Option::is_none)
+            && self.options.on_broken == OnBroken::Replace
+            && let Some(Broken { error, .. }) = broken.pop()
+        {
+            return Err(error);
+        }
+        if self.options.on_broken == OnBroken::Replace {
+            replace_missing(&mut kept, &mut samples);
+        }
+        let mut present = kept.iter().map(Option::is_some);
+        samples.retain(|_| present.next() == Some(true));
+        Ok((kept.into_iter().flatten().collect(), samples, broken))
+    }
+
+    fn mix(&self, batch: &mut Batch) -> Result<()> {
+        let Some(mixup) = self.options.mixup else {
+            return Ok(());
+        };
+        let place = Sample {
+            index: self.sampler.first_place(batch.position.batch),
+            repeat: 0,
+        };
+        let mut stream = self.stream(Purpose::Mix, batch.position.epoch, place);
+        batch.mixtures = mixup.draw(&mut stream, batch.len(), batch.size)?;
+        mix_bytes(&mut batch.pixels, &batch.mixtures, batch.size[1]);
+        Ok(())
+    }
+
+    fn draw_erasures(&self, batch: &mut Batch) {
+        if let Some(erasing) = self.options.erasing {
+            let [height, width] = batch.size;
+            let epoch = batch.position.epoch;
+            let draw = |&sample: &Sample| {
+                let mut stream = self.stream(Purpose::Erase, epoch, sample);
+                erasing.draw(&mut stream, [width, height])
+            };
+            batch.erasures = batch.samples.iter().map(draw).collect();
+        }
+    }
+}
+
+/// Puts into each empty place the next image of the batch, in a circle.
+fn replace_missing(images: &mut [Option<RgbImage>], samples: &mut [Sample]) {
+    let present: Vec<usize> = (0..images.len()).filter(|&slot| images[slot].is_some()).collect();
+    for slot in 0..images.len() {
+        if images[slot].is_none() {
+            let next = present.iter().find(|&&other| other > slot).or(present.first());
+            if let Some(&other) = next {
+                images[slot] = images[other].clone();
+                samples[slot] = samples[other];
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Turns the augmentation of a recipe into the transforms of hipvit-data.
+
+use hipvit::image::{Filter, Preprocess, RgbImage};
+use hipvit_data::Result;
+use hipvit_data::augment::{
+    Augmentation, AutoAugment, ColorJitter, PaddingMode, Prepare, RandAugment, RandomCrop, RandomResizedCrop,
+    TimmRandAugment, Transform, TrivialAugmentWide,
+};
+use hipvit_data::mix::Mixup;
+use hipvit_data::random::Stream;
+
+use crate::recipe::{self, Crop, Policy};
+
+/// Converts training images to the size of the model's input, with random changes.
+#[derive(Debug)]
+pub(crate) struct TrainingImages {
+    /// Resizing as for evaluation, before the random transforms.
+    resize: Option<Preprocess>,
+    transforms: Augmentation,
+}
+
+impl TrainingImages {
+    /// Creates the conversion for a model with the given preprocessing.
+    pub(crate) fn new(keys: &recipe::Augmentation, preprocess: &Preprocess) -> Result<Self> {
+        let (height, width) = preprocess.output_size();
+        let filter = preprocess.resize().map_or(Filter::Bicubic, |(_, filter)| filter);
+        let size = [height, width];
+        let mut transforms = Vec::new();
+        match keys.crop {
+            Crop::None => {}
+            Crop::RandomResized => transforms.push(Transform::RandomResizedCrop(RandomResizedCrop {
+                size,
+                scale: keys.scale,
+                ratio: keys.ratio,
+                filter,
+            })),
+            Crop::Padded => transforms.push(Transform::RandomCrop(RandomCrop {
+                size,
+                padding: keys.padding,
+                mode: PaddingMode::Constant,
+                fill: [0; 3],
+            })),
+        }
+        if keys.flip > 0.0 {
+            transforms.push(Transform::HorizontalFlip(keys.flip));
+        }
+        if keys.vertical_flip > 0.0 {
+            transforms.push(Transform::VerticalFlip(keys.vertical_flip));
+        }
+        transforms.extend(policy(keys)?);
+        let [brightness, contrast, saturation, hue] = keys.color_jitter;
+        if keys.color_jitter != [0.0; 4] {
+            transforms.push(Transform::ColorJitter(ColorJitter {
+                brightness,
+                contrast,
+                saturation,
+                hue,
+            }));
+        }
+        Ok(Self {
+            resize: (keys.crop != Crop::RandomResized).then(|| preprocess.clone()),
+            transforms: Augmentation::new(transforms)?,
+        })
+    }
+}
+
+impl Prepare for TrainingImages {
+    fn prepare(&self, mut image: RgbImage, stream: &mut Stream) -> Result<RgbImage> {
+        if let Some(resize) = &self.resize {
+            image = resize.apply(&image)?;
+        }
+        self.transforms.prepare(image, stream)
+    }
+}
+
+/// Returns the transform of the recipe's policy, if it has one.
+fn policy(keys: &recipe::Augmentation) -> Result<Option<Transform>> {
+    Ok(match &keys.policy {
+        Policy::None => None,
+        Policy::RandAugment => Some(Transform::RandAugment(RandAugment {
+            operations: keys.operations,
+            magnitude: keys.magnitude,
+            ..RandAugment::default()
+        })),
+        Policy::AutoAugment => Some(Transform::AutoAugment(AutoAugment::default())),
+        Policy::TrivialAugmentWide => Some(Transform::TrivialAugmentWide(TrivialAugmentWide::default())),
+        Policy::Timm(text) => Some(Transform::TimmRandAugment(TimmRandAugment::parse(text)?)),
+    })
+}
+
+/// Returns the mixtures of the recipe, if it has any.
+pub(crate) fn mixup(keys: &recipe::Augmentation) -> Option<Mixup> {
+    (keys.mixup > 0.0 || keys.cutmix > 0.0).then(|| Mixup {
+        mixup: keys.mixup,
+        cutmix: keys.cutmix,
+        ..Mixup::default()
+    })
+}

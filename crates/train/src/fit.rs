@@ -1,0 +1,479 @@
+//! Runs the epochs of a training: steps, evaluation, log, checkpoints.
+
+mod checkpoints;
+mod holdout;
+mod log;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hipvit::image::Preprocess;
+use hipvit::model::{Checkpoint, InputKind};
+use hipvit::tensor::Input;
+use hipvit::{DType, Device, RunInput, RunOptions, Session};
+use hipvit_data::augment::{EraseMode, RandomErasing};
+use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
+
+use self::checkpoints::Checkpoints;
+pub use self::checkpoints::Progress;
+pub use self::holdout::hold_out;
+use self::log::Log;
+pub use self::log::{EpochEvent, Event, StepEvent};
+use crate::LossKind;
+use crate::augmentation::{TrainingImages, mixup};
+use crate::groups::{decays, rate_factors};
+use crate::recipe::{self, Recipe, RecipeError};
+use crate::run_directory::RunDirectory;
+use crate::schedule::Schedule;
+use crate::step_graph::{AdamWOptions, TensorInfo, TensorRule};
+use crate::trainer::{StepReport, TrainOptions, Trainer};
+
+/// Options of a run that do not belong to its recipe.
+#[derive(Clone, Debug)]
+pub struct FitOptions {
+    /// Device that computes the steps.
+    pub device: Device,
+    /// Dtype of activations and gradients.
+    pub dtype: DType,
+    /// Number of threads that compute on the CPU. By default one per physical core.
+    pub threads: Option<usize>,
+    /// True if broken images are skipped. Otherwise the first one ends the run.
+    pub skip_broken: bool,
+    /// Number of steps between lines of the log.
+    pub log_every: u64,
+}
+
+/// Functions that a run calls. Each does nothing by default.
+pub trait Callbacks {
+    /// Is called after each step.
+    fn on_step(&mut self, _event: &StepEvent) {}
+
+    /// Is called after each epoch.
+    fn on_epoch(&mut self, _event: &EpochEvent) {}
+
+    /// Is called after a checkpoint was written to `path`.
+    fn on_checkpoint(&mut self, _path: &Path) {}
+
+    /// Is called for each broken image that was skipped.
+    fn on_broken(&mut self, _broken: &Broken) {}
+
+    /// Returns true if the run must write a checkpoint and end.
+    fn must_stop(&self) -> bool {
+        false
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Position in the run.
+    pub progress: Progress,
+    /// Figures of the last epoch that this process completed.
+    pub last: Option<EpochEvent>,
+    /// True if all epochs are complete.
+    pub is_complete: bool,
+}
+
+/// Errors of a run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FitError {
+    /// An error of the engine: model, device or file.
+    #[error(transparent)]
+    Engine(#[from] hipvit::Error),
+    /// An error of the dataset, or a broken image that is not skipped.
+    #[error(transparent)]
+    Data(#[from] hipvit_data::Error),
+    /// The recipe is invalid.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// The loss or the norm of the gradients is NaN or infinite. The weights of this step are lost.
+    #[error(
+        "step {step} of epoch {epoch}: the {what} is {value}. The last checkpoint is unaffected. Start again with a lower learning \
+         rate or a longer warm-up"
+    )]
+    NonFinite {
+        /// Number of the step, counted from 1.
+        step: u64,
+        /// Number of the epoch, counted from 1.
+        epoch: u64,
+        /// Loss or norm of the gradients.
+        what: &'static str,
+        /// The value.
+        value: f32,
+    },
+}
+
+/// A training run that is ready to start or to continue.
+#[derive(Debug)]
+pub struct Fit {
+    run: RunDirectory,
+    recipe: Recipe,
+    options: FitOptions,
+    splits: Splits,
+    trainer: Trainer,
+    sampler: Sampler,
+    progress: Progress,
+    checkpoints: Checkpoints,
+    log: Log,
+}
+
+impl Fit {
+    /// Prepares the run in a directory. With `resume`, the run continues after its newest checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`FitError`] if the model cannot be trained, or if a checkpoint does not fit it.
+    pub fn new(
+        run: RunDirectory,
+        recipe: Recipe,
+        splits: Splits,
+        options: FitOptions,
+        resume: bool,
+    ) -> Result<Self, FitError> {
+        let sampler = Sampler::new(splits.train.len(), recipe.batch, recipe.seed)?;
+        let checkpoint = Checkpoint::open(Some(&run.model()))?;
+        let mut trainer = new_trainer(checkpoint, &recipe, &options)?;
+        let checkpoints = Checkpoints::open(run.checkpoints(), recipe.checkpoints.keep)?;
+        let progress = if resume {
+            checkpoints.restore(&mut trainer)?.unwrap_or_default()
+        } else {
+            Progress::default()
+        };
+        let log = Log::open(&run.log(), progress.step)?;
+        Ok(Self {
+            run,
+            recipe,
+            options,
+            splits,
+            trainer,
+            sampler,
+            progress,
+            checkpoints,
+            log,
+        })
+    }
+
+    /// Returns the trainer.
+    #[must_use]
+    pub fn trainer(&self) -> &Trainer {
+        &self.trainer
+    }
+
+    /// Returns the position of the run.
+    #[must_use]
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Returns the number of steps per epoch.
+    #[must_use]
+    pub fn steps_per_epoch(&self) -> u64 {
+        self.sampler.batches() as u64
+    }
+
+    /// Returns the number of steps of the whole run.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.recipe.epochs * self.steps_per_epoch()
+    }
+
+    /// Trains until all epochs are complete, or until [`Callbacks::must_stop`] returns true.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`FitError`] for a broken image that is not skipped, for a loss that is not finite, for a file that
+    /// cannot be written, and for errors of the device.
+    pub fn run(mut self, callbacks: &mut dyn Callbacks) -> Result<Summary, FitError> {
+        let schedule = self.recipe.schedule(self.steps_per_epoch());
+        let loader = self.training_images()?;
+        let mut last = None;
+        let mut speed = Speed::new();
+        for batch in loader {
+            let batch = batch?;
+            self.report_broken(&batch, callbacks);
+            self.train_on(&batch, &schedule, &mut speed, callbacks)?;
+            let is_end = self.progress.step_in_epoch == self.steps_per_epoch();
+            if is_end {
+                let event = self.end_epoch(callbacks)?;
+                last = Some(event);
+                speed = Speed::new();
+            }
+            let is_complete = self.progress.epoch == self.recipe.epochs;
+            let is_due =
+                is_end && (is_complete || self.progress.epoch.is_multiple_of(self.recipe.checkpoints.every));
+            let must_stop = callbacks.must_stop();
+            if is_due || must_stop {
+                let path = self.checkpoints.write(&self.trainer, &self.progress)?;
+                self.run.write_model(&self.trainer)?;
+                callbacks.on_checkpoint(&path);
+            }
+            if must_stop {
+                break;
+            }
+        }
+        Ok(Summary {
+            progress: self.progress,
+            last,
+            is_complete: self.progress.epoch == self.recipe.epochs,
+        })
+    }
+
+    /// Starts to load the training images from the run's position on.
+    fn training_images(&self) -> Result<Loader, FitError> {
+        let keys = &self.recipe.augmentation;
+        let prepare = Arc::new(TrainingImages::new(keys, self.trainer.preprocess())?);
+        let mut options = self.loader_options(OnBroken::Replace);
+        options.mixup = mixup(keys);
+        options.erasing = (keys.erasing > 0.0).then(|| RandomErasing {
+            probability: keys.erasing,
+            mode: EraseMode::Const,
+            ..RandomErasing::default()
+        });
+        options.end = Some(epoch_number(self.recipe.epochs));
+        let start = Position {
+            epoch: epoch_number(self.progress.epoch),
+            batch: self.progress.step_in_epoch as usize,
+        };
+        let dataset = self.splits.train.clone();
+        Ok(Loader::new(
+            dataset,
+            self.sampler.clone(),
+            prepare,
+            options,
+            start,
+        )?)
+    }
+
+    /// Returns options of a loader. `on_broken` is what happens with broken images if they are skipped.
+    fn loader_options(&self, on_broken: OnBroken) -> LoaderOptions {
+        let mut options = LoaderOptions::default();
+        if self.options.skip_broken {
+            options.on_broken = on_broken;
+        }
+        options
+    }
+
+    fn report_broken(&mut self, batch: &Batch, callbacks: &mut dyn Callbacks) {
+        for broken in &batch.broken {
+            self.progress.skipped += 1;
+            callbacks.on_broken(broken);
+        }
+    }
+
+    /// Trains on one batch, and logs the step.
+    fn train_on(
+        &mut self,
+        batch: &Batch,
+        schedule: &Schedule,
+        speed: &mut Speed,
+        callbacks: &mut dyn Callbacks,
+    ) -> Result<(), FitError> {
+        let lr = schedule.rate(self.progress.step);
+        let report = self.step(batch, lr)?;
+        self.check_finite(&report)?;
+        let images = batch.len() as u64;
+        let progress = &mut self.progress;
+        progress.step += 1;
+        progress.step_in_epoch += 1;
+        progress.images += images;
+        progress.correct += report.correct as u64;
+        progress.loss_sum += f64::from(report.loss) * images as f64;
+        let event = StepEvent {
+            epoch: progress.epoch + 1,
+            step: progress.step,
+            loss: report.loss,
+            lr,
+            grad_norm: report.grad_norm,
+            images_per_second: speed.add(images),
+        };
+        callbacks.on_step(&event);
+        if event.step.is_multiple_of(self.options.log_every.max(1)) {
+            self.log.write(&Event::Step(event))?;
+            *speed = Speed::new();
+        }
+        Ok(())
+    }
+
+    /// Trains on the images of a batch, in the form that the model takes.
+    fn step(&mut self, batch: &Batch, lr: f64) -> Result<StepReport, FitError> {
+        let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
+        let planes;
+        let input = match input_kind(&self.recipe) {
+            InputKind::PixelValues => {
+                planes = batch.planes(self.trainer.preprocess())?;
+                Input::Values(&planes)
+            }
+            _ => Input::Pixels(&batch.pixels),
+        };
+        Ok(self.trainer.step(input, &targets, lr as f32)?)
+    }
+
+    /// Checks the results of the step after the run's position.
+    fn check_finite(&self, report: &StepReport) -> Result<(), FitError> {
+        let figures = [("loss", report.loss), ("norm of the gradients", report.grad_norm)];
+        match figures.into_iter().find(|(_, value)| !value.is_finite()) {
+            None => Ok(()),
+            Some((what, value)) => Err(FitError::NonFinite {
+                step: self.progress.step + 1,
+                epoch: self.progress.epoch + 1,
+                what,
+                value,
+            }),
+        }
+    }
+
+    /// Evaluates, logs the epoch, and moves to the next one.
+    fn end_epoch(&mut self, callbacks: &mut dyn Callbacks) -> Result<EpochEvent, FitError> {
+        let val_accuracy = match self.splits.validation.clone() {
+            Some(validation) => Some(self.evaluate(validation, callbacks)?),
+            None => None,
+        };
+        let progress = &mut self.progress;
+        let images = progress.images.max(1) as f64;
+        let event = EpochEvent {
+            epoch: progress.epoch + 1,
+            step: progress.step,
+            loss: progress.loss_sum / images,
+            train_accuracy: progress.correct as f64 / images,
+            val_accuracy,
+            skipped: progress.skipped,
+        };
+        *progress = Progress {
+            epoch: progress.epoch + 1,
+            step: progress.step,
+            skipped: progress.skipped,
+            ..Progress::default()
+        };
+        self.log.write(&Event::Epoch(event))?;
+        callbacks.on_epoch(&event);
+        Ok(event)
+    }
+
+    /// Returns the share of the validation images that are classified correctly.
+    fn evaluate(
+        &mut self,
+        dataset: Arc<dyn Dataset>,
+        callbacks: &mut dyn Callbacks,
+    ) -> Result<f64, FitError> {
+        let session = self.session()?;
+        let sampler = Sampler::sequential(dataset.len(), self.recipe.batch)?;
+        let prepare: Arc<Preprocess> = Arc::new(self.trainer.preprocess().clone());
+        let mut options = self.loader_options(OnBroken::Omit);
+        options.end = Some(1);
+        let (mut images, mut correct) = (0, 0);
+        for batch in Loader::new(dataset, sampler, prepare, options, Position::default())? {
+            let batch = batch?;
+            self.report_broken(&batch, callbacks);
+            if batch.is_empty() {
+                continue;
+            }
+            let outputs = session.run_with(RunInput::Pixels(&batch.pixels), RunOptions::new())?;
+            let tops = (0..batch.len()).map(|index| outputs.image(index).top(1));
+            let labels = batch.labels.iter();
+            correct += tops
+                .zip(labels)
+                .filter(|(top, label)| top.first().is_some_and(|top| top.index == **label))
+                .count();
+            images += batch.len();
+        }
+        Ok(correct as f64 / images.max(1) as f64)
+    }
+
+    /// Returns a session with the present weights.
+    fn session(&self) -> Result<Session, FitError> {
+        let builder = Session::builder()
+            .device(self.options.device)
+            .dtype(self.options.dtype)
+            .batch(self.recipe.batch);
+        let builder = match self.options.threads {
+            Some(threads) => builder.threads(threads),
+            None => builder,
+        };
+        Ok(builder.of_model(self.trainer.model()?)?)
+    }
+}
+
+/// Returns an epoch's number in the type of the sampler.
+fn epoch_number(epoch: u64) -> u32 {
+    u32::try_from(epoch).unwrap_or(u32::MAX)
+}
+
+/// Returns the form of the images. Erased rectangles are in normalised images.
+fn input_kind(recipe: &Recipe) -> InputKind {
+    if recipe.augmentation.erasing > 0.0 {
+        InputKind::PixelValues
+    } else {
+        InputKind::Pixels
+    }
+}
+
+/// Creates the trainer that the recipe describes.
+fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) -> Result<Trainer, FitError> {
+    let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
+    let factors = rate_factors(
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
+        recipe.layer_decay,
+    );
+    let optimizer = &recipe.optimizer;
+    let rule = |tensor: &TensorInfo<'_>| {
+        let decayed = optimizer.decay_all || decays(tensor.name, tensor.shape);
+        // The checkpoint's names are sorted.
+        let place = names.binary_search_by(|name| name.as_str().cmp(tensor.name));
+        TensorRule {
+            weight_decay: if decayed {
+                optimizer.weight_decay as f32
+            } else {
+                0.0
+            },
+            rate_factor: place.map_or(1.0, |index| factors[index] as f32),
+            ..TensorRule::default()
+        }
+    };
+    let [beta1, beta2] = optimizer.betas.map(|beta| beta as f32);
+    let options = TrainOptions {
+        device: options.device,
+        dtype: options.dtype,
+        threads: options.threads,
+        input: input_kind(recipe),
+        image_size: None,
+        loss: match recipe.loss.kind {
+            recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
+            recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
+            recipe::LossKind::Mse => LossKind::MeanSquaredError,
+        },
+        optimizer: AdamWOptions {
+            beta1,
+            beta2,
+            epsilon: optimizer.eps as f32,
+        },
+        clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
+        drop_path: recipe.drop_path as f32,
+        seed: recipe.seed,
+    };
+    Ok(Trainer::new(checkpoint, options, &rule)?)
+}
+
+/// Measures images per second since its creation.
+#[derive(Debug)]
+struct Speed {
+    start: Instant,
+    images: u64,
+}
+
+impl Speed {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            images: 0,
+        }
+    }
+
+    /// Adds images, and returns the speed.
+    fn add(&mut self, images: u64) -> f64 {
+        self.images += images;
+        self.images as f64 / self.start.elapsed().as_secs_f64().max(1e-9)
+    }
+}

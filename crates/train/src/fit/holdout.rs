@@ -1,0 +1,93 @@
+//! Divides a dataset without a validation set into images for training and images for validation.
+
+use std::sync::Arc;
+
+use hipvit_data::random::{Draw, Purpose, Stream};
+use hipvit_data::{Content, Dataset, Result, Splits};
+
+/// Some images of a dataset.
+#[derive(Debug)]
+struct Subset {
+    dataset: Arc<dyn Dataset>,
+    indices: Vec<usize>,
+}
+
+impl Dataset for Subset {
+    fn len(&self) -> usize {
+        self.indices.len()
+    }
+
+    fn classes(&self) -> &[String] {
+        self.dataset.classes()
+    }
+
+    fn label(&self, index: usize) -> usize {
+        self.dataset.label(self.indices[index])
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.dataset.name(self.indices[index])
+    }
+
+    fn read(&self, index: usize) -> Result<Content> {
+        self.dataset.read(self.indices[index])
+    }
+}
+
+/// Holds out `share` of the images of each class for validation. `seed` determines which.
+pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
+    let mut of_classes = vec![Vec::new(); dataset.classes().len()];
+    for index in 0..dataset.len() {
+        of_classes[dataset.label(index)].push(index);
+    }
+    let (mut train, mut validation) = (Vec::new(), Vec::new());
+    for (class, mut indices) in of_classes.into_iter().enumerate() {
+        let draw = Draw {
+            purpose: Purpose::Shuffle,
+            // No epoch has this number, so the order differs from that of every epoch.
+            epoch: u32::MAX,
+            index: class as u64,
+            repeat: 0,
+        };
+        Stream::new(seed, draw).shuffle(&mut indices);
+        let held_out = (share * indices.len() as f64).round() as usize;
+        train.extend(indices.split_off(held_out));
+        validation.extend(indices);
+    }
+    let subset = |mut indices: Vec<usize>| -> Arc<dyn Dataset> {
+        indices.sort_unstable();
+        Arc::new(Subset {
+            dataset: dataset.clone(),
+            indices,
+        })
+    };
+    Splits {
+        validation: (!validation.is_empty()).then(|| subset(validation)),
+        train: subset(train),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hipvit_data::InMemory;
+
+    use super::*;
+
+    #[test]
+    fn each_class_gives_its_share_and_no_image_is_in_both() {
+        let labels: Vec<usize> = (0..60).map(|index| usize::from(index % 3 == 0)).collect();
+        let pixels = (0..60).collect();
+        let dataset = InMemory::new("set", [1, 1], pixels, labels, vec!["a".into(), "b".into()]).unwrap();
+        let splits = hold_out(Arc::new(dataset), 0.25, 7);
+        let names =
+            |set: &dyn Dataset| -> Vec<String> { (0..set.len()).map(|index| set.name(index)).collect() };
+        let validation = splits.validation.unwrap();
+        let count = |set: &dyn Dataset| (0..set.len()).filter(|&index| set.label(index) == 1).count();
+        assert_eq!((validation.len(), count(&*validation)), (15, 5));
+        let mut all = names(&*splits.train);
+        all.extend(names(&*validation));
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 60);
+    }
+}

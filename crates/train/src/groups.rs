@@ -1,0 +1,149 @@
+//! Weight decay and learning rate of each tensor, as timm's `param_groups_layer_decay` assigns them.
+
+use std::collections::BTreeMap;
+
+/// Parts of the names of tensors that do not decay, besides biases and norms: positions, tokens and scales.
+const NO_DECAY: [&str; 11] = [
+    "pos_embed",
+    "position_embedding",
+    "positional_embedding",
+    "cls_token",
+    "class_embedding",
+    "dist_token",
+    "distillation_token",
+    "reg_token",
+    "register_tokens",
+    "mask_token",
+    "relative_position_bias_table",
+];
+
+/// Segments of tensor names before the index of a layer.
+const LAYERS: [&str; 5] = ["blocks", "layers", "layer", "resblocks", "stages"];
+
+/// Position of a tensor in the model: the embedding, a layer, or the head. The order is the order of computation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Depth {
+    Embedding,
+    /// Indices of the stage and the layer, or of the layer.
+    Layer(Vec<usize>),
+    Head,
+}
+
+/// Returns true if the tensor `name` decays by default.
+///
+/// Biases, norms and other vectors do not decay. Neither do positions and tokens.
+pub fn decays(name: &str, shape: &[usize]) -> bool {
+    shape.len() > 1 && !name.ends_with(".bias") && !NO_DECAY.iter().any(|part| name.contains(part))
+}
+
+/// Returns the factor of the learning rate of each tensor in `names`, in their order.
+///
+/// The factor is 1 for the head, and `decay` to the power of the number of layers above for the others. The final norm
+/// belongs to the last layer.
+pub fn rate_factors(names: &[&str], decay: f64) -> Vec<f64> {
+    let depths: Vec<Depth> = names.iter().map(|name| depth(name)).collect();
+    let last = depths
+        .iter()
+        .filter(|depth| matches!(depth, Depth::Layer(_)))
+        .max();
+    let of = |index: usize| match last {
+        Some(last) if is_final_norm(names[index]) => last.clone(),
+        _ => depths[index].clone(),
+    };
+    let placed: Vec<Depth> = (0..names.len()).map(of).collect();
+    let mut levels: BTreeMap<&Depth, usize> = placed.iter().map(|depth| (depth, 0)).collect();
+    levels.insert(&Depth::Head, 0);
+    for (level, (_, place)) in levels.iter_mut().enumerate() {
+        *place = level;
+    }
+    let highest = levels.len() - 1;
+    let factor = |depth| decay.powi((highest - levels[depth]) as i32);
+    placed.iter().map(factor).collect()
+}
+
+/// Returns true if the tensor belongs to the norm of all tokens after the last block.
+fn is_final_norm(name: &str) -> bool {
+    let mut segments = name.rsplit('.').skip(1);
+    let layer = segments.next().unwrap_or_default();
+    matches!(layer, "norm" | "layernorm" | "post_layernorm" | "ln_post") && matches!(depth(name), Depth::Head)
+}
+
+/// Returns the position of a tensor in the model by its name.
+fn depth(name: &str) -> Depth {
+    let segments: Vec<&str> = name.split('.').collect();
+    let index = |pair: &[&str]| -> Option<usize> {
+        let is_layer = LAYERS.contains(&pair[0]);
+        pair[1].parse().ok().filter(|_| is_layer)
+    };
+    let mut indices: Vec<usize> = segments.windows(2).filter_map(index).collect();
+    if !indices.is_empty() {
+        // The downsampling of a stage comes before the first block of the stage.
+        if segments.contains(&"downsample") {
+            indices.push(0);
+        }
+        return Depth::Layer(indices);
+    }
+    const EMBEDDING: [&str; 6] = ["embed", "token", "class_embedding", "conv1", "norm_pre", "ln_pre"];
+    let is_embedding = EMBEDDING.iter().any(|part| name.contains(part)) || name.contains("pre_layernorm");
+    if is_embedding {
+        Depth::Embedding
+    } else {
+        Depth::Head
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The factors are those of timm 1.0.31: `param_groups_layer_decay(model, layer_decay=0.5)` for
+    /// `vit_tiny_patch16_224` with 2 blocks, and for `swin_tiny_patch4_window7_224` with depths 1 and 2.
+    #[test]
+    fn factors_are_those_of_timm() {
+        let vit = [
+            ("cls_token", 0.125),
+            ("pos_embed", 0.125),
+            ("patch_embed.proj.weight", 0.125),
+            ("blocks.0.norm1.weight", 0.25),
+            ("blocks.1.mlp.fc2.bias", 0.5),
+            ("norm.weight", 0.5),
+            ("head.bias", 1.0),
+        ];
+        let swin = [
+            ("patch_embed.norm.weight", 0.0625),
+            ("layers.0.blocks.0.norm1.weight", 0.125),
+            ("layers.1.downsample.norm.weight", 0.25),
+            ("layers.1.blocks.0.attn.qkv.weight", 0.25),
+            ("layers.1.blocks.1.attn.qkv.weight", 0.5),
+            ("norm.weight", 0.5),
+            ("head.fc.weight", 1.0),
+        ];
+        for expected in [vit, swin] {
+            let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
+            let factors: Vec<f64> = expected.iter().map(|(_, factor)| *factor).collect();
+            assert_eq!(rate_factors(&names, 0.5), factors);
+        }
+    }
+
+    #[test]
+    fn transformers_names_have_layers_too() {
+        let names = [
+            "vit.embeddings.position_embeddings",
+            "vit.encoder.layer.0.output.dense.weight",
+            "vit.encoder.layer.1.output.dense.weight",
+            "vit.layernorm.weight",
+            "classifier.weight",
+        ];
+        assert_eq!(rate_factors(&names, 0.5), [0.125, 0.25, 0.5, 0.5, 1.0]);
+    }
+
+    #[test]
+    fn only_weights_decay() {
+        assert!(decays("blocks.0.attn.qkv.weight", &[192, 64]));
+        assert!(decays("patch_embed.proj.weight", &[64, 3, 4, 4]));
+        assert!(!decays("blocks.0.attn.qkv.bias", &[192]));
+        assert!(!decays("norm.weight", &[64]));
+        assert!(!decays("pos_embed", &[1, 64, 64]));
+        assert!(!decays("vit.embeddings.cls_token", &[1, 1, 64]));
+    }
+}

@@ -1,0 +1,585 @@
+//! Recipes: everything that determines a training run, apart from model, data and device. They are TOML files.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hipvit_data::augment::TimmRandAugment;
+use hipvit_files::regular_file;
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::{Decay, Schedule};
+
+/// Shipped recipes, by name.
+const SHIPPED: [(&str, &str); 2] = [
+    ("scratch-small", include_str!("../recipes/scratch-small.toml")),
+    ("fine-tune", include_str!("../recipes/fine-tune.toml")),
+];
+
+/// A training recipe. Keys that a file leaves out have the values of [`Recipe::default`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Recipe {
+    /// Number of passes over the training images.
+    pub epochs: u64,
+    /// Number of images per step.
+    pub batch: usize,
+    /// Seed of the initial weights, the order of the images, and the augmentation.
+    pub seed: u64,
+    /// Maximum norm of all gradients together. Larger gradients are scaled down. 0 disables clipping.
+    pub clip_norm: f64,
+    /// Factor between the learning rates of consecutive layers, from the head to the embedding.
+    pub layer_decay: f64,
+    /// Probability of skipping the last block (stochastic depth). It grows linearly from 0 at the first block.
+    pub drop_path: f64,
+    /// Loss function.
+    pub loss: Loss,
+    /// Optimiser.
+    pub optimizer: Optimizer,
+    /// Learning rate schedule.
+    pub schedule: ScheduleKeys,
+    /// Random changes of the training images.
+    pub augmentation: Augmentation,
+    /// Checkpoints to write and to keep.
+    pub checkpoints: Checkpoints,
+}
+
+/// Loss function of a recipe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Loss {
+    /// Function of logits and targets.
+    pub kind: LossKind,
+    /// Share of the target that is spread over all classes.
+    pub label_smoothing: f64,
+}
+
+/// Function of logits and targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum LossKind {
+    /// Cross-entropy of the softmax.
+    #[default]
+    CrossEntropy,
+    /// Binary cross-entropy of the sigmoid, averaged over classes.
+    Bce,
+    /// Mean squared error of the logits.
+    Mse,
+}
+
+/// AdamW, as PyTorch computes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Optimizer {
+    /// Highest learning rate.
+    pub lr: f64,
+    /// Decay rates of the two moments.
+    pub betas: [f64; 2],
+    /// Number added to the denominator.
+    pub eps: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// True if biases, norms, positions and tokens decay too.
+    pub decay_all: bool,
+}
+
+/// Learning rate schedule of a recipe.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScheduleKeys {
+    /// Shape after the warm-up.
+    pub kind: Decay,
+    /// Number of epochs of the warm-up.
+    pub warmup_epochs: f64,
+    /// Learning rate of the first step of the warm-up.
+    pub warmup_lr: f64,
+    /// Learning rate after the last step.
+    pub min_lr: f64,
+}
+
+/// Random changes of the training images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Augmentation {
+    /// Part of the image that is used.
+    pub crop: Crop,
+    /// Smallest and largest area of a random crop, as shares of the image.
+    pub scale: [f64; 2],
+    /// Smallest and largest aspect ratio of a random crop.
+    pub ratio: [f64; 2],
+    /// Number of black pixels on each side before a padded crop.
+    pub padding: usize,
+    /// Probability of a horizontal flip.
+    pub flip: f64,
+    /// Probability of a vertical flip.
+    pub vertical_flip: f64,
+    /// Policy of photometric and geometric operations.
+    pub policy: Policy,
+    /// Number of operations of `rand_augment` per image.
+    pub operations: usize,
+    /// Strength of the operations of `rand_augment`, from 0 to 30.
+    pub magnitude: usize,
+    /// Largest change of brightness, contrast, saturation and hue.
+    pub color_jitter: [f64; 4],
+    /// Probability of erasing a rectangle.
+    pub erasing: f64,
+    /// Parameter of mixup's beta distribution. 0 disables mixup.
+    pub mixup: f64,
+    /// Parameter of CutMix's beta distribution. 0 disables CutMix.
+    pub cutmix: f64,
+}
+
+/// Part of a training image that is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Crop {
+    /// The part that evaluation uses.
+    #[default]
+    None,
+    /// A random part of random size, resized to the model's input.
+    RandomResized,
+    /// A part of the size of the model's input, after padding.
+    Padded,
+}
+
+/// Policy of photometric and geometric operations.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+#[non_exhaustive]
+pub enum Policy {
+    /// No operations.
+    #[default]
+    None,
+    /// Some operations of equal strength.
+    RandAugment,
+    /// Pairs of operations that were learned for ImageNet.
+    AutoAugment,
+    /// One operation of random strength.
+    TrivialAugmentWide,
+    /// timm's RandAugment in timm's form, such as `rand-m9-mstd0.5-inc1`.
+    Timm(String),
+}
+
+impl TryFrom<String> for Policy {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            "none" => Ok(Self::None),
+            "rand_augment" => Ok(Self::RandAugment),
+            "auto_augment" => Ok(Self::AutoAugment),
+            "trivial_augment_wide" => Ok(Self::TrivialAugmentWide),
+            _ if text.starts_with("rand-") => match TimmRandAugment::parse(&text) {
+                Ok(_) => Ok(Self::Timm(text)),
+                Err(error) => Err(error.to_string()),
+            },
+            _ => Err(format!(
+                "unknown policy `{text}`, expected none, rand_augment, auto_augment, trivial_augment_wide, or timm's form such as rand-m9-mstd0.5-inc1"
+            )),
+        }
+    }
+}
+
+impl From<Policy> for String {
+    fn from(policy: Policy) -> Self {
+        match policy {
+            Policy::None => "none".into(),
+            Policy::RandAugment => "rand_augment".into(),
+            Policy::AutoAugment => "auto_augment".into(),
+            Policy::TrivialAugmentWide => "trivial_augment_wide".into(),
+            Policy::Timm(text) => text,
+        }
+    }
+}
+
+/// Checkpoints to write and to keep.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Checkpoints {
+    /// Number of epochs between checkpoints.
+    pub every: u64,
+    /// Number of checkpoints to keep.
+    pub keep: usize,
+}
+
+/// The reason why a recipe cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecipeError {
+    /// The file cannot be read.
+    #[error("{}: {source}", file.display())]
+    Io {
+        /// The recipe.
+        file: PathBuf,
+        /// Error of the system.
+        source: io::Error,
+    },
+    /// The file is not TOML, or has an unknown key or a value of another type.
+    #[error("{}, line {line}: {reason}", file.display())]
+    Syntax {
+        /// The recipe.
+        file: PathBuf,
+        /// Line of the file, counted from 1.
+        line: usize,
+        /// Cause, with the key.
+        reason: String,
+    },
+    /// A value is out of range.
+    #[error("{}: `{key}` {reason}", file.display())]
+    Value {
+        /// The recipe.
+        file: PathBuf,
+        /// Key with its section.
+        key: &'static str,
+        /// Cause.
+        reason: String,
+    },
+    /// No file and no shipped recipe has the name.
+    #[error(
+        "{name}: neither a file nor a shipped recipe. The shipped recipes are {}",
+        Names
+    )]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+}
+
+/// The names of the shipped recipes, as text.
+struct Names;
+
+impl fmt::Display for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&Recipe::shipped().collect::<Vec<_>>().join(", "))
+    }
+}
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self {
+            epochs: 100,
+            batch: 64,
+            seed: 0,
+            clip_norm: 1.0,
+            layer_decay: 1.0,
+            drop_path: 0.0,
+            loss: Loss::default(),
+            optimizer: Optimizer::default(),
+            schedule: ScheduleKeys::default(),
+            augmentation: Augmentation::default(),
+            checkpoints: Checkpoints::default(),
+        }
+    }
+}
+
+impl Default for Loss {
+    fn default() -> Self {
+        Self {
+            kind: LossKind::CrossEntropy,
+            label_smoothing: 0.1,
+        }
+    }
+}
+
+impl Default for Optimizer {
+    fn default() -> Self {
+        Self {
+            lr: 5e-4,
+            betas: [0.9, 0.999],
+            eps: 1e-8,
+            weight_decay: 0.05,
+            decay_all: false,
+        }
+    }
+}
+
+impl Default for ScheduleKeys {
+    fn default() -> Self {
+        Self {
+            kind: Decay::Cosine,
+            warmup_epochs: 5.0,
+            warmup_lr: 1e-6,
+            min_lr: 1e-6,
+        }
+    }
+}
+
+impl Default for Augmentation {
+    fn default() -> Self {
+        Self {
+            crop: Crop::None,
+            scale: [0.08, 1.0],
+            ratio: [0.75, 4.0 / 3.0],
+            padding: 4,
+            flip: 0.0,
+            vertical_flip: 0.0,
+            policy: Policy::None,
+            operations: 2,
+            magnitude: 9,
+            color_jitter: [0.0; 4],
+            erasing: 0.0,
+            mixup: 0.0,
+            cutmix: 0.0,
+        }
+    }
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        Self { every: 1, keep: 2 }
+    }
+}
+
+impl Recipe {
+    /// Returns the names of the shipped recipes.
+    pub fn shipped() -> impl Iterator<Item = &'static str> {
+        SHIPPED.iter().map(|(name, _)| *name)
+    }
+
+    /// Reads a recipe: a file, or a shipped recipe by its name. A file comes first.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`RecipeError`] that names the file and the key.
+    pub fn open(path: &Path) -> Result<Self, RecipeError> {
+        let shipped = SHIPPED.iter().find(|(name, _)| Path::new(name) == path);
+        let text = match (regular_file::read(path), shipped) {
+            (Ok(bytes), _) => String::from_utf8_lossy(&bytes).into_owned(),
+            (Err(error), Some((_, text))) if error.kind() == io::ErrorKind::NotFound => (*text).to_owned(),
+            (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(RecipeError::Unknown {
+                    name: path.display().to_string(),
+                });
+            }
+            (Err(source), _) => {
+                let file = path.to_owned();
+                return Err(RecipeError::Io { file, source });
+            }
+        };
+        Self::parse(path, &text)
+    }
+
+    /// Parses the text of a recipe. Errors name `file`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RecipeError::Syntax`] for an unknown key and [`RecipeError::Value`] for a value out of range.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, RecipeError> {
+        let recipe: Self = toml::from_str(text).map_err(|error| RecipeError::Syntax {
+            file: file.to_owned(),
+            line: error.span().map_or(1, |span| line_of(text, span.start)),
+            reason: error.message().replace("unknown field", "unknown key"),
+        })?;
+        recipe.check(file)?;
+        Ok(recipe)
+    }
+
+    /// Checks the ranges of all values. Errors name `file`.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`RecipeError::Value`] for the first value out of range.
+    pub fn check(&self, file: &Path) -> Result<(), RecipeError> {
+        for (key, is_valid, expected) in self.ranges() {
+            if !is_valid {
+                return Err(RecipeError::Value {
+                    file: file.to_owned(),
+                    key,
+                    reason: format!("is out of range: expected {expected}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns each key that has a range, whether its value is inside, and the range.
+    fn ranges(&self) -> impl Iterator<Item = (&'static str, bool, &'static str)> {
+        let Self {
+            optimizer,
+            schedule,
+            augmentation,
+            ..
+        } = self;
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        let not_negative = |value: f64| value >= 0.0 && value.is_finite();
+        let share = |value: f64| (0.0..=1.0).contains(&value);
+        let increasing = |[low, high]: [f64; 2]| positive(low) && low <= high && high.is_finite();
+        let below_1 = |value: f64| (0.0..1.0).contains(&value);
+        const POSITIVE: &str = "a number above 0";
+        const NOT_NEGATIVE: &str = "0 or a number above 0";
+        const SHARE: &str = "a number from 0 to 1";
+        const BELOW_1: &str = "a number from 0 to below 1";
+        const RANGE: &str = "two numbers above 0, the smaller first";
+        let betas = optimizer.betas.into_iter().all(below_1);
+        let jitter = augmentation.color_jitter;
+        [
+            ("epochs", self.epochs > 0, "at least 1"),
+            ("batch", self.batch > 0, "at least 1"),
+            ("clip_norm", not_negative(self.clip_norm), NOT_NEGATIVE),
+            (
+                "layer_decay",
+                positive(self.layer_decay) && self.layer_decay <= 1.0,
+                "a number above 0, at most 1",
+            ),
+            ("drop_path", below_1(self.drop_path), BELOW_1),
+            (
+                "loss.label_smoothing",
+                below_1(self.loss.label_smoothing),
+                BELOW_1,
+            ),
+            ("optimizer.lr", positive(optimizer.lr), POSITIVE),
+            ("optimizer.betas", betas, "two numbers from 0 to below 1"),
+            ("optimizer.eps", positive(optimizer.eps), POSITIVE),
+            (
+                "optimizer.weight_decay",
+                not_negative(optimizer.weight_decay),
+                NOT_NEGATIVE,
+            ),
+            (
+                "schedule.warmup_epochs",
+                not_negative(schedule.warmup_epochs),
+                NOT_NEGATIVE,
+            ),
+            (
+                "schedule.warmup_lr",
+                not_negative(schedule.warmup_lr),
+                NOT_NEGATIVE,
+            ),
+            ("schedule.min_lr", not_negative(schedule.min_lr), NOT_NEGATIVE),
+            (
+                "augmentation.scale",
+                increasing(augmentation.scale) && augmentation.scale[1] <= 1.0,
+                "two numbers above 0, at most 1, the smaller first",
+            ),
+            ("augmentation.ratio", increasing(augmentation.ratio), RANGE),
+            ("augmentation.flip", share(augmentation.flip), SHARE),
+            (
+                "augmentation.vertical_flip",
+                share(augmentation.vertical_flip),
+                SHARE,
+            ),
+            (
+                "augmentation.magnitude",
+                augmentation.magnitude <= 30,
+                "at most 30",
+            ),
+            (
+                "augmentation.color_jitter",
+                jitter[..3].iter().all(|&v| not_negative(v)) && (0.0..=0.5).contains(&jitter[3]),
+                "four numbers: three not below 0, and a hue of at most 0.5",
+            ),
+            ("augmentation.erasing", share(augmentation.erasing), SHARE),
+            (
+                "augmentation.mixup",
+                not_negative(augmentation.mixup),
+                NOT_NEGATIVE,
+            ),
+            (
+                "augmentation.cutmix",
+                not_negative(augmentation.cutmix),
+                NOT_NEGATIVE,
+            ),
+            ("checkpoints.every", self.checkpoints.every > 0, "at least 1"),
+            ("checkpoints.keep", self.checkpoints.keep > 0, "at least 1"),
+        ]
+        .into_iter()
+    }
+
+    /// Returns the recipe as a TOML file with all keys.
+    pub fn to_toml(&self) -> String {
+        // Every value is a number, a string, a boolean or an array of numbers, which TOML can represent.
+        toml::to_string(self).unwrap_or_default()
+    }
+
+    /// Returns the learning rate schedule of a run with `steps_per_epoch` steps per epoch.
+    #[must_use]
+    pub fn schedule(&self, steps_per_epoch: u64) -> Schedule {
+        Schedule {
+            decay: self.schedule.kind,
+            peak: self.optimizer.lr,
+            minimum: self.schedule.min_lr,
+            warmup_start: self.schedule.warmup_lr,
+            warmup_steps: (self.schedule.warmup_epochs * steps_per_epoch as f64).round() as u64,
+            steps: self.epochs * steps_per_epoch,
+        }
+    }
+}
+
+/// Returns the line of the byte `offset` in `text`, counted from 1.
+fn line_of(text: &str, offset: usize) -> usize {
+    1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Recipe, String> {
+        Recipe::parse(Path::new("r.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn shipped_recipes_are_valid_and_have_names() {
+        for (name, text) in SHIPPED {
+            let recipe = Recipe::open(Path::new(name)).unwrap();
+            assert_eq!(recipe, parse(text).unwrap(), "{name}");
+            assert_ne!(recipe, Recipe::default(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_written_recipe_is_read_back() {
+        let mut recipe = Recipe::open(Path::new("fine-tune")).unwrap();
+        recipe.optimizer.lr = 1.0 / 3.0;
+        recipe.augmentation.policy = Policy::TrivialAugmentWide;
+        assert_eq!(parse(&recipe.to_toml()).unwrap(), recipe);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line() {
+        let error = parse("epochs = 3\n[optimizer]\nlearning_rate = 1.0\n").unwrap_err();
+        assert!(
+            error.starts_with("r.toml, line 3: unknown key `learning_rate`"),
+            "{error}"
+        );
+        let error = parse("epochs = 3\nmomentum = 0.9\n").unwrap_err();
+        assert!(
+            error.starts_with("r.toml, line 2: unknown key `momentum`"),
+            "{error}"
+        );
+        let error = parse("[loss]\nkind = \"hinge\"\n").unwrap_err();
+        assert!(
+            error.contains("line 2") && error.contains("cross_entropy"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_value_out_of_range_is_refused_by_its_key() {
+        for (text, key) in [
+            ("epochs = 0", "epochs"),
+            ("layer_decay = 1.5", "layer_decay"),
+            ("[optimizer]\nlr = nan", "optimizer.lr"),
+            ("[optimizer]\nbetas = [0.9, 1.0]", "optimizer.betas"),
+            ("[augmentation]\nscale = [0.5, 0.1]", "augmentation.scale"),
+            ("[checkpoints]\nkeep = 0", "checkpoints.keep"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.starts_with(&format!("r.toml: `{key}` is out of range")),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_no_recipe_is_refused_with_the_names() {
+        let error = Recipe::open(Path::new("imagenet")).unwrap_err().to_string();
+        assert!(
+            error.contains("imagenet") && error.contains("fine-tune"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! The directory of a training run: its recipe, its log, its checkpoints and its model.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hipvit::error::{Error, Result};
+use hipvit_files::regular_file;
+use serde::{Deserialize, Serialize};
+
+use crate::fit::FitError;
+use crate::initial::InitialModel;
+use crate::recipe::Recipe;
+use crate::trainer::Trainer;
+
+const RECIPE: &str = "recipe.toml";
+const FACTS: &str = "run.json";
+const LOG: &str = "log.jsonl";
+const CHECKPOINTS: &str = "checkpoints";
+const MODEL: &str = "model";
+
+/// Facts that must not change when a run is resumed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunFacts {
+    /// Names of the classes.
+    pub classes: Vec<String>,
+    /// Number of training images.
+    pub train_images: usize,
+    /// Number of validation images.
+    pub val_images: usize,
+    /// Dtype of activations and gradients.
+    pub dtype: String,
+    /// Share of the images that is held out for validation, as text.
+    pub holdout: String,
+}
+
+/// Directory of a run.
+#[derive(Clone, Debug)]
+pub struct RunDirectory {
+    path: PathBuf,
+}
+
+impl RunDirectory {
+    /// Creates the directory with the recipe and the initial model.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] if the directory is not empty, and [`Error::Io`] if it cannot be written.
+    pub fn create(path: &Path, recipe: &Recipe, facts: &RunFacts, model: &InitialModel) -> Result<Self> {
+        let run = Self::at(path);
+        run.check_new()?;
+        fs::create_dir_all(path).map_err(|error| Error::io(path, error))?;
+        run.replace_model(|directory| model.write(directory))?;
+        let text = serde_json::to_string_pretty(facts).map_err(|error| Error::internal("run", error))?;
+        // The recipe is last. A run without one was not created completely.
+        for (name, text) in [(FACTS, text + "\n"), (RECIPE, recipe.to_toml())] {
+            let file = path.join(name);
+            fs::write(&file, text).map_err(|error| Error::io(&file, error))?;
+        }
+        Ok(run)
+    }
+
+    /// Returns the directory at `path`, which need not exist.
+    #[must_use]
+    pub fn at(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+        }
+    }
+
+    /// Checks that a new run can be created here.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] if the directory has a run or other files.
+    pub fn check_new(&self) -> Result<()> {
+        let what = "output directory";
+        let path = self.path.display();
+        match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(Error::io(&self.path, error)),
+            Ok(_) if self.path.join(RECIPE).exists() => Err(Error::argument(
+                what,
+                format!("{path} has a run already. Continue it with --resume"),
+            )),
+            Ok(mut entries) if entries.next().is_some() => Err(Error::argument(
+                what,
+                format!("{path} is not empty. Name an empty or a new directory"),
+            )),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Reads the recipe of the run.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`FitError`] if the directory has no run, or its recipe was changed to an invalid one.
+    pub fn recipe(&self) -> Result<Recipe, FitError> {
+        let file = self.path.join(RECIPE);
+        if !file.exists() {
+            let reason = format!(
+                "{} has no run. Leave out --resume to start one",
+                self.path.display()
+            );
+            return Err(Error::argument("resume", reason).into());
+        }
+        Ok(Recipe::open(&file)?)
+    }
+
+    /// Checks that data and dtype are those of the run.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] with the fact that differs.
+    pub fn check(&self, facts: &RunFacts) -> Result<()> {
+        let file = self.path.join(FACTS);
+        let bytes = regular_file::read(&file).map_err(|error| Error::io(&file, error))?;
+        let run: RunFacts = serde_json::from_slice(&bytes).map_err(|error| Error::config(&file, error))?;
+        let differs = |what: &str, run: &dyn std::fmt::Display, now: &dyn std::fmt::Display| {
+            let reason = format!(
+                "{what} differ: the run has {run}, this command {now}. Resume with the data and options of the run"
+            );
+            Err(Error::argument("resume", reason))
+        };
+        match facts {
+            _ if run.classes != facts.classes => {
+                differs("the classes", &run.classes.join(", "), &facts.classes.join(", "))
+            }
+            _ if run.train_images != facts.train_images => differs(
+                "the numbers of training images",
+                &run.train_images,
+                &facts.train_images,
+            ),
+            _ if run.val_images != facts.val_images => differs(
+                "the numbers of validation images",
+                &run.val_images,
+                &facts.val_images,
+            ),
+            _ if run.dtype != facts.dtype => differs("the dtypes", &run.dtype, &facts.dtype),
+            _ if run.holdout != facts.holdout => differs("the held-out shares", &run.holdout, &facts.holdout),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the directory of the model.
+    #[must_use]
+    pub fn model(&self) -> PathBuf {
+        self.path.join(MODEL)
+    }
+
+    /// Returns the path of the log.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.path.join(LOG)
+    }
+
+    /// Returns the directory of the checkpoints.
+    #[must_use]
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join(CHECKPOINTS)
+    }
+
+    /// Writes the model with the trainer's weights.
+    pub(crate) fn write_model(&self, trainer: &Trainer) -> Result<()> {
+        self.replace_model(|directory| trainer.write_model(directory))
+    }
+
+    /// Writes the model to a new directory, and replaces the old one by it.
+    fn replace_model(&self, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let (part, old, model) = (
+            self.path.join(".model.part"),
+            self.path.join(".model.old"),
+            self.model(),
+        );
+        for left in [&part, &old] {
+            if left.exists() {
+                fs::remove_dir_all(left).map_err(|error| Error::io(left, error))?;
+            }
+        }
+        fs::create_dir(&part).map_err(|error| Error::io(&part, error))?;
+        if let Err(error) = write(&part) {
+            let _ = fs::remove_dir_all(&part);
+            return Err(error);
+        }
+        if model.exists() {
+            fs::rename(&model, &old).map_err(|error| Error::io(&model, error))?;
+        }
+        fs::rename(&part, &model).map_err(|error| Error::io(&model, error))?;
+        if old.exists() {
+            fs::remove_dir_all(&old).map_err(|error| Error::io(&old, error))?;
+        }
+        Ok(())
+    }
+}

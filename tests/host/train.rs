@@ -1,0 +1,241 @@
+//! `hipvit train` on small sets of handwritten digits.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use safetensors::SafeTensors;
+use serde_json::{Value, json as value};
+use tempfile::TempDir;
+
+use crate::support::at;
+use crate::support::program::{hipvit, json, stderr, stdout};
+
+/// Writes held-out digits to `directory`, in one subdirectory per digit. There are `each` images of the first `classes`
+/// digits, after the first `skip`.
+fn write_digits(directory: &Path, classes: usize, skip: usize, each: usize) {
+    let bytes = fs::read(at("assets/digits/heldout.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let [images, labels] = ["images", "labels"].map(|name| tensors.tensor(name).unwrap());
+    let mut seen = vec![0; 10];
+    for (grey, &digit) in images.data().chunks_exact(32 * 32).zip(labels.data()) {
+        let digit = usize::from(digit);
+        seen[digit] += 1;
+        if digit >= classes || !(skip + 1..=skip + each).contains(&seen[digit]) {
+            continue;
+        }
+        let folder = directory.join(digit.to_string());
+        fs::create_dir_all(&folder).unwrap();
+        let file = fs::File::create(folder.join(format!("{:02}.png", seen[digit]))).unwrap();
+        let mut encoder = png::Encoder::new(file, 32, 32);
+        encoder.set_color(png::ColorType::Grayscale);
+        encoder.write_header().unwrap().write_image_data(grey).unwrap();
+    }
+}
+
+/// A small model, three classes of digits, and a recipe.
+struct Set {
+    directory: TempDir,
+}
+
+impl Set {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        write_digits(&directory.path().join("data/train"), 3, 0, 16);
+        write_digits(&directory.path().join("data/val"), 3, 16, 8);
+        let set = Self { directory };
+        let config = value!({
+            "architecture": "vit_tiny_patch16_224",
+            "model_args": {
+                "img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2, "mlp_ratio": 2,
+                "class_token": false, "global_pool": "avg"
+            },
+            "pretrained_cfg": {
+                "input_size": [3, 32, 32], "interpolation": "bicubic", "crop_pct": 1.0,
+                "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]
+            }
+        });
+        fs::write(set.path("config.json"), config.to_string()).unwrap();
+        set.write_recipe("epochs = 12\nbatch = 16\nclip_norm = 1.0\n[optimizer]\nlr = 5e-3\n[schedule]\nwarmup_epochs = 1\n[augmentation]\ncrop = \"padded\"\npadding = 1\nmixup = 0.1\n");
+        set
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn write_recipe(&self, text: &str) {
+        fs::write(self.path("recipe.toml"), text).unwrap();
+    }
+
+    /// Returns the arguments of a run with the output directory `name`.
+    fn arguments(&self, name: &str, more: &[&str]) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["train".into(), self.path("data").into()];
+        arguments.extend(["--device", "cpu", "--threads", "2", "--log-every", "1", "-o"].map(OsString::from));
+        arguments.push(self.path(name).into());
+        arguments.extend(more.iter().map(OsString::from));
+        if !more.contains(&"--resume") {
+            arguments.extend(["-m".into(), self.path("config.json").into()]);
+            arguments.extend(["--recipe".into(), self.path("recipe.toml").into()]);
+        }
+        arguments
+    }
+
+    fn train(&self, name: &str, more: &[&str]) -> Output {
+        hipvit(self.arguments(name, more))
+    }
+
+    /// Trains until the log has `steps` lines, then interrupts.
+    fn interrupt(&self, name: &str, steps: usize) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+            .args(self.arguments(name, &[]))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let log = self.path(name).join("log.jsonl");
+        while fs::read_to_string(&log).unwrap_or_default().lines().count() < steps {
+            assert!(child.try_wait().unwrap().is_none(), "ended before the interrupt");
+            sleep(Duration::from_millis(1));
+        }
+        let id = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+        assert!(!child.wait().unwrap().success());
+    }
+
+    /// Returns the steps of a log with their losses, and the validation accuracy of each epoch.
+    fn log(&self, name: &str) -> (Vec<(u64, f64)>, Vec<f64>) {
+        let text = fs::read_to_string(self.path(name).join("log.jsonl")).unwrap();
+        let lines: Vec<Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let of = |event: &'static str| lines.iter().filter(move |line| line["event"] == event);
+        let steps = of("step").map(|line| (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap()));
+        let accuracies = of("epoch").map(|line| line["val_accuracy"].as_f64().unwrap());
+        (steps.collect(), accuracies.collect())
+    }
+
+    fn weights(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name).join("model/model.safetensors")).unwrap()
+    }
+}
+
+fn assert_success(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+}
+
+#[test]
+fn it_learns_and_a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
+    let set = Set::new();
+    assert_success(&set.train("whole", &[]));
+    let (steps, accuracies) = set.log("whole");
+    assert_eq!((steps.len(), accuracies.len()), (36, 12));
+    let mean = |steps: &[(u64, f64)]| steps.iter().map(|(_, loss)| loss).sum::<f64>() / steps.len() as f64;
+    let (first, last) = (mean(&steps[..3]), mean(&steps[33..]));
+    assert!(last < 0.75 * first, "the loss is {last}, and was {first}");
+    assert!(accuracies[11] > 0.7, "{accuracies:?}");
+
+    // The interrupt comes in the middle of an epoch.
+    set.interrupt("parts", 4);
+    let kept = set.log("parts").0.len();
+    assert!((4..36).contains(&kept), "{kept}");
+    assert_success(&set.train("parts", &["--resume"]));
+    assert_eq!(set.log("parts"), (steps, accuracies));
+    assert_eq!(set.weights("parts"), set.weights("whole"));
+    let checkpoints = fs::read_dir(set.path("parts/checkpoints")).unwrap().count();
+    assert_eq!(checkpoints, 2);
+
+    // The model is an ordinary one, with the names of the directories.
+    let (image, model) = (set.path("data/val/0"), set.path("whole/model"));
+    let output = hipvit([
+        "classify".as_ref(),
+        image.as_os_str(),
+        "--json".as_ref(),
+        "-m".as_ref(),
+        model.as_os_str(),
+    ]);
+    assert_success(&output);
+    let first: Value = serde_json::from_str(stdout(&output).lines().next().unwrap()).unwrap();
+    assert!(
+        ["0", "1", "2"]
+            .map(Value::from)
+            .contains(&first["top"][0]["label"]),
+        "{first}"
+    );
+}
+
+#[test]
+fn fine_tuning_replaces_the_classifier_by_one_for_the_classes_of_the_data() {
+    let set = Set::new();
+    let output = hipvit([
+        "train".as_ref(),
+        set.path("data").as_os_str(),
+        "-o".as_ref(),
+        set.path("run").as_os_str(),
+        OsStr::new("-m"),
+        at("assets/tinyvit32").as_os_str(),
+        OsStr::new("--recipe"),
+        OsStr::new("fine-tune"),
+        OsStr::new("--epochs"),
+        OsStr::new("1"),
+        OsStr::new("--batch"),
+        OsStr::new("16"),
+        OsStr::new("--device"),
+        OsStr::new("cpu"),
+        OsStr::new("--json"),
+    ]);
+    assert_success(&output);
+    assert!(
+        stderr(&output).contains("the classifier is new, for 3 classes: head.bias, head.weight"),
+        "{}",
+        stderr(&output)
+    );
+    let report = json(stdout(&output));
+    assert_eq!((&report["epochs"], &report["steps"]), (&value!(1), &value!(3)));
+    let config: Value =
+        serde_json::from_slice(&fs::read(set.path("run/model/config.json")).unwrap()).unwrap();
+    assert_eq!(config["label_names"], value!(["0", "1", "2"]));
+}
+
+#[test]
+fn a_broken_image_ends_the_run_by_name_or_is_skipped_and_counted() {
+    let set = Set::new();
+    let broken = set.path("data/train/1/05.png");
+    fs::write(&broken, "not an image").unwrap();
+    let recipe = "epochs = 1\nbatch = 16\n";
+    set.write_recipe(recipe);
+    let output = set.train("strict", &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("1/05.png"), "{}", stderr(&output));
+    let output = set.train("lenient", &["--skip-broken", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("1/05.png"), "{}", stderr(&output));
+    assert_eq!(json(stdout(&output))["skipped"], 1);
+}
+
+#[test]
+fn what_cannot_be_trained_is_refused_by_name() {
+    let set = Set::new();
+    let refused = |output: &Output, reason: &str| {
+        assert_ne!(output.status.code(), Some(0));
+        assert!(stderr(output).contains(reason), "{}", stderr(output));
+    };
+    // The model does not load before the recipe is valid.
+    set.write_recipe("epochs = 1\n[optimizer]\nmomentum = 0.9\n");
+    let output = set.train("run", &[]);
+    refused(&output, "recipe.toml, line 3: unknown key `momentum`");
+    set.write_recipe("epochs = 1\nbatch = 16\n");
+    refused(&set.train("run", &["--resume"]), "has no run");
+    fs::create_dir(set.path("data/train/empty")).unwrap();
+    refused(&set.train("run", &[]), "train/empty: this class has no images");
+    assert!(!set.path("run").exists());
+    fs::remove_dir(set.path("data/train/empty")).unwrap();
+    fs::create_dir(set.path("run")).unwrap();
+    fs::write(set.path("run/notes.txt"), "mine").unwrap();
+    refused(&set.train("run", &[]), "is not empty");
+}
