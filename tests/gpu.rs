@@ -24,6 +24,7 @@ mod all_reduce;
 mod architectures;
 mod custom_op;
 mod naflex;
+mod packed;
 mod parallel;
 mod patterns;
 mod quantized;

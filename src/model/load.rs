@@ -9,6 +9,7 @@ use super::document::Document;
 use super::info::Info;
 use super::model_bytes::ModelBytes;
 use super::options::{InputKind, LoadOptions, MAX_FLOPS};
+use super::packing::{Layout, Packing};
 use super::source::Source;
 use super::text::TextTower;
 use super::vit::{self, Vit};
@@ -39,6 +40,8 @@ pub struct Model {
     pub info: Info,
     /// Text tower of a dual encoder.
     pub text: Option<TextTower>,
+    /// Converts images to the graph's inputs, if they are [packed](LoadOptions::packed).
+    pub packing: Option<Arc<Packing>>,
 }
 
 /// Loads the model at `path`.
@@ -123,7 +126,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
     weights.scheme = compressed_tensors::scheme(config.fields()?)?;
     weights.bf16_layers = Bf16Layers::new(config.fields()?)?;
     weights.unpack()?;
-    let (description, preprocess) = describe(source, &config, options, &weights)?;
+    let (mut description, mut preprocess) = describe(source, &config, options, &weights)?;
     let vit = &description.vit;
     let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
     if flops > limit {
@@ -142,8 +145,17 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         );
         return Err(Error::argument("hidden layers", reason));
     }
+    if let Some(patches) = options.packed {
+        if options.tokens || options.embedded_tokens || !options.hidden_layers.is_empty() {
+            let reason = "tokens and hidden layers of packed images are not returned";
+            return Err(Error::argument("packed", reason));
+        }
+        preprocess = Layout::apply(patches, &mut description.vit, preprocess)
+            .map_err(|reason| Error::argument("packed", format!("{}: {reason}", source.name())))?;
+    }
 
-    let [height, width] = vit.image;
+    let vit = &description.vit;
+    let [height, width] = vit.packed().map_or(vit.image, |layout| layout.size());
     if vit.is_flexible() && options.input == InputKind::PixelValues {
         let reason = format!(
             "{} takes images of any aspect ratio, which come as pixels with their grid of patches, not as pixel values",
@@ -176,7 +188,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         .find(found)
         .unwrap_or(&description.prefixes[0]);
     let names = description.names;
-    let interpolated = builder::build(&mut graph, pixels, vit, names, prefix, options, &mut weights)?;
+    let built = builder::build(&mut graph, pixels, vit, names, prefix, options, &mut weights)?;
     let parameters = weights.parameters();
     let text = match description.text {
         Some(spec) => Some(TextTower::load(source, spec, &mut weights)?),
@@ -212,7 +224,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             merged_grid: vit.swin.is_some().then_some([rows, columns]),
             classes: vit.classes,
             parameters,
-            interpolated,
+            interpolated: built.interpolated,
             ignored,
             text: text.as_ref().map(|text| text.info(text_parameters)),
             adapter,
@@ -220,6 +232,7 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
             sparsity,
         },
         text,
+        packing: built.packing.map(Arc::new),
     })
 }
 
