@@ -28,5 +28,5 @@ def test_outputs_of_packed_images_equal_timms(case: dict[str, str]) -> None:
 
 
 def test_what_is_not_packed_is_refused() -> None:
-    with pytest.raises(ValueError, match="tinyvit32: its library runs it on images of one size"):
+    with pytest.raises(hipvit.ArgumentError, match="tinyvit32: its library runs it on images of one size"):
         hipvit.load(device="cpu", packed=64)

@@ -294,10 +294,7 @@ impl Packing {
                 }
                 pixels[end * patch..].fill(0);
             });
-        PackedInputs {
-            positions,
-            documents,
-        }
+        PackedInputs { positions, documents }
     }
 
     /// Returns the position embeddings of an image with this grid.

@@ -50,7 +50,10 @@ impl Session {
         };
         let expected = images * packing.image_bytes();
         if images == 0 || pixels.len() != expected {
-            let reason = format!("has {} bytes, expected {expected}, at least one image", pixels.len());
+            let reason = format!(
+                "has {} bytes, expected {expected}, at least one image",
+                pixels.len()
+            );
             return Err(Error::argument("input", reason));
         }
         let placement = packing.place(pixels);

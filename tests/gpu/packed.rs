@@ -29,7 +29,10 @@ fn packed_images_agree_in_every_dtype() {
             images.reverse();
             let worst = error(outputs.slice(ndarray::s![..;-1, ..]), expected.view());
             assert!(worst <= bound, "{dtype} {}: {worst:e} of {bound:e}", golden.name);
-            println!("PASS {dtype:<4} {:<34} error {worst:.2e} of {bound:.1e}", golden.name);
+            println!(
+                "PASS {dtype:<4} {:<34} error {worst:.2e} of {bound:.1e}",
+                golden.name
+            );
         }
     }
 }

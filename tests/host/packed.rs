@@ -115,9 +115,15 @@ fn what_cannot_be_packed_is_refused_by_name() {
             Session::builder().packed(19),
             "sequences of 19 patches are too short for an image, which may have 20 patches",
         ),
-        (packed().tokens(true), "tokens and hidden layers of packed images are not returned"),
+        (
+            packed().tokens(true),
+            "tokens and hidden layers of packed images are not returned",
+        ),
         (packed().reproducible(true), "results are not reproducible"),
-        (packed().attention_statistics(true), "statistics of attention are not returned"),
+        (
+            packed().attention_statistics(true),
+            "statistics of attention are not returned",
+        ),
         (packed().input(InputKind::PixelValues), "not as pixel values"),
         (packed().resize(ResizeOn::Device), "resize"),
     ] {

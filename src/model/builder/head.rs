@@ -228,7 +228,7 @@ impl Builder<'_> {
             }
         };
         let op = match packed {
-            Some(layout) => self.document_pool(layout, heads, skip)?.into(),
+            Some(layout) => Op::from(self.document_pool(layout, heads, skip)?),
             None => Op::Attention(Attention {
                 first_key: skip,
                 key_mask: self.key_mask.is_some(),

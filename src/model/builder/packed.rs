@@ -73,7 +73,12 @@ impl Builder<'_> {
 
     /// Returns the attention of a learned query of each image to the image's tokens, without the first `skip`. Its last
     /// operand is the documents.
-    pub(super) fn document_pool(&self, layout: Layout, heads: usize, skip: usize) -> Result<PatternAttention> {
+    pub(super) fn document_pool(
+        &self,
+        layout: Layout,
+        heads: usize,
+        skip: usize,
+    ) -> Result<PatternAttention> {
         let mask = own_tokens(layout, skip);
         self.masked(
             "attn_pool",
