@@ -120,7 +120,7 @@ def main() -> None:
         index = [{key: value for key, value in golden.items()
                   if key not in ("versions", "unused_tensors", "inert_tensors", "note", "call")} for golden in goldens]
         (ROOT / "cases.json").write_text(json.dumps(index, indent=2) + "\n")
-        other = {"adapters", "images", "naflex", "processor", "quantized", "saved", "wrapped", "zero_shot"}
+        other = {"adapters", "images", "naflex", "packed", "processor", "quantized", "saved", "wrapped", "zero_shot"}
         for stale in {path.name for path in ROOT.iterdir() if path.is_dir()} - {case.name for case in cases} - other:
             shutil.rmtree(ROOT / stale)
         total = sum(file.stat().st_size for file in ROOT.rglob("*") if file.is_file())

@@ -59,6 +59,11 @@ pub struct ExecutionConfig {
     /// Position embeddings are interpolated to this size.
     #[cfg_attr(feature = "clap", arg(long, value_name = "N|HxW", help_heading = "Model"))]
     pub image_size: Option<ImageSize>,
+    /// Pack images of any aspect ratio into sequences of N patches
+    ///
+    /// For timm's NaFlexViT and transformers' SigLIP 2 with NaFlex.
+    #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parsers::positive, help_heading = "Model"))]
+    pub packed: Option<usize>,
     /// Number of compute threads [default: all cores]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parsers::positive, help_heading = "Device"))]
     pub threads: Option<usize>,
@@ -152,6 +157,7 @@ impl Default for ExecutionConfig {
         let select = SelectOptions::default();
         Self {
             image_size: None,
+            packed: None,
             threads: None,
             parallel: Parallelism::default(),
             resize: ResizeOn::default(),
@@ -168,11 +174,12 @@ impl Default for ExecutionConfig {
 
 impl RunConfig {
     /// Names of the options, as on the command line but with `_` in place of `-`.
-    pub const OPTIONS: [&str; 14] = [
+    pub const OPTIONS: [&str; 15] = [
         "device",
         "dtype",
         "batch",
         "image_size",
+        "packed",
         "threads",
         "parallel",
         "resize",
@@ -256,6 +263,9 @@ impl ExecutionConfig {
         if let Some(ImageSize(size)) = self.image_size {
             builder = builder.image_size(size);
         }
+        if let Some(patches) = self.packed {
+            builder = builder.packed(patches);
+        }
         if let Some(flops) = self.max_flops {
             builder = builder.max_flops(flops);
         }
@@ -286,6 +296,7 @@ mod tests {
             batch: 3,
             execution: ExecutionConfig {
                 image_size: Some("224x160".parse().unwrap()),
+                packed: Some(512),
                 parallel: "tensor=2".parse().unwrap(),
                 sparse: Sparse::Builtin,
                 hip_graphs: GraphMode::Off,

@@ -5,6 +5,7 @@ mod builder;
 mod device;
 mod devices;
 mod gpu_outputs;
+mod packed;
 mod parallelism;
 mod pinned;
 mod run;
@@ -37,7 +38,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{self, World};
 use crate::image::Preprocess;
 use crate::labels::Labels;
-use crate::model::{self, Info, InputKind, LoadOptions, Model, TextTower};
+use crate::model::{self, Info, InputKind, LoadOptions, Model, Packing, TextTower};
 use crate::non_finite::NonFinite;
 use crate::outputs::Scores;
 use crate::tensor::DType;
@@ -94,6 +95,8 @@ struct LoadedModel {
         expect(dead_code, reason = "the text encoder is made from it")
     )]
     text: Option<TextTower>,
+    /// Set if images are packed.
+    packing: Option<Arc<Packing>>,
 }
 
 /// Source of a session's model.

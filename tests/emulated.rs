@@ -15,6 +15,7 @@ use crate::support::program::{stderr, stdout};
 
 mod counters;
 mod faults;
+mod packed;
 mod patterns;
 mod processes;
 mod profile;

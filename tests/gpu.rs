@@ -25,6 +25,7 @@ mod architectures;
 mod backward;
 mod custom_op;
 mod naflex;
+mod packed;
 mod parallel;
 mod patterns;
 mod quantized;

@@ -27,6 +27,7 @@ mod model;
 mod naflex;
 mod output_files;
 mod outputs;
+mod packed;
 mod patterns;
 mod processors;
 mod profile;

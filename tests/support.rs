@@ -10,6 +10,7 @@ pub(crate) mod gpu;
 pub(crate) mod hub;
 pub(crate) mod launcher;
 pub(crate) mod naflex;
+pub(crate) mod packed;
 pub(crate) mod patterns;
 pub(crate) mod profile;
 pub(crate) mod program;

@@ -41,6 +41,7 @@ def load(
     tokens: bool = False,
     hidden_layers: Optional[Sequence[int]] = None,
     image_size: Union[int, tuple[int, int], None] = None,
+    packed: Optional[int] = None,
     threads: Optional[int] = None,
     parallel: str = "data",
     resize: Literal["host", "device"] = "host",
@@ -66,6 +67,8 @@ def load(
     - ``batch``: the maximum batch size. More images are run in several batches.
     - ``labels``: the names of the classes, or a file with them.
     - ``image_size``: a side, or height and width.
+    - ``packed``: the number of patches in a sequence, into which several images of any aspect ratio are packed. For timm's
+      NaFlexViT and transformers' SigLIP 2 with NaFlex.
     - ``input``: with ``"pixel_values"`` the model takes the output of the libraries' processors, float32 ``[B, 3, H, W]``.
     - ``tokens``, ``hidden_layers``: request these results.
     - ``reproducible``: an image's results have the same bits at any batch size.

@@ -4,6 +4,7 @@
 
 mod blocks;
 mod head;
+mod packed;
 mod swin;
 mod text;
 
@@ -13,6 +14,7 @@ use super::invalid::Invalid;
 use super::names::{Embeddings, Names};
 use super::norm::{Norm, NormKind};
 use super::options::LoadOptions;
+use super::packing::Packing;
 use super::patches;
 use super::positions::{self, GridTable, Resample};
 use super::swin::Windows;
@@ -30,6 +32,12 @@ pub(super) use text::build_text;
 /// Grids between which a position table was interpolated: the stored grid and the image's.
 pub(super) type Interpolated = ([usize; 2], [usize; 2]);
 
+/// Facts about a graph that was built.
+pub(super) struct Built {
+    pub(super) interpolated: Option<Interpolated>,
+    pub(super) packing: Option<Packing>,
+}
+
 /// Appends the model to `graph`. Its last value so far, `pixels`, must be f32 `[1,3,H,W]`.
 ///
 /// # Errors
@@ -44,7 +52,7 @@ pub(super) fn build(
     prefix: &str,
     options: &LoadOptions,
     weights: &mut Weights,
-) -> Result<Option<Interpolated>> {
+) -> Result<Built> {
     let stages = vit.stages();
     let mut builder = Builder {
         graph,
@@ -59,6 +67,8 @@ pub(super) fn build(
         rotary_tables: Vec::new(),
         shared_bias: None,
         key_mask: None,
+        documents: None,
+        packing: None,
     };
     let embedded = builder.embed(pixels)?;
     let tokens = match &vit.swin {
@@ -70,6 +80,7 @@ pub(super) fn build(
         graph,
         hidden_layers,
         interpolated,
+        packing,
         ..
     } = builder;
     if options.embedded_tokens {
@@ -83,7 +94,10 @@ pub(super) fn build(
             graph.set_output(OutputKind::HiddenLayer(block), value);
         }
     }
-    Ok(interpolated)
+    Ok(Built {
+        interpolated,
+        packing,
+    })
 }
 
 /// Position embeddings, ready to be added.
@@ -127,6 +141,9 @@ struct Builder<'a> {
     shared_bias: Option<SharedBias>,
     /// Mask of the tokens that are patches of the image, if images have different grids.
     key_mask: Option<ValueId>,
+    /// Document of each token, if images are packed.
+    documents: Option<ValueId>,
+    packing: Option<Packing>,
 }
 
 impl Builder<'_> {
@@ -162,6 +179,9 @@ impl Builder<'_> {
         }
         if let Some(Positions::PerImage { side }) = self.vit.positions {
             x = self.positions_per_image(x, side)?;
+        }
+        if let Some(layout) = self.vit.packed() {
+            x = self.packed_positions(x, layout)?;
         }
         let positions = self.positions()?;
         if let Some(Table { patches, .. }) = positions {
@@ -205,6 +225,7 @@ impl Builder<'_> {
             tokens.push(token);
         }
         if !tokens.is_empty() {
+            tokens = tokens.repeat(self.vit.packed().map_or(1, |layout| layout.images));
             tokens.push(x);
             x = self
                 .graph
@@ -292,7 +313,7 @@ impl Builder<'_> {
     fn positions(&mut self) -> Result<Option<Table>> {
         let (name, dim, grid) = (self.trunk(self.names.positions), self.vit.dim, self.vit.grid());
         let (prefix_rows, fitting) = match self.vit.positions {
-            None | Some(Positions::PerImage { .. }) => return Ok(None),
+            None | Some(Positions::PerImage { .. } | Positions::Packed(_)) => return Ok(None),
             Some(Positions::Table { prefix, fitting }) => (prefix, fitting),
             Some(Positions::Grid(table)) => return self.grid_positions(&name, table).map(Some),
             Some(Positions::Sinusoidal) => {
@@ -362,25 +383,7 @@ impl Builder<'_> {
     /// Returns the positions of a table of a grid, fitted to the image.
     fn grid_positions(&mut self, name: &str, spec: GridTable) -> Result<Table> {
         let (dim, grid) = (self.vit.dim, self.vit.grid());
-        let [rows, columns] = spec.stored;
-        let (table, provenance) = if spec.is_factorized {
-            let [of_rows, of_columns] = ["y", "x"].map(|axis| format!("{name}_{axis}"));
-            let tables = [
-                self.weights.take(&of_rows, &[1, rows, dim])?,
-                self.weights.take(&of_columns, &[1, columns, dim])?,
-            ];
-            let [of_row, of_column] = tables.each_ref().map(Tensor::to_f32);
-            let cells = of_row.chunks_exact(dim).flat_map(|row| {
-                of_column
-                    .chunks_exact(dim)
-                    .flat_map(move |column| row.iter().zip(column).map(|(y, x)| y + x))
-            });
-            let sources = [of_rows, of_columns].map(Provenance::from);
-            (cells.collect(), Provenance::computed("positions", sources))
-        } else {
-            let table = self.weights.take(name, &[1, rows, columns, dim])?;
-            (table.to_f32().into_owned(), Provenance::from(name))
-        };
+        let (table, provenance) = self.grid_table(name, spec)?;
         let (values, provenance) = match spec.fit(&table, dim, grid) {
             None => (table, provenance),
             Some(fitted) => {
@@ -398,6 +401,29 @@ impl Builder<'_> {
             prefix: None,
             patches: self.graph.constant(provenance, tensor),
         })
+    }
+
+    /// Returns a table of a grid as stored, `[rows · columns, D]`.
+    fn grid_table(&mut self, name: &str, spec: GridTable) -> Result<(Vec<f32>, Provenance)> {
+        let (dim, [rows, columns]) = (self.vit.dim, spec.stored);
+        if spec.is_factorized {
+            let [of_rows, of_columns] = ["y", "x"].map(|axis| format!("{name}_{axis}"));
+            let tables = [
+                self.weights.take(&of_rows, &[1, rows, dim])?,
+                self.weights.take(&of_columns, &[1, columns, dim])?,
+            ];
+            let [of_row, of_column] = tables.each_ref().map(Tensor::to_f32);
+            let cells = of_row.chunks_exact(dim).flat_map(|row| {
+                of_column
+                    .chunks_exact(dim)
+                    .flat_map(move |column| row.iter().zip(column).map(|(y, x)| y + x))
+            });
+            let sources = [of_rows, of_columns].map(Provenance::from);
+            Ok((cells.collect(), Provenance::computed("positions", sources)))
+        } else {
+            let table = self.weights.take(name, &[1, rows, columns, dim])?;
+            Ok((table.to_f32().into_owned(), Provenance::from(name)))
+        }
     }
 
     fn linear(

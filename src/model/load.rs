@@ -10,6 +10,7 @@ use super::document::Document;
 use super::info::Info;
 use super::model_bytes::ModelBytes;
 use super::options::{InputKind, LoadOptions, MAX_FLOPS};
+use super::packing::{Layout, Packing};
 use super::source::Source;
 use super::text::TextTower;
 use super::vit::{self, Vit};
@@ -40,6 +41,8 @@ pub struct Model {
     pub info: Info,
     /// Text tower of a dual encoder.
     pub text: Option<TextTower>,
+    /// Converts images to the graph's inputs, if they are [packed](LoadOptions::packed).
+    pub packing: Option<Arc<Packing>>,
 }
 
 /// Loads the model at `path`.
@@ -161,7 +164,7 @@ fn assemble_from(
     options: &LoadOptions,
     weights: &mut Weights,
 ) -> Result<Model> {
-    let (description, preprocess) = describe(source, config, options, weights)?;
+    let (mut description, mut preprocess) = describe(source, config, options, weights)?;
     let vit = &description.vit;
     let (flops, limit) = (vit.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
     if flops > limit {
@@ -180,8 +183,17 @@ fn assemble_from(
         );
         return Err(Error::argument("hidden layers", reason));
     }
+    if let Some(patches) = options.packed {
+        if options.tokens || options.embedded_tokens || !options.hidden_layers.is_empty() {
+            let reason = "tokens and hidden layers of packed images are not returned";
+            return Err(Error::argument("packed", reason));
+        }
+        preprocess = Layout::apply(patches, &mut description.vit, preprocess)
+            .map_err(|reason| Error::argument("packed", format!("{}: {reason}", source.name())))?;
+    }
 
-    let [height, width] = vit.image;
+    let vit = &description.vit;
+    let [height, width] = vit.packed().map_or(vit.image, |layout| layout.size());
     if vit.is_flexible() && options.input == InputKind::PixelValues {
         let reason = format!(
             "{} takes images of any aspect ratio, which come as pixels with their grid of patches, not as pixel values",
@@ -214,7 +226,7 @@ fn assemble_from(
         .find(found)
         .unwrap_or(&description.prefixes[0]);
     let names = description.names;
-    let interpolated = builder::build(&mut graph, pixels, vit, names, prefix, options, weights)?;
+    let built = builder::build(&mut graph, pixels, vit, names, prefix, options, weights)?;
     let parameters = weights.parameters();
     let text = match description.text {
         Some(spec) => Some(TextTower::load(source, spec, weights)?),
@@ -250,7 +262,7 @@ fn assemble_from(
             merged_grid: vit.swin.is_some().then_some([rows, columns]),
             classes: vit.classes,
             parameters,
-            interpolated,
+            interpolated: built.interpolated,
             ignored,
             text: text.as_ref().map(|text| text.info(text_parameters)),
             adapter,
@@ -258,6 +270,7 @@ fn assemble_from(
             sparsity,
         },
         text,
+        packing: built.packing.map(Arc::new),
     })
 }
 

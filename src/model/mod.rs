@@ -31,6 +31,7 @@ mod names;
 mod norm;
 mod open_clip;
 mod options;
+mod packing;
 mod patches;
 mod positions;
 mod preprocessing;
@@ -56,6 +57,7 @@ pub use info::{Family, Info, Library};
 pub use load::{Model, directory, from_bytes, load, tensor_shapes, tinyvit32};
 pub use model_bytes::ModelBytes;
 pub use options::{InputKind, LoadOptions, MAX_FLOPS};
+pub use packing::Packing;
 pub use text::TextInfo;
 pub use text::TextTower;
 #[cfg(feature = "text")]

@@ -14,6 +14,8 @@ pub struct LoadOptions {
     pub tokens: bool,
     /// Blocks, counted from 0, after which all tokens are an output.
     pub hidden_layers: Vec<usize>,
+    /// Number of patches in a sequence, if images keep their aspect ratio and several are packed into a sequence.
+    pub packed: Option<usize>,
     /// Maximum number of floating-point operations per image, if not [`MAX_FLOPS`].
     pub max_flops: Option<u64>,
 }

@@ -48,6 +48,8 @@ pub(super) struct GridTable {
     pub(super) is_factorized: bool,
     /// True if both axes are scaled to the longer side of the image's grid, and the table is then cropped.
     pub(super) keeps_aspect: bool,
+    /// True if the library samples the table at the patches of images in a batch of several grids.
+    pub(super) is_sampled: bool,
     pub(super) filter: Filter,
 }
 

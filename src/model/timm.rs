@@ -67,7 +67,23 @@ pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
     if known { Ok(()) } else { Err(unknown(config, name)) }
 }
 
+/// Beginnings of names of architectures near the supported ones, and why they are not supported.
+const REFUSED: [(&str, &str); 2] = [
+    (
+        "hiera_",
+        "Hiera's patches overlap, and its queries are pooled between stages",
+    ),
+    (
+        "swinv2_cr_",
+        "its blocks and position networks are not those of Swin V2, despite the name",
+    ),
+];
+
 fn unknown(config: Fields<'_>, name: &str) -> Error {
+    if let Some((_, reason)) = REFUSED.iter().find(|(prefix, _)| name.starts_with(prefix)) {
+        let reason = format_args!("is \"{name}\", which is not supported: {reason}");
+        return config.error("architecture", reason);
+    }
     let near = near(
         name,
         architectures::names()

@@ -4,6 +4,7 @@
 
 use super::invalid::Invalid;
 use super::norm::Norm;
+use super::packing::Layout;
 use super::positions::{Filter, Fitting, Grid, GridTable};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
@@ -11,7 +12,7 @@ use super::swin::Swin;
 use crate::ops::Activation;
 
 /// Maximum number of elements in the tokens of an image. It keeps a wrong configuration from requesting terabytes.
-const MAX_ELEMENTS: usize = 1 << 28;
+pub(super) const MAX_ELEMENTS: usize = 1 << 28;
 
 /// Maximum side of an image in pixels. The number of patches cannot overflow.
 pub(super) const LARGEST_SIDE: usize = 1 << 20;
@@ -142,6 +143,10 @@ pub(super) enum Positions {
     /// The image has the form that [`crate::patch_grid`] describes. The weights of a patch are in the order row,
     /// column, channel.
     PerImage { side: usize },
+    /// A learned table that the host interpolates to the grid of each packed image.
+    ///
+    /// The weights of a patch are in the order row, column, channel.
+    Packed(Layout),
 }
 
 /// Method that reduces the tokens to one vector.
@@ -221,7 +226,18 @@ impl Vit {
 
     /// Returns true if images may have any aspect ratio.
     pub(super) fn is_flexible(&self) -> bool {
-        matches!(self.positions, Some(Positions::PerImage { .. }))
+        matches!(
+            self.positions,
+            Some(Positions::PerImage { .. } | Positions::Packed(_))
+        )
+    }
+
+    /// Returns the layout of sequences, if images are packed.
+    pub(super) fn packed(&self) -> Option<Layout> {
+        match self.positions {
+            Some(Positions::Packed(layout)) => Some(layout),
+            _ => None,
+        }
     }
 
     /// Returns the number of tokens before the patches.

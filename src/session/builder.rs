@@ -269,6 +269,28 @@ impl SessionBuilder {
         self
     }
 
+    /// Packs images into sequences of this many patches. Each image keeps its aspect ratio, and several images share a sequence. For timm's
+    /// NaFlexViT, and for transformers' SigLIP 2 with NaFlex.
+    ///
+    /// An image is resized to at most as many patches as the model's [image size](Self::image_size) has, or to the maximum of
+    /// transformers' processor. The images of a batch are packed together, so the batch should have several times the images of a
+    /// sequence. Tokens, hidden layers and attention statistics are not returned.
+    ///
+    /// ```no_run
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::{Pipeline, Session};
+    ///
+    /// let session = Session::builder().packed(1024).batch(64).load("timm/naflexvit_base_patch16_gap")?;
+    /// for item in Pipeline::new(&session).run(["panorama.jpg", "portrait.jpg"])? {
+    ///     println!("{:?}", item?.top(1));
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn packed(mut self, patches: usize) -> Self {
+        self.load.packed = Some(patches);
+        self
+    }
+
     /// Sets the names of the classes, instead of the model's. Without either, a model with 1,000 classes gets ImageNet's names, and classes
     /// of other models are numbered.
     ///

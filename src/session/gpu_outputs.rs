@@ -176,6 +176,10 @@ impl Session {
         input: impl Into<RunInput<'a>>,
         options: RunOptions<'_>,
     ) -> Result<GpuOutputs> {
+        if self.packing().is_some() {
+            let reason = "results of packed images go to the host";
+            return Err(Error::argument("packed", reason));
+        }
         let Some(gpu) = self.output_gpu() else {
             let reason = format!(
                 "on {}: results stay on a GPU if it is the only one",
@@ -255,7 +259,7 @@ impl Collect for OnGpu {
     }
 
     fn finish(&mut self, session: &Session, run: Submitted, timing: Option<&mut Timing>) -> Result<()> {
-        let Submitted { run, images } = run;
+        let Submitted { run, images, .. } = run;
         let Self { outputs, done, .. } = self;
         let mut keep = |index: usize, operand: Operand<'_>| {
             let output: &mut Whole = &mut outputs[index];

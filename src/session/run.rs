@@ -9,12 +9,15 @@ use std::time::Instant;
 use ndarray::{Array2, Array3};
 use rayon::prelude::*;
 
+use super::packed::PackedRun;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::{
-    FinishOptions, Images, InputData, Inputs, PendingRun, RunOutput, RunOutputs, Slabs, Staging, Submission,
+    FinishOptions, Images, InputData, Inputs, PendingRun, Reservation, RunOutput, RunOutputs, Slabs, Staging,
+    Submission,
 };
 use crate::graph::OutputKind;
+use crate::graph::plan::Plan;
 use crate::hip::{self, ForeignMemory};
 use crate::image::RgbImage;
 use crate::ops::Op;
@@ -227,6 +230,10 @@ impl Session {
                 Ok(values.len() / each)
             }
             RunInput::Device { memory, dtype } => {
+                if self.packing().is_some() {
+                    let reason = "is on a GPU, but packed images come from the host";
+                    return Err(Error::argument("input", reason));
+                }
                 if self.input_gpu() != Some(memory.stream().device()) {
                     let reason = format!(
                         "is on {}, and the session on {}",
@@ -280,9 +287,9 @@ impl Session {
     }
 
     /// Returns the GPU for [`RunInput::Device`]: the only GPU, or the first of a pipeline. `None` with several replicas, tensor
-    /// parallelism, or without a GPU.
+    /// parallelism, [packed](crate::SessionBuilder::packed) images, or without a GPU.
     pub fn input_gpu(&self) -> Option<&hip::Device> {
-        let whole = self.replicas() == 1 && self.degrees().tensor == 1;
+        let whole = self.replicas() == 1 && self.degrees().tensor == 1 && self.packing().is_none();
         self.loaded.executor.gpu().filter(|_| whole)
     }
 
@@ -306,6 +313,9 @@ impl Session {
     }
 
     fn image_elements(&self) -> usize {
+        if let Some(packing) = self.packing() {
+            return packing.image_bytes();
+        }
         self.graph().value(self.graph().input()).shape.iter().product()
     }
 
@@ -424,19 +434,37 @@ impl Session {
         input: InputData<'_>,
         images: usize,
         submission: Submission,
-        mut wait_for_memory: impl FnMut(Error) -> Result<()>,
+        wait_for_memory: impl FnMut(Error) -> Result<()>,
     ) -> Result<Submitted> {
-        let executor = &self.loaded.executor;
-        let plan = executor.plan(images)?;
-        let reservation = loop {
-            match executor.clone().reserve(&plan, input.staging()) {
-                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
-                reservation => break reservation?,
+        let submitted = if let Some(packing) = self.packing() {
+            self.submit_packed(packing, input, images, submission, wait_for_memory)?
+        } else {
+            let plan = self.loaded.executor.plan(images)?;
+            let reservation = self.reserve(&plan, input.staging(), wait_for_memory)?;
+            let run = reservation.submit(Inputs::of_plan(&plan, input), submission)?;
+            Submitted {
+                run,
+                images,
+                packed: None,
             }
         };
-        let run = reservation.submit(Inputs::of_plan(&plan, input), submission)?;
         self.loaded.images.fetch_add(images as u64, Ordering::Relaxed);
-        Ok(Submitted { run, images })
+        Ok(submitted)
+    }
+
+    /// Reserves the memory of a run. Calls `wait_for_memory` with the error while the device has none.
+    pub(super) fn reserve(
+        &self,
+        plan: &Arc<Plan>,
+        near: Option<&Staging>,
+        mut wait_for_memory: impl FnMut(Error) -> Result<()>,
+    ) -> Result<Box<dyn Reservation>> {
+        loop {
+            match self.loaded.executor.clone().reserve(plan, near) {
+                Err(error @ Error::Hip(hip::Error::OutOfMemory { .. })) => wait_for_memory(error)?,
+                reservation => return reservation,
+            }
+        }
     }
 
     /// Waits for a submitted run. Also returns the memory that its input was staged in.
@@ -445,9 +473,15 @@ impl Session {
         submitted: Submitted,
         timing: Option<&mut Timing>,
     ) -> Result<(Outputs, Option<Staging>)> {
-        let Submitted { run, images } = submitted;
+        let Submitted { run, images, packed } = submitted;
         let finished = run.finish(FinishOptions { timing, keep: None })?;
-        Ok((self.outputs(finished.outputs, images)?, finished.staging))
+        match packed {
+            Some(packed) => {
+                let outputs = packed.select(finished.outputs);
+                Ok((self.outputs(outputs, images)?, packed.staging))
+            }
+            None => Ok((self.outputs(finished.outputs, images)?, finished.staging)),
+        }
     }
 
     /// Waits for a submitted run.
@@ -461,6 +495,8 @@ impl Session {
 pub struct Submitted {
     pub(super) run: Box<dyn PendingRun>,
     pub(super) images: usize,
+    /// Set if the images were packed.
+    pub(super) packed: Option<PackedRun>,
 }
 
 impl std::fmt::Debug for Submitted {

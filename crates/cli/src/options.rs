@@ -30,6 +30,7 @@ static UNUSED: [(&str, &[&str]); 6] = [
             "collective_timeout",
             "hip_graphs",
             "max_flops",
+            "packed",
             "parallel",
             "reproducible",
             "resize",
@@ -37,8 +38,8 @@ static UNUSED: [(&str, &[&str]); 6] = [
             "strict",
         ],
     ),
-    ("bench", &["resize"]),
-    ("explain", &["resize"]),
+    ("bench", &["packed", "resize"]),
+    ("explain", &["packed", "resize"]),
     (
         "inspect",
         &[
@@ -46,13 +47,14 @@ static UNUSED: [(&str, &[&str]); 6] = [
             "collective_timeout",
             "hip_graphs",
             "max_flops",
+            "packed",
             "resize",
             "strict",
             "threads",
         ],
     ),
-    ("trace", &["resize"]),
-    ("tune", &["resize"]),
+    ("trace", &["packed", "resize"]),
+    ("tune", &["packed", "resize"]),
 ];
 
 fn unused(command: &str) -> &'static [&'static str] {

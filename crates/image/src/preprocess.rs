@@ -84,6 +84,17 @@ impl Preprocess {
         })
     }
 
+    /// Returns the rule with its filter and values, but which [resizes to patches](Resize::Patches) and does not crop.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] if there can be no image of that many patches.
+    pub fn to_patches(&self, patch: usize, max_patches: usize) -> Result<Self> {
+        let filter = self.resize.map_or(Filter::Bicubic, |(_, filter)| filter);
+        let resize = Resize::Patches { patch, max_patches };
+        Self::new(Some((resize, filter)), None, self.values.clone())
+    }
+
     /// Returns height and width of the result, in pixels.
     ///
     /// If the rule [resizes to patches](Resize::Patches), the result packs an image of any aspect ratio, see

@@ -160,7 +160,8 @@ impl Builder<'_> {
                 if self.vit.rotary.is_none()
                     && self.vit.kv_heads.is_none()
                     && !self.vit.blocks.qk_norm
-                    && !self.has_cosine_attention() =>
+                    && !self.has_cosine_attention()
+                    && self.documents.is_none() =>
             {
                 let mut inputs = Vec::with_capacity(3);
                 for ((letter, name), bias) in ["q", "k", "v"].into_iter().zip(names).zip(qkv_bias) {
@@ -250,6 +251,9 @@ impl Builder<'_> {
     ) -> Result<ValueId> {
         if let Some(windows) = self.windows {
             return self.window_attention(windows, step, tensors, operands, inputs);
+        }
+        if let Some(documents) = self.documents {
+            return self.document_attention(step, documents, operands, inputs);
         }
         let bias = self.score_bias(tensors)?;
         inputs.extend(bias);

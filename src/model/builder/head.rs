@@ -19,6 +19,9 @@ impl Builder<'_> {
         let mut width = dim;
         let mut x = match self.vit.pooling {
             Pooling::ClassAndDistillation => return self.two_heads(tokens),
+            Pooling::Class | Pooling::Mean { .. } if self.documents.is_some() => {
+                self.pool_documents(tokens)?
+            }
             Pooling::Class => self.pool("pool", tokens, Pool::Token(0))?,
             Pooling::Mean { skip } => match self.key_mask {
                 Some(mask) => self.masked_mean(tokens, mask)?,
@@ -195,7 +198,11 @@ impl Builder<'_> {
         activation: Activation,
     ) -> Result<ValueId> {
         let (dim, names, other) = (self.vit.dim, &self.names.pool, Role::Other);
-        let query = self.constant(&self.trunk(names.query), &[1, 1, dim])?;
+        let (name, packed) = (self.trunk(names.query), self.vit.packed());
+        let query = match packed {
+            Some(layout) => self.queries(&name, layout)?,
+            None => self.constant(&name, &[1, 1, dim])?,
+        };
         let [q, kv] = match names.projections {
             PoolProjections::QueryAndKv(q, kv) => {
                 let (q_name, kv_name) = (self.trunk(q), self.trunk(kv));
@@ -220,12 +227,16 @@ impl Builder<'_> {
                 ]
             }
         };
-        let op = Op::Attention(Attention {
-            first_key: skip,
-            key_mask: self.key_mask.is_some(),
-            ..attention_spec(dim, heads, AttentionOperands::PackedKv)
-        });
-        let operands: Vec<ValueId> = [q, kv].into_iter().chain(self.key_mask).collect();
+        let op = match packed {
+            Some(layout) => Op::from(self.document_pool(layout, heads, skip)?),
+            None => Op::Attention(Attention {
+                first_key: skip,
+                key_mask: self.key_mask.is_some(),
+                ..attention_spec(dim, heads, AttentionOperands::PackedKv)
+            }),
+        };
+        let masked = self.key_mask.or(self.documents);
+        let operands: Vec<ValueId> = [q, kv].into_iter().chain(masked).collect();
         let x = self.graph.push(other, "attn_pool", op, operands)?;
         let x = self.linear(
             other,
@@ -247,6 +258,9 @@ impl Builder<'_> {
         let x = self
             .graph
             .push(other, "attn_pool.residual", Op::Add(Add), [x, y])?;
-        self.pool("pool", x, Pool::Token(0))
+        match packed {
+            Some(_) => Ok(x),
+            None => self.pool("pool", x, Pool::Token(0)),
+        }
     }
 }

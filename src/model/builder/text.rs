@@ -30,6 +30,8 @@ pub(in crate::model) fn build_text(name: &str, spec: &TextSpec, weights: &mut We
         rotary_tables: Vec::new(),
         shared_bias: None,
         key_mask: None,
+        documents: None,
+        packing: None,
     };
     let tokens = builder.blocks(input)?;
     let (kind, pooled) = match spec.pooling {

@@ -1,4 +1,5 @@
-//! Reads timm's `NaFlexVit`, as timm runs it on images of one size.
+//! Reads timm's `NaFlexVit`, as timm runs it on images of one size. [`packing`](crate::model::packing) prepares it for
+//! images of several aspect ratios in a batch.
 
 use super::architectures::{Arguments as VitArguments, GlobalPool};
 use super::arguments::{check_padding, set};
@@ -13,7 +14,7 @@ use crate::model::positions::{Filter, Grid, GridTable};
 use crate::model::vit::{Pooling, Positions, Vit};
 use crate::ops::Activation;
 
-/// Arguments that only affect training, batches of packed patches, or images that are already in patches.
+/// Arguments that only affect training, or images of several grids in a batch.
 const WITHOUT_EFFECT: &[&str] = &[
     "attn_drop_rate",
     "drop_path_rate",
@@ -22,7 +23,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "out_indices",
     "patch_drop_rate",
     "pos_drop_rate",
-    "pos_embed_use_grid_sample",
     "proj_drop_rate",
     "rope_grid_indexing",
     "rope_grid_offset",
@@ -82,6 +82,7 @@ pub(super) const APPLIED: &[&str] = &[
     "pos_embed_ar_preserving",
     "pos_embed_grid_size",
     "pos_embed_interp_mode",
+    "pos_embed_use_grid_sample",
     "pre_norm",
     "proj_bias",
     "qk_norm",
@@ -343,6 +344,7 @@ fn positions(config: Config<'_>, arguments: &Arguments) -> Result<Option<GridTab
         stored: stored.ok_or_else(missing)?,
         is_factorized,
         keeps_aspect: arguments.keeps_aspect,
+        is_sampled: truth(config.given, "pos_embed_use_grid_sample") == Some(true),
         filter,
     }))
 }

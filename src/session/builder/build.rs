@@ -88,6 +88,22 @@ impl SessionBuilder {
         Ok(degrees)
     }
 
+    /// Checks the options of a session that packs images.
+    fn check_packed(&self, degrees: &Degrees) -> Result<()> {
+        let reason = if degrees.shards() > 1 || self.processes().is_some() {
+            "each GPU must have the whole model: use data parallelism"
+        } else if self.attention_statistics {
+            "statistics of attention are not returned for packed images"
+        } else if self.select.reproducible {
+            "an image's last bits depend on its place in a sequence: results are not reproducible"
+        } else if self.resize == ResizeOn::Device {
+            "images are resized on the host"
+        } else {
+            return Ok(());
+        };
+        Err(Error::argument("packed", reason))
+    }
+
     /// Returns the passes over the graph of a model with these options.
     pub fn passes(&self) -> Passes {
         Passes {
@@ -129,22 +145,26 @@ impl SessionBuilder {
             scores,
             info,
             text,
+            packing,
         } = model;
         if let Some(given) = &self.labels {
             given.check(info.classes)?;
             labels = given.clone();
         }
+        let degrees = self.degrees(&device)?;
         if self.attention_statistics && info.merged_grid.is_some() {
             let reason = format!(
                 "{name} attends inside of windows, whose statistics are not supported. Load it without them"
             );
             return Err(Error::argument("attention statistics", reason));
         }
+        if packing.is_some() {
+            self.check_packed(&degrees)?;
+        }
         let weights = weights(&graph);
         for rewrite in &self.rewrites {
             graph = (rewrite.0)(&graph)?;
         }
-        let degrees = self.degrees(&device)?;
         let passes = Passes {
             float8: self.float8(&graph, &device, &degrees),
             // Other models have one graph for GPUs and the CPU.
@@ -214,6 +234,7 @@ impl SessionBuilder {
                 labels,
                 scores,
                 text,
+                packing,
             },
             executor,
             images: AtomicU64::new(0),

@@ -116,7 +116,13 @@ fn what_cannot_be_built_is_refused() {
             "timm_swin",
             "architecture",
             json!("swinv2_cr_tiny_224"),
-            "`architecture` is \"swinv2_cr_tiny_224\", which is not supported; near it: swin_s3_tiny_224, swinv2_large_window12_192, swinv2_tiny_window8_256; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer and swin_transformer_v2",
+            "`architecture` is \"swinv2_cr_tiny_224\", which is not supported: its blocks and position networks are not those of Swin V2, despite the name",
+        ),
+        (
+            "timm_swin",
+            "architecture",
+            json!("hiera_tiny_224"),
+            "`architecture` is \"hiera_tiny_224\", which is not supported: Hiera's patches overlap, and its queries are pooled between stages",
         ),
         (
             "timm_swin",

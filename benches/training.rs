@@ -1,0 +1,82 @@
+//! Times training steps of a model directory, and prints a line of JSON for each round: `cargo bench -p hipvit-train --bench training -- DIR
+//! [BATCH [STEPS [ROUNDS [DTYPE [DEVICE]]]]]`.
+//!
+//! A step is what [`Trainer::step`] does: pixels from the host, forward pass, loss, backward pass, clipping and AdamW. `benches/training.py`
+//! runs it beside PyTorch.
+
+use std::env;
+use std::error::Error;
+use std::path::Path;
+use std::time::Instant;
+
+use hipvit::model::Checkpoint;
+use hipvit::tensor::Input;
+use hipvit_train::{TensorRule, TrainOptions, Trainer};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+const DEFAULTS: [&str; 5] = ["8", "5", "3", "f32", "auto"];
+
+fn main() -> Result<()> {
+    // Cargo passes --bench.
+    let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let Some(directory) = arguments.first() else {
+        println!("skipped: no model directory was given");
+        return Ok(());
+    };
+    let argument = |index: usize| arguments.get(index + 1).map_or(DEFAULTS[index], String::as_str);
+    let (batch, steps, rounds): (usize, u32, u32) =
+        (argument(0).parse()?, argument(1).parse()?, argument(2).parse()?);
+    let options = TrainOptions {
+        dtype: argument(3).parse()?,
+        device: argument(4).parse()?,
+        clip_norm: Some(1.0),
+        ..TrainOptions::default()
+    };
+    let begun = Instant::now();
+    let checkpoint = Checkpoint::open(Some(Path::new(directory)))?;
+    let mut trainer = Trainer::new(checkpoint, options, &|_| TensorRule::default())?;
+    let (images, targets) = batch_of(&trainer, batch);
+    let mut losses = Vec::new();
+    let mut run = |trainer: &mut Trainer, steps: u32| -> Result<f64> {
+        let begun = Instant::now();
+        for _ in 0..steps {
+            losses.push(trainer.step(Input::Pixels(&images), &targets, 1e-4)?.loss);
+        }
+        Ok(begun.elapsed().as_secs_f64() * 1e3 / f64::from(steps))
+    };
+    // The first steps compile kernels, plan memory, capture the graph and check its first replay.
+    run(&mut trainer, 1)?;
+    let first_s = begun.elapsed().as_secs_f64();
+    run(&mut trainer, 3)?;
+    for round in 0..rounds {
+        let ms = run(&mut trainer, steps)?;
+        let images_per_second = batch as f64 * 1e3 / ms;
+        println!(
+            r#"{{"engine": "hipvit", "model": "{directory}", "batch": {batch}, "round": {round}, "ms": {ms:.3}, "images_per_second": {images_per_second:.1}, "first_step_s": {first_s:.2}}}"#
+        );
+    }
+    // The batch is the same in each step, so that the loss must fall.
+    if losses.last() >= losses.first() {
+        return Err(format!("the loss has not fallen: {losses:?}").into());
+    }
+    Ok(())
+}
+
+/// Returns pixels and targets that differ between images.
+fn batch_of(trainer: &Trainer, batch: usize) -> (Vec<u8>, Vec<f32>) {
+    let (width, height) = trainer.preprocess().output_size();
+    let classes = trainer.classes();
+    let mut state = 1_u32;
+    let images = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    });
+    let images = images.take(batch * height * width * 3).collect();
+    // Label smoothing of 0.1.
+    let mut targets = vec![0.1 / classes as f32; batch * classes];
+    for (image, row) in targets.chunks_exact_mut(classes).enumerate() {
+        row[(image * 7) % classes] += 0.9;
+    }
+    (images, targets)
+}
