@@ -296,7 +296,8 @@ impl Error {
         }
     }
 
-    pub(crate) fn weights(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
+    /// Returns an [`Error::Weights`] for the weight file `file`.
+    pub fn weights(file: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
         Self::Weights {
             file: file.as_ref().to_owned(),
             reason: reason.to_string(),
