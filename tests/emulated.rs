@@ -55,8 +55,9 @@ fn works(arch: &str) {
         "gpu::resize::decoded_images_of_any_size_are_resized_on_the_device",
     ];
     let backward = "gpu::backward::gradients_of_all_weights_follow_the_reference";
+    let training = "gpu::training::steps_are_those_of_the_cpu";
     match arch {
-        "gfx942" => passes(arch, "f32", &[backward]),
+        "gfx942" => passes(arch, "f32", &[backward, training]),
         "gfx1100" => passes(arch, "bf16", &[backward]),
         _ => {}
     }
@@ -325,6 +326,9 @@ fn validates(arch: &str) {
             "layer_norm_backward",
             "mat_mul",
             "sum_to_size",
+            "loss_backward",
+            "l2_norm",
+            "adamw",
             "pool",
             "patch_extract",
             "tokens",

@@ -234,7 +234,7 @@ impl Trainer {
     }
 
     /// Returns the present elements of the checkpoint's trained tensors.
-    fn values(&self) -> Result<TensorValues> {
+    pub(crate) fn values(&self) -> Result<TensorValues> {
         let elements = |index: usize| Ok(self.executor.state(&self.weights[index])?.to_f32().into_owned());
         self.scatter.tensors(&self.checkpoint, elements)
     }
