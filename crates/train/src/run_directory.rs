@@ -74,21 +74,21 @@ impl RunDirectory {
     ///
     /// Returns [`Error::Argument`] if the directory has a run or other files.
     pub fn check_new(&self) -> Result<()> {
-        let what = "output directory";
-        let path = self.path.display();
-        match fs::read_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(Error::io(&self.path, error)),
-            Ok(_) if self.path.join(RECIPE).exists() => Err(Error::argument(
-                what,
-                format!("{path} has a run already. Continue it with --resume"),
-            )),
-            Ok(mut entries) if entries.next().is_some() => Err(Error::argument(
-                what,
-                format!("{path} is not empty. Name an empty or a new directory"),
-            )),
-            Ok(_) => Ok(()),
+        let refuse = |reason: &str| {
+            let reason = format!("{} {reason}", self.path.display());
+            Err(Error::argument("output directory", reason))
+        };
+        let mut entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(|error| Error::io(&self.path, error))?,
+        };
+        if self.path.join(RECIPE).exists() {
+            return refuse("has a run already. Continue it with --resume");
         }
+        if entries.next().is_some() {
+            return refuse("is not empty. Name an empty or a new directory");
+        }
+        Ok(())
     }
 
     /// Reads the recipe of the run.
