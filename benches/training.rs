@@ -19,7 +19,10 @@ const DEFAULTS: [&str; 5] = ["8", "5", "3", "f32", "auto"];
 
 fn main() -> Result<()> {
     // Cargo passes --bench.
-    let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let arguments: Vec<String> = env::args()
+        .skip(1)
+        .filter(|argument| argument != "--bench")
+        .collect();
     let Some(directory) = arguments.first() else {
         println!("skipped: no model directory was given");
         return Ok(());
