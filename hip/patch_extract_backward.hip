@@ -2,8 +2,8 @@
 // patch get 0.
 //
 // Shapes, with N = ⌊H/h⌋ · ⌊W/w⌋ patches of h × w. The first form has interleaved pixels, the second (chw) has planes.
-//   pixels: dy T [B · N, h · w · 3], in the order row, column, channel → dx T [B, H, W, 3].
-//   planes: dy T [B · N, 3 · h · w], in the order channel, row, column → dx T [B, 3, H, W].
+//   Pixels: dy T [B · N, h · w · 3], in the order row, column, channel → dx T [B, H, W, 3].
+//   Planes: dy T [B · N, 3 · h · w], in the order channel, row, column → dx T [B, 3, H, W].
 // Alignment: any; vec128 stores where the row of the image and the address allow it, and vec128 loads where also all elements are of one
 //   patch.
 // Accumulator: f32.
