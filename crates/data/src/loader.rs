@@ -114,6 +114,13 @@ impl Loader {
         }
         Ok(loader)
     }
+
+    /// Returns the number of batches that are started or complete, beside the consumer's.
+    #[cfg(test)]
+    pub(crate) fn batches_in_memory(&self) -> usize {
+        let state = self.shared.state.lock();
+        state.started - state.taken
+    }
 }
 
 fn check(sampler: &Sampler, options: &LoaderOptions, start: Position) -> Result<()> {

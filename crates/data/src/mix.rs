@@ -90,9 +90,13 @@ impl Mixture {
             rows: range(height),
             columns: range(width),
         };
+        Self::of_rectangle(cut, [height, width])
+    }
+
+    /// Returns the mixture in which the partner replaces a rectangle. The weight is the area that remains.
+    pub fn of_rectangle(cut: Rectangle, [height, width]: [usize; 2]) -> Self {
         let area = (cut.rows[1] - cut.rows[0]) * (cut.columns[1] - cut.columns[0]);
         Self {
-            // The rectangle may be clipped, so its area counts.
             weight: 1.0 - area as f64 / (height * width) as f64,
             cut: Some(cut),
         }

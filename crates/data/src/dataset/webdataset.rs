@@ -89,12 +89,12 @@ impl WebDataset {
     }
 }
 
-/// Splits a name into the sample's key and the extension: at the first dot after the last slash.
+/// Returns the sample's key, which ends at the first dot after the last slash, and what follows the last dot.
 fn key_of(name: &str) -> (&str, &str) {
     let start = name.rfind('/').map_or(0, |slash| slash + 1);
-    match name[start..].find('.') {
-        Some(dot) => (&name[..start + dot], &name[start + dot + 1..]),
-        None => (name, ""),
+    match (name[start..].find('.'), name.rfind('.')) {
+        (Some(first), Some(last)) => (&name[..start + first], &name[last + 1..]),
+        _ => (name, ""),
     }
 }
 
