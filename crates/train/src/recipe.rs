@@ -416,6 +416,12 @@ impl Recipe {
         let jitter = augmentation.color_jitter;
         [
             ("epochs", self.epochs > 0, "at least 1"),
+            // TOML has signed integers.
+            (
+                "seed",
+                i64::try_from(self.seed).is_ok(),
+                "at most 9223372036854775807",
+            ),
             ("batch", self.batch > 0, "at least 1"),
             ("clip_norm", not_negative(self.clip_norm), NOT_NEGATIVE),
             (
@@ -527,6 +533,16 @@ mod tests {
             assert_eq!(recipe, parse(text).unwrap(), "{name}");
             assert_ne!(recipe, Recipe::default(), "{name}");
         }
+    }
+
+    #[test]
+    fn the_documented_keys_are_all_keys_with_their_defaults() {
+        let page = include_str!("../../../docs/training.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (text, _) = rest.split_once("```").unwrap();
+        assert_eq!(parse(text).unwrap(), Recipe::default());
+        let keys = |text: &str| -> toml::Table { toml::from_str(text).unwrap() };
+        assert_eq!(keys(text), keys(&Recipe::default().to_toml()));
     }
 
     #[test]
