@@ -83,7 +83,7 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, file: &Path) -> Result<u64> {
             );
             return Err(Error::tensor(file, &value.name, reason));
         }
-        let values = view
+        let values: Vec<f32> = view
             .data()
             .as_chunks::<4>()
             .0
