@@ -1,8 +1,8 @@
 // patch_extract_backward: the gradient of images from that of their patches, dy · scale[c] for channel c. Pixels beyond the last whole
 // patch get 0.
 //
-// Shapes, with N = ⌊H/h⌋ · ⌊W/w⌋ patches of h × w. The first form has interleaved pixels, the second (chw) has planes.
-//   Pixels: dy T [B · N, h · w · 3], in the order row, column, channel → dx T [B, H, W, 3].
+// Shapes, with N = ⌊H/h⌋ · ⌊W/w⌋ patches of h × w. Pixels are rows of pixels or, with `chw`, planes.
+//   Rows: dy T [B · N, h · w · 3], in the order row, column, channel → dx T [B, H, W, 3].
 //   Planes: dy T [B · N, 3 · h · w], in the order channel, row, column → dx T [B, 3, H, W].
 // Alignment: any; vec128 stores where the row of the image and the address allow it, and vec128 loads where also all elements are of one
 //   patch.

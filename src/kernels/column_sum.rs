@@ -41,9 +41,9 @@ impl ColumnSumArgs {
         if chunks <= 1 {
             return one(Self::new([x, out], [rows, columns], rows, ColumnSumStage::Whole)?);
         }
-        let stage = Self::new([x, partial], [rows, columns], chunk, ColumnSumStage::Partial)?;
+        let of_chunks = Self::new([x, partial], [rows, columns], chunk, ColumnSumStage::Partial)?;
         Ok(vec![
-            stage.into(),
+            of_chunks.into(),
             Self::total([partial, out], [chunks, columns])?.into(),
         ])
     }

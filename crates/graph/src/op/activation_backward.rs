@@ -29,11 +29,18 @@ impl ActivationBackward {
         let doubled = || number(2.0 * FRAC_2_PI.sqrt()) * (x + number(0.044_715) * x.powi(3));
         // Derivative of x · σ(s(x)), or its gate.
         let gated = |s: T, slope: T| {
-            let sigma = T::ONE / (T::ONE + (-s).exp());
+            let decay = (-s).exp();
+            let sigma = T::ONE / (T::ONE + decay);
+            // 1 − σ(s), which cancels for a large s.
+            let rest = if s > T::ZERO {
+                decay * sigma
+            } else {
+                T::ONE - sigma
+            };
             if self.secant {
                 sigma
             } else {
-                sigma + x * sigma * (T::ONE - sigma) * slope
+                sigma + x * sigma * rest * slope
             }
         };
         match self.activation {
