@@ -140,8 +140,7 @@ struct Report<'a> {
     steps: u64,
     epochs: u64,
     skipped: u64,
-    #[serde(flatten)]
-    last: Option<EpochEvent>,
+    last_epoch: Option<EpochEvent>,
 }
 
 impl Args {
@@ -206,7 +205,7 @@ impl Args {
                 steps: progress.step,
                 epochs: progress.epoch,
                 skipped: progress.skipped,
-                last: summary.last,
+                last_epoch: summary.last,
             };
             return Ok(record::write(&mut out, &report)?);
         }
