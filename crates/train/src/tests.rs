@@ -116,8 +116,14 @@ fn ten_steps_are_those_of_pytorch() {
             };
             let expected = f32s(view.data());
             let (error, size) = (change(&after, &expected), change(&expected, &before));
+            // A bias of keys does not change a softmax. Its gradient is zero but for rounding errors.
+            let noise = if tensor.ends_with("key.bias") {
+                0.05 * f64::from(RATE) * 10.0 * (expected.len() as f64).sqrt()
+            } else {
+                0.0
+            };
             assert!(
-                error <= 0.01 * size,
+                error <= 0.01 * size + noise,
                 "{name}: `{tensor}` is off by {error:e} of a change of {size:e}"
             );
             trained += expected.len() as u64;
