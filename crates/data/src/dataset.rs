@@ -75,8 +75,8 @@ pub trait Dataset: Debug + Send + Sync {
 }
 
 /// A part of a dataset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Split {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Split {
     /// Images for training.
     Train,
     /// Images for validation.

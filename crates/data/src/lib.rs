@@ -22,8 +22,6 @@ mod batch;
 mod dataset;
 mod error;
 mod loader;
-#[cfg(test)]
-mod loader_tests;
 pub mod mix;
 pub mod random;
 mod sampler;
@@ -32,7 +30,7 @@ pub use augment::{Augmentation, Prepare, Transform};
 pub use batch::{Batch, Broken};
 #[cfg(feature = "parquet")]
 pub use dataset::Parquet;
-pub use dataset::{Content, Dataset, ImageFolder, InMemory, Split, Splits, WebDataset, open, open_idx};
+pub use dataset::{Content, Dataset, ImageFolder, InMemory, Splits, WebDataset, open, open_idx};
 pub use error::{Error, Result};
 pub use loader::{Loader, LoaderOptions, OnBroken};
 pub use sampler::{Position, Remainder, Sample, Sampler};

@@ -3,6 +3,9 @@
 //! Threads take single images in the order of the [`Sampler`]. The thread that completes a batch assembles it. Random
 //! numbers depend on the image and the epoch only, so neither threads nor timing affect a batch.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
 use std::sync::Arc;
@@ -33,7 +36,6 @@ pub enum OnBroken {
 
 /// Options of a [`Loader`].
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct LoaderOptions {
     /// Number of threads, at least 1. All cores by default.
     pub threads: usize,
@@ -77,7 +79,7 @@ impl Loader {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Argument`] if the sampler gives no batches, there are no threads, or mixup is on and the batch
+    /// Returns [`Error::Argument`] if the images do not fill a batch of all ranks, there are no threads, or mixup is on and the batch
     /// size is odd. Returns [`Error::Io`] if the operating system refuses threads.
     pub fn new(
         dataset: Arc<dyn Dataset>,
@@ -87,7 +89,7 @@ impl Loader {
         start: Position,
     ) -> Result<Self> {
         check(&sampler, &options, start)?;
-        let threads = options.threads;
+        let (threads, batches) = (options.threads, sampler.batches());
         let shared = Arc::new(Shared {
             dataset,
             sampler,
@@ -95,6 +97,7 @@ impl Loader {
             options,
             state: Mutex::new(State {
                 position: start,
+                ended: batches == 0,
                 ..State::default()
             }),
             work: Condvar::new(),
@@ -114,13 +117,6 @@ impl Loader {
         }
         Ok(loader)
     }
-
-    /// Returns the number of batches that are started or complete, beside the consumer's.
-    #[cfg(test)]
-    pub(crate) fn batches_in_memory(&self) -> usize {
-        let state = self.shared.state.lock();
-        state.started - state.taken
-    }
 }
 
 fn check(sampler: &Sampler, options: &LoaderOptions, start: Position) -> Result<()> {
@@ -128,7 +124,7 @@ fn check(sampler: &Sampler, options: &LoaderOptions, start: Position) -> Result<
     if options.threads == 0 || options.ahead == 0 {
         return refuse("needs at least one thread and one batch ahead");
     }
-    if sampler.batches() == 0 {
+    if sampler.batches() == 0 && !sampler.keeps_remainder() {
         return refuse(
             "there are fewer images than one batch of all ranks. Use smaller batches, or pad the last one",
         );
@@ -147,6 +143,7 @@ fn check(sampler: &Sampler, options: &LoaderOptions, start: Position) -> Result<
     Ok(())
 }
 
+/// Ends after the last epoch, or after [`Error::Panicked`]. Other errors concern one batch.
 impl Iterator for Loader {
     type Item = Result<Batch>;
 
@@ -154,14 +151,23 @@ impl Iterator for Loader {
     fn next(&mut self) -> Option<Self::Item> {
         let mut state = self.shared.state.lock();
         loop {
+            if state.stopped {
+                return None;
+            }
             let number = state.taken;
             if let Some(batch) = state.done.remove(&number) {
                 state.taken += 1;
                 self.shared.work.notify_all();
                 return Some(batch);
             }
-            if state.panicked {
+            if std::mem::take(&mut state.panicked) {
+                // What other threads still load is dropped.
+                state.stopped = true;
+                self.shared.work.notify_all();
                 return Some(Err(Error::Panicked));
+            }
+            if state.stopped {
+                return None;
             }
             if state.ended && state.taken == state.started {
                 return None;

@@ -132,6 +132,11 @@ impl Sampler {
         self.batch
     }
 
+    /// Returns true if the last batch may be smaller.
+    pub(crate) fn keeps_remainder(&self) -> bool {
+        self.remainder == Remainder::Keep
+    }
+
     /// Returns the number of batches that this rank has in each epoch.
     pub fn batches(&self) -> usize {
         let all = self.batch * self.ranks;
@@ -173,7 +178,7 @@ impl Sampler {
         }
         let first = self.first_place(batch);
         let end = first + self.batch;
-        let end = if self.remainder == Remainder::Keep {
+        let end = if self.keeps_remainder() {
             end.min(self.images)
         } else {
             end

@@ -237,6 +237,7 @@ fn a_panic_of_a_thread_is_an_error() {
     )
     .unwrap();
     assert!(matches!(loader.next(), Some(Err(Error::Panicked))));
+    assert!(loader.next().is_none());
 }
 
 #[test]
@@ -258,11 +259,23 @@ fn the_queue_is_bounded_and_a_loader_can_be_dropped() {
     // Without an end there are always more batches.
     for _ in 0..12 {
         loader.next().unwrap().unwrap();
-        assert!(loader.batches_in_memory() <= 2);
+        let state = loader.shared.state.lock();
+        assert!(state.started - state.taken <= 2);
     }
     drop(loader);
+    // A rank without batches evaluates nothing.
+    let empty = Sampler::sequential(3, 4).unwrap().rank(1, 2).unwrap();
+    let mut loader = Loader::new(
+        set(&[]),
+        empty,
+        augmentation(),
+        self::options(1),
+        Position::default(),
+    )
+    .unwrap();
+    assert!(loader.next().is_none());
     for (options, sampler) in [
-        (self::options(0), sampler.clone()),
+        (self::options(0), sampler),
         (self::options(1), Sampler::new(IMAGES, 5, 0).unwrap()),
         (self::options(1), Sampler::new(IMAGES, IMAGES + 1, 0).unwrap()),
     ] {
