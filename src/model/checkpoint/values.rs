@@ -1,5 +1,6 @@
 //! New values of a model's tensors, and the copies that a graph's constants are of them.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::Path;
@@ -199,10 +200,11 @@ impl Checkpoint {
         let mut end = 0;
         let mut tensors = HashMap::new();
         for part in parts {
-            if !tensors.contains_key(&part.tensor) {
-                tensors.insert(part.tensor, self.tensor(names[part.tensor])?);
-            }
-            let tensor = tensors[&part.tensor].to_f32();
+            let tensor: &mut _ = match tensors.entry(part.tensor) {
+                Entry::Occupied(tensor) => tensor.into_mut(),
+                Entry::Vacant(place) => place.insert(self.tensor(names[part.tensor])?),
+            };
+            let tensor = tensor.to_f32();
             let same = tensor[part.from..part.from + part.len] == values[part.to..part.to + part.len];
             let zeros = values[end..part.to].iter().all(|&value| value == 0.0);
             if !same || !zeros {
