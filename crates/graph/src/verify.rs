@@ -75,8 +75,8 @@ impl Graph {
         // Batch 2 reveals accidental broadcasts of batch 1.
         let double = self.shapes(2)?;
         // The gradient of a parameter is a sum over the images.
-        let outputs = self.outputs.iter();
-        for &(_, id) in outputs.filter(|(kind, _)| !matches!(kind, OutputKind::Gradient(_))) {
+        let is_sum = |kind| matches!(kind, OutputKind::Gradient(_) | OutputKind::GradientNorm);
+        for &(_, id) in self.outputs.iter().filter(|&&(kind, _)| !is_sum(kind)) {
             if double[id.index()].first() != Some(&2) {
                 return Err(Error::graph(
                     &self.value(id).name,
