@@ -87,7 +87,7 @@ impl Transform {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Argument`](crate::Error::Argument) that names the transform.
+    /// Returns [`Error::Argument`] that names the transform.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::RandAugment(policy) => policy.check(),
@@ -100,7 +100,7 @@ impl Transform {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::Argument`](crate::Error::Argument) if the image is too small for a crop.
+    /// Returns [`Error::Argument`] if the image is too small for a crop.
     pub fn draw(&self, stream: &mut Stream, size: [usize; 2]) -> Result<Vec<Operation>> {
         Ok(match self {
             &Self::Resize {

@@ -197,10 +197,10 @@ fn find_columns(metadata: &ParquetMetaData) -> Result<Columns, String> {
     };
     let image = feature("Image").map_or_else(|| "image".to_owned(), |(name, _)| name);
     let image = [format!("{image}.bytes"), image];
-    let image = names.iter().position(|name| image.contains(name)).or_else(|| {
-        let fields = names.iter().position(|name| name.ends_with(".bytes"));
-        fields
-    });
+    let image = names
+        .iter()
+        .position(|name| image.contains(name))
+        .or_else(|| names.iter().position(|name| name.ends_with(".bytes")));
     let Some(image) = image else {
         return Err(format!(
             "has no column of images (`image.bytes`); its columns are {}",

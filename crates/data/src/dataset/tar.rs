@@ -137,7 +137,7 @@ fn check_sum(header: &[u8]) -> io::Result<()> {
     // The sum's own field counts as spaces.
     let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>();
     let found = sum(&header[..148]) + 8 * u64::from(b' ') + sum(&header[156..]);
-    if number(&header[148..156])? == found {
+    if number(&header[148..156]).is_ok_and(|stored| stored == found) {
         Ok(())
     } else {
         Err(invalid("is not a tar archive, or is compressed or damaged"))
