@@ -218,7 +218,7 @@ impl Checkpoint {
 
 /// Returns the copies that the elements of two probes show. Elements that are no index belong to none.
 fn parts(low: &[f32], high: &[f32], starts: &[u64]) -> Vec<Copied> {
-    let bits = |value: f32| (value >= 1.0 && value.fract() == 0.0).then_some(value as u64 - 1);
+    let bits = |value: f32| (value >= 1.0 && value.fract() == 0.0).then(|| value as u64 - 1);
     let total = starts.last().copied().unwrap_or(0);
     let mut parts: Vec<Copied> = Vec::new();
     for (to, (&low, &high)) in low.iter().zip(high).enumerate() {
