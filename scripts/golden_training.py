@@ -8,6 +8,7 @@ two batches of four images take turns. Each file has `losses`, `norms` and, as f
 """
 
 import json
+import tempfile
 from pathlib import Path
 
 import timm
@@ -36,6 +37,15 @@ def model(name, config):
     return created
 
 
+def stored(trained):
+    """Returns the parameters under their names in the weight file, which transformers changes as it loads and saves."""
+    if not hasattr(trained, "save_pretrained"):
+        return trained.named_parameters()
+    with tempfile.TemporaryDirectory() as folder:
+        trained.save_pretrained(folder)
+        return load_file(Path(folder) / "model.safetensors").items()
+
+
 def loss_of(kind, logits, targets):
     if kind == "cross_entropy":
         return torch.nn.functional.cross_entropy(logits, targets)
@@ -62,8 +72,8 @@ def train(name, kind):
         norms.append(float(torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)))
         optimizer.step()
         losses.append(float(loss.detach()))
-    tensors = {key: value.detach().float().contiguous() for key, value in trained.named_parameters()}
-    tensors |= {"losses": torch.tensor(losses).double(), "norms": torch.tensor(norms).double()}
+    tensors = {key: value.detach().float().contiguous() for key, value in stored(trained)}
+    tensors |= {"losses": torch.tensor(losses, dtype=torch.float64), "norms": torch.tensor(norms, dtype=torch.float64)}
     save_file(tensors, ROOT / "training" / f"{name}.safetensors", metadata={"loss": kind})
     print(name, [height, width], losses[0], losses[-1], norms[:3])
 
