@@ -73,7 +73,7 @@ def train(name, kind):
         optimizer.step()
         losses.append(float(loss.detach()))
     tensors = {key: value.detach().float().contiguous() for key, value in stored(trained)}
-    tensors |= {"losses": torch.tensor(losses).double(), "norms": torch.tensor(norms).double()}
+    tensors |= {"losses": torch.tensor(losses, dtype=torch.float64), "norms": torch.tensor(norms, dtype=torch.float64)}
     save_file(tensors, ROOT / "training" / f"{name}.safetensors", metadata={"loss": kind})
     print(name, [height, width], losses[0], losses[-1], norms[:3])
 

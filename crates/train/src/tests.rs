@@ -167,14 +167,11 @@ fn resumed_training_has_the_bits_of_uninterrupted_training() {
     assert_eq!(other.steps(), 0);
 }
 
-/// The model that evaluates is the model that trains: it has the logits of the next step.
+/// A model that is evaluated has the weights of the last step, not those of the checkpoint.
 #[test]
 fn models_have_the_present_weights() {
     let mut trainer = trainer("timm_vit_class_token", options(LossKind::CrossEntropy)).unwrap();
-    let first = step(&mut trainer).unwrap();
     step(&mut trainer).unwrap();
-    let third = step(&mut trainer).unwrap();
-    assert!(third.loss < first.loss);
     let model = trainer.model().unwrap();
     let found = model
         .graph

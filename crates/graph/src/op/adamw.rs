@@ -155,7 +155,8 @@ mod tests {
         ];
         for (state, expected) in states.iter().zip(expected) {
             for (value, expected) in state.values().iter().zip(expected) {
-                assert!((value - expected).abs() < 1e-7, "{value}, expected {expected}");
+                // The attributes are in f32: 1 − beta1 is off by up to 3e-7 of itself.
+                assert!((value - expected).abs() < 1e-6, "{value}, expected {expected}");
             }
         }
     }
