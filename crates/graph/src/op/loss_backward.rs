@@ -104,7 +104,7 @@ impl Definition for LossBackward {
         let results = self.eval(operands).unwrap_or_default();
         let largest = results
             .iter()
-            .flat_map(|result| result.values())
+            .flat_map(Array::values)
             .fold(0.0_f64, |most, value| most.max(value.abs()));
         let spacing = if dtype == DType::F16 && largest > 0.0 {
             2.0_f64.powi(-25) / largest
