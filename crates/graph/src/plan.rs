@@ -448,7 +448,12 @@ fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
 fn dtype_of_readers(graph: &Graph, id: ValueId, dtype: DType) -> DType {
     let mut is_read = false;
     for node in graph.nodes() {
-        for (index, _) in node.inputs.iter().enumerate().filter(|&(_, &operand)| operand == id) {
+        for (index, _) in node
+            .inputs
+            .iter()
+            .enumerate()
+            .filter(|&(_, &operand)| operand == id)
+        {
             if node.op.operand_dtype(index, dtype) != DType::F32 {
                 return dtype;
             }
