@@ -69,8 +69,6 @@ fn steps_are_those_of_the_cpu() {
                 "{dtype}: {found:?}, expected {expected:?}"
             );
         }
-        let again = train(device, dtype);
-        assert_eq!(again, (reports, found.clone()), "{dtype}");
         let largest = weight.iter().fold(0.0_f32, |most, w| most.max(w.abs()));
         let errors = found.iter().zip(&weight).map(|(f, w)| (f - w).abs() / largest);
         let worst = errors.fold(0.0_f32, f32::max);
