@@ -5,7 +5,7 @@
 
 namespace hipvit {
 
-/// `scale_images`: out = x · factors[image].
+/// `scale_images`: out = x times the factor of its image.
 struct ScaleImagesArgs {
     /// T `[images, elements]`.
     DEVICE_POINTER(const void) x;

@@ -1,4 +1,4 @@
-// scale_images: out = x · factors[image].
+// scale_images: out = x times the factor of its image.
 //
 // Shapes: x, out T [images, elements], row-major; out may alias x. factors f32, one every `stride` elements.
 // Alignment: any; vec128 access where elements and the addresses allow it.

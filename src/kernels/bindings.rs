@@ -2827,7 +2827,7 @@ const _: () = {
     ][::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
 };
 
-/// `scale_images`: out = x · factors[image].
+/// `scale_images`: out = x times the factor of its image.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct ScaleImagesArgs {
