@@ -35,6 +35,8 @@ pub enum Purpose {
     Erase = 3,
     /// Mixup and CutMix of one batch.
     Mix = 4,
+    /// Residual branches that the images of one step skip.
+    DropPath = 5,
 }
 
 /// Identity of a random stream within a seed.

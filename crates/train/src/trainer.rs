@@ -12,6 +12,7 @@ use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
+use hipvit_data::random::{Draw, Purpose, Stream};
 
 use crate::saved;
 use crate::scatter::{Frozen, Scatter};
@@ -326,21 +327,15 @@ fn correction(beta: f32, step: u64) -> f32 {
     (1.0 - power) as f32
 }
 
-/// Returns a number from 0 to below 1 that depends on nothing but its arguments. It is SplitMix64's finaliser,
-/// <https://doi.org/10.1145/2714064.2660195>.
+/// Returns a number from 0 to below 1 that depends on nothing but its arguments.
 fn uniform(seed: u64, step: u64, index: u64) -> f32 {
-    let mix = |mut z: u64| {
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    let draw = Draw {
+        purpose: Purpose::DropPath,
+        epoch: step as u32,
+        index,
+        repeat: 0,
     };
-    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let bits = [step, index]
-        .into_iter()
-        .fold(mix(seed.wrapping_add(GOLDEN)), |state, value| {
-            mix(state.wrapping_add(GOLDEN) ^ value)
-        });
-    (bits >> 40) as f32 / (1 << 24) as f32
+    (Stream::new(seed, draw).next_u32() >> 8) as f32 / (1 << 24) as f32
 }
 
 fn report(step: u64, outputs: &RunOutputs, targets: &[f32], classes: usize) -> Result<StepReport> {

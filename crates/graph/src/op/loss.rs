@@ -5,7 +5,8 @@ mod attributes;
 use std::fmt;
 
 pub use self::attributes::LossKind;
-use super::operands::{count, exactly, expect, one};
+pub(super) use self::attributes::images;
+use super::operands::{count, exactly, one};
 use super::{
     Definition, Gradients, GraphBuilder, Locality, LossBackward, NodeValues, OpError, Shape, only_gradient,
 };
@@ -49,11 +50,7 @@ impl Definition for Loss {
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [logits, targets] = exactly(operands)?;
-        let [batch, _] = *logits else {
-            return Err(OpError::layout("the logits", logits, "[B, C]"));
-        };
-        expect("targets", targets, logits)?;
-        one([batch, 1])
+        one([images(logits, targets)?, 1])
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
@@ -84,11 +81,7 @@ impl Definition for Loss {
 
     fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, [batch, tokens, channels], _| {
-            for kind in [
-                LossKind::CrossEntropy,
-                LossKind::BinaryCrossEntropy,
-                LossKind::MeanSquaredError,
-            ] {
+            for kind in LossKind::ALL {
                 let shape = [batch * tokens, channels];
                 cases.push(Self(kind), vec![activation(&shape), probabilities(&shape)]);
             }

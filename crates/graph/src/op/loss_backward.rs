@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::loss::LossKind;
+use super::loss::{LossKind, images};
 use super::operands::{count, exactly, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
@@ -50,10 +50,7 @@ impl Definition for LossBackward {
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [logits, targets, gradient] = exactly(operands)?;
-        let [batch, _] = *logits else {
-            return Err(OpError::layout("the logits", logits, "[B, C]"));
-        };
-        expect("targets", targets, logits)?;
+        let batch = images(logits, targets)?;
         expect("gradient", gradient, &[batch, 1])?;
         one(logits)
     }
@@ -85,11 +82,7 @@ impl Definition for LossBackward {
 
     fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, [batch, tokens, channels], _| {
-            for kind in [
-                LossKind::CrossEntropy,
-                LossKind::BinaryCrossEntropy,
-                LossKind::MeanSquaredError,
-            ] {
+            for kind in LossKind::ALL {
                 let shape = [batch * tokens, channels];
                 let operands = vec![activation(&shape), probabilities(&shape), single(&[shape[0], 1])];
                 cases.push(Self(kind), operands);

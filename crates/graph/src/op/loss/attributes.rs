@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use super::super::OpError;
+use super::super::operands::expect;
+
 /// A function of an image's logits and targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -16,6 +19,13 @@ pub enum LossKind {
 }
 
 impl LossKind {
+    /// All kinds.
+    pub(in crate::op) const ALL: [Self; 3] = [
+        Self::CrossEntropy,
+        Self::BinaryCrossEntropy,
+        Self::MeanSquaredError,
+    ];
+
     /// Returns the number that kernels know the kind by.
     pub fn code(self) -> u32 {
         match self {
@@ -24,6 +34,19 @@ impl LossKind {
             Self::MeanSquaredError => 2,
         }
     }
+}
+
+/// Returns the number of images of logits and targets.
+///
+/// # Errors
+///
+/// [`OpError`] if they are not both `[B, C]`.
+pub(in crate::op) fn images(logits: &[usize], targets: &[usize]) -> Result<usize, OpError> {
+    let [batch, _] = *logits else {
+        return Err(OpError::layout("the logits", logits, "[B, C]"));
+    };
+    expect("targets", targets, logits)?;
+    Ok(batch)
 }
 
 impl fmt::Display for LossKind {
