@@ -259,7 +259,7 @@ mod tests {
         };
         let mut found = Vec::new();
         few.accesses(2, &mut |access| {
-            found.push((access.field, access.bytes, access.written))
+            found.push((access.field, access.bytes, access.written));
         });
         let all = 3 * 7 * 2;
         let expected = [

@@ -20,7 +20,7 @@ fn write_digits(directory: &Path, classes: usize, skip: usize, each: usize) {
     let bytes = fs::read(at("assets/digits/heldout.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let [images, labels] = ["images", "labels"].map(|name| tensors.tensor(name).unwrap());
-    let mut seen = vec![0; 10];
+    let mut seen = [0; 10];
     for (grey, &digit) in images.data().chunks_exact(32 * 32).zip(labels.data()) {
         let digit = usize::from(digit);
         seen[digit] += 1;

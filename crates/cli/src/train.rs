@@ -207,7 +207,7 @@ impl Args {
                 skipped: progress.skipped,
                 last_epoch: summary.last,
             };
-            return Ok(record::write(&mut out, &report)?);
+            return record::write(&mut out, &report);
         }
         let path = model.display().to_string();
         writeln!(

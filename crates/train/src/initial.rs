@@ -309,19 +309,19 @@ fn rule(name: &str, shape: &[usize], layer_scale: f32) -> Option<Rule> {
     ];
     let last = name.rsplit('.').next().unwrap_or(name);
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    match shape {
+    match *shape {
         _ if SCALES.contains(&last) => Some(Rule::Constant(layer_scale)),
         _ if last == "logit_scale" => Some(Rule::Constant(LOGIT_SCALE)),
         _ if has(&TOKENS) => Some(Rule::Normal(TOKEN_DEVIATION)),
         _ if has(&TABLES) => Some(Rule::Normal(DEVIATION)),
-        &[_, _, dim] if last == "latent" => Some(Rule::Normal(1.0 / (dim as f64).sqrt())),
-        &[_] if last.ends_with("bias") => Some(Rule::Constant(0.0)),
-        &[_] if last == "weight" => Some(Rule::Constant(1.0)),
-        &[_, channels, height, width] if last == "weight" => {
+        [_, _, dim] if last == "latent" => Some(Rule::Normal(1.0 / (dim as f64).sqrt())),
+        [_] if last.ends_with("bias") => Some(Rule::Constant(0.0)),
+        [_] if last == "weight" => Some(Rule::Constant(1.0)),
+        [_, channels, height, width] if last == "weight" => {
             let inputs = (channels * height * width) as f64;
             Some(Rule::Truncated(inputs.sqrt().recip() / TRUNCATED_DEVIATION))
         }
-        &[_, _] if last.ends_with("weight") => Some(Rule::Normal(DEVIATION)),
+        [_, _] if last.ends_with("weight") => Some(Rule::Normal(DEVIATION)),
         _ => None,
     }
 }
