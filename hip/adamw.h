@@ -21,7 +21,7 @@ struct AdamWArgs {
     DEVICE_POINTER(const float) second;
     /// f32 `[3]`: learning rate, 1 − beta1^t, 1 − beta2^t.
     DEVICE_POINTER(const float) rates;
-    /// f32 `[1]`, multiplied with the gradient.
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the moments stay as they are.
     DEVICE_POINTER(const float) factor;
     /// f32 `[elements]`; may alias `weight`.
     DEVICE_POINTER(float) new_weight;

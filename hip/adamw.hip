@@ -18,9 +18,12 @@ template <class T> HIPVIT_DEVICE void adamw(const AdamWArgs &a) {
         const u64 at = start + u64(i) * ADAMW_THREADS;
         if (at >= a.elements) return;
         const float g = to_float(((const T *)a.gradient)[at]) * factor;
-        const float m = a.first[at] + (g - a.first[at]) * (1.0f - a.beta1);
-        const float v = a.second[at] * a.beta2 + g * g * (1.0f - a.beta2);
-        const float weight = a.weight[at] * kept - step * m / (square_root(v) / root + a.epsilon);
+        float weight = a.weight[at], m = a.first[at], v = a.second[at];
+        if (factor == factor) {
+            m += (g - m) * (1.0f - a.beta1);
+            v = v * a.beta2 + g * g * (1.0f - a.beta2);
+            weight = weight * kept - step * m / (square_root(v) / root + a.epsilon);
+        }
         a.new_weight[at] = weight;
         a.new_first[at] = m;
         a.new_second[at] = v;

@@ -42,6 +42,12 @@ impl CpuOp for AdamW {
         results
             .zip(operands)
             .for_each(|(((w, m), v), ((w0, g), (m0, v0)))| {
+                if scalars.factor.is_nan() {
+                    w.copy_from_slice(w0);
+                    m.copy_from_slice(m0);
+                    v.copy_from_slice(v0);
+                    return;
+                }
                 for i in 0..w.len() {
                     [w[i], m[i], v[i]] = update(self, &scalars, [w0[i], g[i], m0[i], v0[i]]);
                 }

@@ -22,6 +22,7 @@ impl CpuOp for L2Norm {
         }
         let norm = scale * sum.sqrt() as f32;
         let factor = match self.maximum.map(|maximum| maximum / (norm + CLIP_EPSILON)) {
+            _ if !norm.is_finite() => f32::NAN,
             Some(factor) if factor < 1.0 => factor,
             _ => 1.0,
         };

@@ -1,5 +1,6 @@
 //! `hipvit train` on small sets of handwritten digits.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -219,6 +220,81 @@ fn a_broken_image_ends_the_run_by_name_or_is_skipped_and_counted() {
 }
 
 #[test]
+fn frozen_layers_keep_their_weights_and_an_adapter_has_the_rest() {
+    let set = Set::new();
+    let recipe = "epochs = 2\nbatch = 16\n[optimizer]\nlr = 1e-2\n[schedule]\nwarmup_epochs = 0\n";
+    set.write_recipe(recipe);
+    assert_success(&set.train("head", &["--freeze", "backbone"]));
+    let output = set.train("lora", &["--lora", "2"]);
+    assert_success(&output);
+    assert!(
+        stderr(&output).contains("not trained, because"),
+        "{}",
+        stderr(&output)
+    );
+    let tensors = |directory: &str| -> BTreeMap<String, Vec<u8>> {
+        let bytes = fs::read(set.path(directory).join("model.safetensors")).unwrap();
+        let tensors = SafeTensors::deserialize(&bytes).unwrap();
+        tensors
+            .iter()
+            .map(|(name, view)| (name.to_owned(), view.data().to_vec()))
+            .collect()
+    };
+    // The seed is that of both runs.
+    let initial = tensors("lora/base");
+    let changed = |trained: BTreeMap<String, Vec<u8>>| -> Vec<String> {
+        let names = trained.iter().filter(|(name, values)| initial[*name] != **values);
+        names.map(|(name, _)| name.clone()).collect()
+    };
+    let head = ["head.bias", "head.weight"].map(String::from);
+    assert_eq!(changed(tensors("head/model")), head);
+    let updated =
+        ["attn.proj", "attn.qkv", "mlp.fc1", "mlp.fc2"].map(|layer| format!("blocks.0.{layer}.weight"));
+    assert_eq!(changed(tensors("lora/model")), [&updated[..], &head].concat());
+
+    // hipvit merges the adapter into its base with the bits of the model that training has merged.
+    let classify = |model: &str| {
+        let output = hipvit([
+            OsStr::new("classify"),
+            set.path("data/val/0/17.png").as_os_str(),
+            OsStr::new("--device"),
+            OsStr::new("cpu"),
+            OsStr::new("--logits"),
+            OsStr::new("--json"),
+            OsStr::new("-m"),
+            set.path(model).as_os_str(),
+        ]);
+        assert_success(&output);
+        serde_json::from_str::<Value>(stdout(&output).lines().next().unwrap()).unwrap()["logits"].clone()
+    };
+    let logits = classify("lora/adapter");
+    assert_eq!(logits.as_array().unwrap().len(), 3);
+    assert_eq!(logits, classify("lora/model"));
+    assert_ne!(logits, classify("lora/base"));
+}
+
+#[test]
+fn a_run_whose_loss_is_not_finite_ends_and_names_the_layer() {
+    let set = Set::new();
+    let recipe = "epochs = 40\nbatch = 16\n[optimizer]\nlr = 1e38\n[schedule]\nwarmup_epochs = 0\nkind = \"constant\"\n";
+    set.write_recipe(recipe);
+    let output = set.train("strict", &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(
+        text.contains("step 2 of epoch 1") && text.contains("first in the output of"),
+        "{text}"
+    );
+    set.write_recipe(&format!("skip_nonfinite = true\n{recipe}"));
+    let output = set.train("lenient", &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("step 2 is left out"), "{text}");
+    // A hundred steps in a row may be left out, and not one more.
+    assert!(text.contains("step 102 of epoch 34"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_trained_is_refused_by_name() {
     let set = Set::new();
     let refused = |output: &Output, reason: &str| {
@@ -229,7 +305,13 @@ fn what_cannot_be_trained_is_refused_by_name() {
     set.write_recipe("epochs = 1\n[optimizer]\nmomentum = 0.9\n");
     let output = set.train("run", &[]);
     refused(&output, "recipe.toml, line 3: unknown key `momentum`");
+    set.write_recipe("epochs = 1\nbatch = 16\n[lora]\nrank = 2\ntargets = [\"query\"]\n");
+    refused(&set.train("other", &[]), "`query` is the name of no linear layer");
     set.write_recipe("epochs = 1\nbatch = 16\n");
+    refused(
+        &set.train("frozen", &["--freeze", "5"]),
+        "the model has 2 layers before the classifier",
+    );
     refused(&set.train("run", &["--resume"]), "has no run");
     fs::create_dir(set.path("data/train/empty")).unwrap();
     refused(&set.train("run", &[]), "train/empty: this class has no images");

@@ -1,5 +1,6 @@
 //! `hipvit train` trains a model on labelled images.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ use hipvit::{DType, Device};
 use hipvit_data::{Broken, Splits};
 use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary, hold_out};
 use hipvit_train::initial::{InitialModel, Start};
-use hipvit_train::recipe::Recipe;
+use hipvit_train::recipe::{Freeze, Recipe};
 use hipvit_train::run_directory::{RunDirectory, RunFacts};
 use serde::Serialize;
 
@@ -31,6 +32,9 @@ Examples:
 docs/training.md describes the layouts of datasets and the keys of recipes.";
 
 const RECIPE: &str = "scratch-small";
+
+/// Number of frozen tensors that are named for each reason.
+const NAMED_TENSORS: usize = 4;
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -113,6 +117,16 @@ struct RecipeArgs {
     /// Highest learning rate
     #[arg(long, value_name = "RATE", conflicts_with = "resume")]
     lr: Option<f64>,
+    /// Layers to keep as they are, from the embedding on, or backbone
+    ///
+    /// The embedding is the first layer, and each block is one. backbone: all but the classifier.
+    #[arg(long, value_name = "LAYERS", conflicts_with = "resume")]
+    freeze: Option<Freeze>,
+    /// Train updates of this rank beside the linear layers
+    ///
+    /// LoRA: the weights of the model stay as they are, except for the classifier. RUN gets an adapter for peft, and the merged model.
+    #[arg(long, value_name = "RANK", value_parser = parsers::positive, conflicts_with = "resume")]
+    lora: Option<usize>,
     /// Seed of weights, order and augmentation
     #[arg(long, value_name = "SEED", conflicts_with = "resume")]
     seed: Option<u64>,
@@ -229,6 +243,8 @@ impl RecipeArgs {
         recipe.epochs = self.epochs.map_or(recipe.epochs, |epochs| epochs as u64);
         recipe.batch = self.batch.unwrap_or(recipe.batch);
         recipe.optimizer.lr = self.lr.unwrap_or(recipe.optimizer.lr);
+        recipe.lora.rank = self.lora.unwrap_or(recipe.lora.rank);
+        recipe.freeze = self.freeze.unwrap_or(recipe.freeze);
         recipe.seed = self.seed.unwrap_or(recipe.seed);
         recipe.check(Path::new("command line"))?;
         Ok(recipe)
@@ -287,8 +303,17 @@ fn note_start(fit: &Fit, resumed: bool) {
         fit.steps(),
         fit.steps_per_epoch()
     ));
+    let mut by_reason = BTreeMap::<_, Vec<&str>>::new();
     for frozen in trainer.frozen() {
-        output::note(&format!("{} is not trained: {}", frozen.tensor, frozen.reason));
+        by_reason.entry(frozen.reason).or_default().push(&frozen.tensor);
+    }
+    for (reason, tensors) in by_reason {
+        let shown = tensors[..tensors.len().min(NAMED_TENSORS)].join(", ");
+        let rest = match tensors.len().saturating_sub(NAMED_TENSORS) {
+            0 => String::new(),
+            rest => format!(" and {rest} more"),
+        };
+        output::note(&format!("not trained, because {reason}: {shown}{rest}"));
     }
 }
 
@@ -345,6 +370,12 @@ impl Callbacks for Display {
         );
         // The run goes on if standard output is closed.
         let _ = self.progress.print(|| writeln!(output::stdout(), "{line}"));
+    }
+
+    fn on_skipped_step(&mut self, step: u64, cause: &str) {
+        self.progress.step();
+        self.progress
+            .report(|| report(anyhow::anyhow!("step {step} is left out: {cause}")));
     }
 
     fn on_broken(&mut self, broken: &Broken) {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hipvit::error::Error;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
@@ -20,14 +21,14 @@ pub use self::checkpoints::Progress;
 pub use self::holdout::hold_out;
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, StepEvent};
-use crate::LossKind;
 use crate::augmentation::{TrainingImages, mixup};
-use crate::groups::{decays, rate_factors};
-use crate::recipe::{self, Recipe, RecipeError};
+use crate::groups::{decays, levels, rate_factors};
+use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
 use crate::step_graph::{AdamWOptions, TensorInfo, TensorRule};
 use crate::trainer::{StepReport, TrainOptions, Trainer};
+use crate::{LoraOptions, LossKind};
 
 /// Options of a run that do not belong to its recipe.
 #[derive(Clone, Debug)]
@@ -54,6 +55,9 @@ pub trait Callbacks {
 
     /// Is called after a checkpoint was written to `path`.
     fn on_checkpoint(&mut self, _path: &Path) {}
+
+    /// Is called after a step that has not updated the weights. `cause` has the value that is NaN or infinite.
+    fn on_skipped_step(&mut self, _step: u64, _cause: &str) {}
 
     /// Is called for each broken image that was skipped.
     fn on_broken(&mut self, _broken: &Broken) {}
@@ -89,10 +93,10 @@ pub enum FitError {
     /// The recipe is invalid.
     #[error(transparent)]
     Recipe(#[from] RecipeError),
-    /// The loss or the norm of the gradients is NaN or infinite. The weights of this step are lost.
+    /// The loss or the norm of the gradients is NaN or infinite.
     #[error(
-        "step {step} of epoch {epoch}: the {what} is {value}. The last checkpoint is unaffected. Start again with a lower learning \
-         rate or a longer warm-up"
+        "step {step} of epoch {epoch}: the {what} is {value}, {place}. The last checkpoint is unaffected. Start again with a lower \
+         learning rate or a longer warm-up"
     )]
     NonFinite {
         /// Number of the step, counted from 1.
@@ -103,8 +107,13 @@ pub enum FitError {
         what: &'static str,
         /// The value.
         value: f32,
+        /// Where the first such value is.
+        place: String,
     },
 }
+
+/// Number of consecutive steps without an update that end a run.
+const MAX_SKIPPED_STEPS: u64 = 100;
 
 /// A training run that is ready to start or to continue.
 #[derive(Debug)]
@@ -134,7 +143,7 @@ impl Fit {
         resume: bool,
     ) -> Result<Self, FitError> {
         let sampler = Sampler::new(splits.train.len(), recipe.batch, recipe.seed)?;
-        let checkpoint = Checkpoint::open(Some(&run.model()))?;
+        let checkpoint = Checkpoint::open(Some(&run.initial()))?;
         let mut trainer = new_trainer(checkpoint, &recipe, &options)?;
         let checkpoints = Checkpoints::open(run.checkpoints(), recipe.checkpoints.keep)?;
         let progress = if resume {
@@ -208,6 +217,7 @@ impl Fit {
             if is_due || must_stop {
                 let path = self.checkpoints.write(&self.trainer, &self.progress)?;
                 self.run.write_model(&self.trainer)?;
+                self.run.write_adapter(&self.trainer)?;
                 callbacks.on_checkpoint(&path);
             }
             if must_stop {
@@ -273,11 +283,14 @@ impl Fit {
     ) -> Result<(), FitError> {
         let lr = schedule.rate(self.progress.step);
         let report = self.step(batch, lr)?;
-        self.check_finite(&report)?;
+        if let Some((what, value)) = non_finite(&report) {
+            return self.skip_step(batch, what, value, callbacks);
+        }
         let images = batch.len() as u64;
         let progress = &mut self.progress;
         progress.step += 1;
         progress.step_in_epoch += 1;
+        progress.skipped_in_a_row = 0;
         progress.images += images;
         progress.correct += report.correct as u64;
         progress.loss_sum += f64::from(report.loss) * images as f64;
@@ -301,28 +314,60 @@ impl Fit {
     fn step(&mut self, batch: &Batch, lr: f64) -> Result<StepReport, FitError> {
         let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
         let planes;
-        let input = match input_kind(&self.recipe) {
-            InputKind::PixelValues => {
-                planes = batch.planes(self.trainer.preprocess())?;
+        let input = match self.planes(batch)? {
+            Some(values) => {
+                planes = values;
                 Input::Values(&planes)
             }
-            _ => Input::Pixels(&batch.pixels),
+            None => Input::Pixels(&batch.pixels),
         };
         Ok(self.trainer.step(input, &targets, lr as f32)?)
     }
 
-    /// Checks the results of the step after the run's position.
-    fn check_finite(&self, report: &StepReport) -> Result<(), FitError> {
-        let figures = [("loss", report.loss), ("norm of the gradients", report.grad_norm)];
-        match figures.into_iter().find(|(_, value)| !value.is_finite()) {
-            None => Ok(()),
-            Some((what, value)) => Err(FitError::NonFinite {
-                step: self.progress.step + 1,
-                epoch: self.progress.epoch + 1,
-                what,
-                value,
-            }),
+    /// Returns the normalised images of a batch, if the model takes them.
+    fn planes(&self, batch: &Batch) -> Result<Option<Vec<f32>>, FitError> {
+        Ok(match input_kind(&self.recipe) {
+            InputKind::PixelValues => Some(batch.planes(self.trainer.preprocess())?),
+            _ => None,
+        })
+    }
+
+    /// Counts the step after the run's position, which has not updated the weights, or ends the run.
+    fn skip_step(
+        &mut self,
+        batch: &Batch,
+        what: &'static str,
+        value: f32,
+        callbacks: &mut dyn Callbacks,
+    ) -> Result<(), FitError> {
+        let is_expected = what != LOSS && self.trainer.is_searching_scale();
+        let progress = &mut self.progress;
+        progress.step += 1;
+        progress.step_in_epoch += 1;
+        progress.skipped_steps += 1;
+        progress.skipped_in_a_row += 1;
+        let (step, epoch) = (progress.step, progress.epoch + 1);
+        let is_allowed = is_expected || self.recipe.skip_nonfinite;
+        if is_allowed && progress.skipped_in_a_row <= MAX_SKIPPED_STEPS {
+            callbacks.on_skipped_step(step, &format!("the {what} is {value}"));
+            return Ok(());
         }
+        let planes = self.planes(batch)?;
+        let input = planes
+            .as_deref()
+            .map_or(Input::Pixels(&batch.pixels), Input::Values);
+        let place = match self.trainer.first_non_finite(input, batch.len()) {
+            Ok(Some(part)) => format!("first in the output of {part}"),
+            Ok(None) => "and the outputs of all layers are finite".into(),
+            Err(error) => format!("and the layers could not be checked: {error}"),
+        };
+        Err(FitError::NonFinite {
+            step,
+            epoch,
+            what,
+            value,
+            place,
+        })
     }
 
     /// Evaluates, logs the epoch, and moves to the next one.
@@ -340,11 +385,14 @@ impl Fit {
             train_accuracy: progress.correct as f64 / images,
             val_accuracy,
             skipped: progress.skipped,
+            skipped_steps: progress.skipped_steps,
         };
         *progress = Progress {
             epoch: progress.epoch + 1,
             step: progress.step,
             skipped: progress.skipped,
+            skipped_steps: progress.skipped_steps,
+            skipped_in_a_row: progress.skipped_in_a_row,
             ..Progress::default()
         };
         self.log.write(&Event::Epoch(event))?;
@@ -396,6 +444,14 @@ impl Fit {
     }
 }
 
+const LOSS: &str = "loss";
+
+/// Returns the figure of a step that is NaN or infinite.
+fn non_finite(report: &StepReport) -> Option<(&'static str, f32)> {
+    let figures = [(LOSS, report.loss), ("norm of the gradients", report.grad_norm)];
+    figures.into_iter().find(|(_, value)| !value.is_finite())
+}
+
 /// Returns an epoch's number in the type of the sampler.
 fn epoch_number(epoch: u64) -> u32 {
     u32::try_from(epoch).unwrap_or(u32::MAX)
@@ -413,23 +469,30 @@ fn input_kind(recipe: &Recipe) -> InputKind {
 /// Creates the trainer that the recipe describes.
 fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) -> Result<Trainer, FitError> {
     let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
-    let factors = rate_factors(
-        &names.iter().map(String::as_str).collect::<Vec<_>>(),
-        recipe.layer_decay,
-    );
+    let views: Vec<&str> = names.iter().map(String::as_str).collect();
+    let factors = rate_factors(&views, recipe.layer_decay);
+    let (levels, head) = levels(&views);
+    let frozen = match recipe.freeze {
+        Freeze::Layers(layers) if layers > head => {
+            let reason = format!("is {layers}, but the model has {head} layers before the classifier");
+            return Err(Error::argument("freeze", reason).into());
+        }
+        Freeze::Layers(layers) if recipe.lora.rank == 0 => layers,
+        _ => head,
+    };
     let optimizer = &recipe.optimizer;
     let rule = |tensor: &TensorInfo<'_>| {
         let decayed = optimizer.decay_all || decays(tensor.name, tensor.shape);
         // The checkpoint's names are sorted.
         let place = names.binary_search_by(|name| name.as_str().cmp(tensor.name));
         TensorRule {
+            trained: place.map_or(true, |index| levels[index] >= frozen),
             weight_decay: if decayed {
                 optimizer.weight_decay as f32
             } else {
                 0.0
             },
             rate_factor: place.map_or(1.0, |index| factors[index] as f32),
-            ..TensorRule::default()
         }
     };
     let [beta1, beta2] = optimizer.betas.map(|beta| beta as f32);
@@ -449,8 +512,18 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
             beta2,
             epsilon: optimizer.eps as f32,
         },
+        loss_scale: TrainOptions::default().loss_scale,
         clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
         drop_path: recipe.drop_path as f32,
+        lora: (recipe.lora.rank > 0).then(|| LoraOptions {
+            rank: recipe.lora.rank,
+            alpha: recipe.lora.alpha as f32,
+            targets: recipe.lora.targets.clone(),
+            rule: TensorRule {
+                weight_decay: optimizer.weight_decay as f32,
+                ..TensorRule::default()
+            },
+        }),
         seed: recipe.seed,
     };
     Ok(Trainer::new(checkpoint, options, &rule)?)

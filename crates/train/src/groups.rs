@@ -41,6 +41,13 @@ pub fn decays(name: &str, shape: &[usize]) -> bool {
 /// The factor is 1 for the head, and `decay` to the power of the number of layers above for the others. The final norm
 /// belongs to the last layer.
 pub fn rate_factors(names: &[&str], decay: f64) -> Vec<f64> {
+    let (levels, head) = levels(names);
+    let factor = |level| decay.powi((head - level) as i32);
+    levels.into_iter().map(factor).collect()
+}
+
+/// Returns the layer of each tensor in `names`, and that of the head. The embedding is layer 0.
+pub(crate) fn levels(names: &[&str]) -> (Vec<usize>, usize) {
     let depths: Vec<Depth> = names.iter().map(|name| depth(name)).collect();
     let last = depths
         .iter()
@@ -56,9 +63,8 @@ pub fn rate_factors(names: &[&str], decay: f64) -> Vec<f64> {
     for (level, (_, place)) in levels.iter_mut().enumerate() {
         *place = level;
     }
-    let highest = levels.len() - 1;
-    let factor = |depth| decay.powi((highest - levels[depth]) as i32);
-    placed.iter().map(factor).collect()
+    let of_names = placed.iter().map(|depth| levels[depth]).collect();
+    (of_names, levels.len() - 1)
 }
 
 /// Returns true if the tensor belongs to the norm of all tokens after the last block.

@@ -2,7 +2,7 @@
 //! classes of the data.
 
 mod config;
-mod random;
+pub(crate) mod random;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -18,7 +18,7 @@ use safetensors::tensor::TensorView;
 use serde_json::Value;
 
 use self::config::{architecture_config, for_classes, layer_scale};
-use self::random::Normal;
+use self::random::Numbers;
 
 /// Standard deviation of linear layers, positions and tables, as in timm.
 const DEVIATION: f64 = 0.02;
@@ -269,7 +269,7 @@ fn new_tensor(place: &str, name: &str, shape: Vec<usize>, layer_scale: f32, seed
         return Err(Error::tensor(Path::new(place), name, reason));
     };
     let count: usize = shape.iter().product();
-    let normal = Normal::new(seed, name);
+    let normal = Numbers::new(seed, name);
     let value = |index: usize| match rule {
         Rule::Constant(value) => value,
         Rule::Normal(deviation) => (deviation * normal.value(index as u64)) as f32,

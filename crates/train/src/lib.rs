@@ -5,6 +5,8 @@ mod augmentation;
 pub mod fit;
 pub mod groups;
 pub mod initial;
+mod lora;
+mod loss_scale;
 pub mod recipe;
 pub mod run_directory;
 mod saved;
@@ -16,6 +18,7 @@ mod tests;
 mod trainer;
 
 pub use hipvit::ops::LossKind;
+pub use lora::LoraOptions;
 pub use scatter::Frozen;
 pub use step_graph::{AdamWOptions, TensorInfo, TensorRule};
 pub use trainer::{StepReport, TrainOptions, Trainer};

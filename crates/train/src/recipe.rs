@@ -1,208 +1,23 @@
 //! Recipes: everything that determines a training run, apart from model, data and device. They are TOML files.
 
+mod keys;
+
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hipvit_data::augment::TimmRandAugment;
 use hipvit_files::regular_file;
-use serde::{Deserialize, Serialize};
 
-use crate::schedule::{Decay, Schedule};
+pub use self::keys::{
+    Augmentation, Checkpoints, Crop, Freeze, Lora, Loss, LossKind, Optimizer, Policy, Recipe, ScheduleKeys,
+};
+use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
 const SHIPPED: [(&str, &str); 2] = [
     ("scratch-small", include_str!("../recipes/scratch-small.toml")),
     ("fine-tune", include_str!("../recipes/fine-tune.toml")),
 ];
-
-/// A training recipe. Keys that a file leaves out have the values of [`Recipe::default`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Recipe {
-    /// Number of passes over the training images.
-    pub epochs: u64,
-    /// Number of images per step.
-    pub batch: usize,
-    /// Seed of the initial weights, the order of the images, and the augmentation.
-    pub seed: u64,
-    /// Maximum norm of all gradients together. Larger gradients are scaled down. 0 disables clipping.
-    pub clip_norm: f64,
-    /// Factor between the learning rates of consecutive layers, from the head to the embedding.
-    pub layer_decay: f64,
-    /// Probability of skipping the last block (stochastic depth). It grows linearly from 0 at the first block.
-    pub drop_path: f64,
-    /// Loss function.
-    pub loss: Loss,
-    /// Optimiser.
-    pub optimizer: Optimizer,
-    /// Learning rate schedule.
-    pub schedule: ScheduleKeys,
-    /// Random changes of the training images.
-    pub augmentation: Augmentation,
-    /// Checkpoints to write and to keep.
-    pub checkpoints: Checkpoints,
-}
-
-/// Loss function of a recipe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Loss {
-    /// Function of logits and targets.
-    pub kind: LossKind,
-    /// Share of the target that is spread over all classes.
-    pub label_smoothing: f64,
-}
-
-/// Function of logits and targets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum LossKind {
-    /// Cross-entropy of the softmax.
-    #[default]
-    CrossEntropy,
-    /// Binary cross-entropy of the sigmoid, averaged over classes.
-    Bce,
-    /// Mean squared error of the logits.
-    Mse,
-}
-
-/// AdamW, as PyTorch computes it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Optimizer {
-    /// Highest learning rate.
-    pub lr: f64,
-    /// Decay rates of the two moments.
-    pub betas: [f64; 2],
-    /// Number added to the denominator.
-    pub eps: f64,
-    /// Decoupled weight decay.
-    pub weight_decay: f64,
-    /// True if biases, norms, positions and tokens decay too.
-    pub decay_all: bool,
-}
-
-/// Learning rate schedule of a recipe.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ScheduleKeys {
-    /// Shape after the warm-up.
-    pub kind: Decay,
-    /// Number of epochs of the warm-up.
-    pub warmup_epochs: f64,
-    /// Learning rate of the first step of the warm-up.
-    pub warmup_lr: f64,
-    /// Learning rate after the last step.
-    pub min_lr: f64,
-}
-
-/// Random changes of the training images.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Augmentation {
-    /// Part of the image that is used.
-    pub crop: Crop,
-    /// Smallest and largest area of a random crop, as shares of the image.
-    pub scale: [f64; 2],
-    /// Smallest and largest aspect ratio of a random crop.
-    pub ratio: [f64; 2],
-    /// Number of black pixels on each side before a padded crop.
-    pub padding: usize,
-    /// Probability of a horizontal flip.
-    pub flip: f64,
-    /// Probability of a vertical flip.
-    pub vertical_flip: f64,
-    /// Policy of photometric and geometric operations.
-    pub policy: Policy,
-    /// Number of operations of `rand_augment` per image.
-    pub operations: usize,
-    /// Strength of the operations of `rand_augment`, from 0 to 30.
-    pub magnitude: usize,
-    /// Largest change of brightness, contrast, saturation and hue.
-    pub color_jitter: [f64; 4],
-    /// Probability of erasing a rectangle.
-    pub erasing: f64,
-    /// Parameter of mixup's beta distribution. 0 disables mixup.
-    pub mixup: f64,
-    /// Parameter of CutMix's beta distribution. 0 disables CutMix.
-    pub cutmix: f64,
-}
-
-/// Part of a training image that is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Crop {
-    /// The part that evaluation uses.
-    #[default]
-    None,
-    /// A random part of random size, resized to the model's input.
-    RandomResized,
-    /// A part of the size of the model's input, after padding.
-    Padded,
-}
-
-/// Policy of photometric and geometric operations.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-#[non_exhaustive]
-pub enum Policy {
-    /// No operations.
-    #[default]
-    None,
-    /// Some operations of equal strength.
-    RandAugment,
-    /// Pairs of operations that were learned for ImageNet.
-    AutoAugment,
-    /// One operation of random strength.
-    TrivialAugmentWide,
-    /// timm's RandAugment in timm's form, such as `rand-m9-mstd0.5-inc1`.
-    Timm(String),
-}
-
-impl TryFrom<String> for Policy {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        match text.as_str() {
-            "none" => Ok(Self::None),
-            "rand_augment" => Ok(Self::RandAugment),
-            "auto_augment" => Ok(Self::AutoAugment),
-            "trivial_augment_wide" => Ok(Self::TrivialAugmentWide),
-            _ if text.starts_with("rand-") => match TimmRandAugment::parse(&text) {
-                Ok(_) => Ok(Self::Timm(text)),
-                Err(error) => Err(error.to_string()),
-            },
-            _ => Err(format!(
-                "unknown policy `{text}`, expected none, rand_augment, auto_augment, trivial_augment_wide, or timm's form such as rand-m9-mstd0.5-inc1"
-            )),
-        }
-    }
-}
-
-impl From<Policy> for String {
-    fn from(policy: Policy) -> Self {
-        match policy {
-            Policy::None => "none".into(),
-            Policy::RandAugment => "rand_augment".into(),
-            Policy::AutoAugment => "auto_augment".into(),
-            Policy::TrivialAugmentWide => "trivial_augment_wide".into(),
-            Policy::Timm(text) => text,
-        }
-    }
-}
-
-/// Checkpoints to write and to keep.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Checkpoints {
-    /// Number of epochs between checkpoints.
-    pub every: u64,
-    /// Number of checkpoints to keep.
-    pub keep: usize,
-}
 
 /// The reason why a recipe cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -253,82 +68,6 @@ struct Names;
 impl fmt::Display for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&Recipe::shipped().collect::<Vec<_>>().join(", "))
-    }
-}
-
-impl Default for Recipe {
-    fn default() -> Self {
-        Self {
-            epochs: 100,
-            batch: 64,
-            seed: 0,
-            clip_norm: 1.0,
-            layer_decay: 1.0,
-            drop_path: 0.0,
-            loss: Loss::default(),
-            optimizer: Optimizer::default(),
-            schedule: ScheduleKeys::default(),
-            augmentation: Augmentation::default(),
-            checkpoints: Checkpoints::default(),
-        }
-    }
-}
-
-impl Default for Loss {
-    fn default() -> Self {
-        Self {
-            kind: LossKind::CrossEntropy,
-            label_smoothing: 0.1,
-        }
-    }
-}
-
-impl Default for Optimizer {
-    fn default() -> Self {
-        Self {
-            lr: 5e-4,
-            betas: [0.9, 0.999],
-            eps: 1e-8,
-            weight_decay: 0.05,
-            decay_all: false,
-        }
-    }
-}
-
-impl Default for ScheduleKeys {
-    fn default() -> Self {
-        Self {
-            kind: Decay::Cosine,
-            warmup_epochs: 5.0,
-            warmup_lr: 1e-6,
-            min_lr: 1e-6,
-        }
-    }
-}
-
-impl Default for Augmentation {
-    fn default() -> Self {
-        Self {
-            crop: Crop::None,
-            scale: [0.08, 1.0],
-            ratio: [0.75, 4.0 / 3.0],
-            padding: 4,
-            flip: 0.0,
-            vertical_flip: 0.0,
-            policy: Policy::None,
-            operations: 2,
-            magnitude: 9,
-            color_jitter: [0.0; 4],
-            erasing: 0.0,
-            mixup: 0.0,
-            cutmix: 0.0,
-        }
-    }
-}
-
-impl Default for Checkpoints {
-    fn default() -> Self {
-        Self { every: 1, keep: 2 }
     }
 }
 
@@ -424,6 +163,7 @@ impl Recipe {
             ),
             ("batch", self.batch > 0, "at least 1"),
             ("clip_norm", not_negative(self.clip_norm), NOT_NEGATIVE),
+            ("lora.alpha", positive(self.lora.alpha), POSITIVE),
             (
                 "layer_decay",
                 positive(self.layer_decay) && self.layer_decay <= 1.0,
@@ -551,6 +291,26 @@ mod tests {
         recipe.optimizer.lr = 1.0 / 3.0;
         recipe.augmentation.policy = Policy::TrivialAugmentWide;
         assert_eq!(parse(&recipe.to_toml()).unwrap(), recipe);
+    }
+
+    #[test]
+    fn frozen_layers_are_a_number_or_the_backbone() {
+        for (text, freeze) in [
+            ("freeze = 3", Freeze::Layers(3)),
+            ("freeze = \"3\"", Freeze::Layers(3)),
+            ("freeze = \"backbone\"", Freeze::Backbone),
+        ] {
+            let recipe = parse(text).unwrap();
+            assert_eq!(recipe.freeze, freeze);
+            assert_eq!(parse(&recipe.to_toml()).unwrap(), recipe);
+        }
+        for text in ["freeze = -1", "freeze = \"head\"", "freeze = true"] {
+            let error = parse(text).unwrap_err();
+            assert!(
+                error.starts_with("r.toml, line 1:") && error.contains("backbone"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -18,6 +18,8 @@ const FACTS: &str = "run.json";
 const LOG: &str = "log.jsonl";
 const CHECKPOINTS: &str = "checkpoints";
 const MODEL: &str = "model";
+const BASE: &str = "base";
+const ADAPTER: &str = "adapter";
 
 /// Facts that must not change when a run is resumed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +52,10 @@ impl RunDirectory {
         let run = Self::at(path);
         run.check_new()?;
         fs::create_dir_all(path).map_err(|error| Error::io(path, error))?;
-        run.replace_model(|directory| model.write(directory))?;
+        run.replace(MODEL, |directory| model.write(directory))?;
+        if recipe.lora.rank > 0 {
+            run.replace(BASE, |directory| model.write(directory))?;
+        }
         let text = serde_json::to_string_pretty(facts).map_err(|error| Error::internal("run", error))?;
         // The recipe is last. A run without one was not created completely.
         for (name, text) in [(FACTS, text + "\n"), (RECIPE, recipe.to_toml())] {
@@ -149,6 +154,13 @@ impl RunDirectory {
         self.path.join(MODEL)
     }
 
+    /// Returns the directory of the model that training started from: of its own if the trained model does not have all of its weights.
+    #[must_use]
+    pub fn initial(&self) -> PathBuf {
+        let base = self.path.join(BASE);
+        if base.exists() { base } else { self.model() }
+    }
+
     /// Returns the path of the log.
     #[must_use]
     pub fn log(&self) -> PathBuf {
@@ -163,16 +175,27 @@ impl RunDirectory {
 
     /// Writes the model with the trainer's weights.
     pub(crate) fn write_model(&self, trainer: &Trainer) -> Result<()> {
-        self.replace_model(|directory| trainer.write_model(directory))
+        self.replace(MODEL, |directory| trainer.write_model(directory))
     }
 
-    /// Writes the model to a new directory, and replaces the old one by it.
-    fn replace_model(&self, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-        let (part, old, model) = (
-            self.path.join(".model.part"),
-            self.path.join(".model.old"),
-            self.model(),
-        );
+    /// Writes the trainer's updates of low rank, if there are any. The adapter names the initial model of this run as its base.
+    pub(crate) fn write_adapter(&self, trainer: &Trainer) -> Result<()> {
+        let base = self.path.join(BASE);
+        if !base.exists() {
+            return Ok(());
+        }
+        let base = base.canonicalize().map_err(|error| Error::io(&base, error))?;
+        self.replace(ADAPTER, |directory| {
+            trainer
+                .write_adapter(directory, &base.to_string_lossy())
+                .map(drop)
+        })
+    }
+
+    /// Writes the directory `name` under another name, and then replaces the old one by it.
+    fn replace(&self, name: &str, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+        let [part, old] = ["part", "old"].map(|end| self.path.join(format!(".{name}.{end}")));
+        let model = self.path.join(name);
         for left in [&part, &old] {
             if left.exists() {
                 fs::remove_dir_all(left).map_err(|error| Error::io(left, error))?;

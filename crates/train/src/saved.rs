@@ -10,9 +10,42 @@ use hipvit::model::replace_file;
 use hipvit::tensor::Tensor;
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors, serialize};
+use serde_json::json;
 
-/// Key of the number of steps in the metadata.
-const STEPS: &str = "hipvit.steps";
+use crate::loss_scale::LossScale;
+
+/// Key of the counters in the metadata.
+const COUNTERS: &str = "hipvit.counters";
+
+/// Numbers beside the weights and states.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Counters {
+    /// Number of steps.
+    pub(crate) steps: u64,
+    /// Number of steps that have updated the weights.
+    pub(crate) updates: u64,
+    pub(crate) scale: LossScale,
+}
+
+impl Counters {
+    /// Returns the metadata of a file.
+    fn to_metadata(self) -> HashMap<String, String> {
+        let Self {
+            steps,
+            updates,
+            scale,
+        } = self;
+        let numbers = json!([steps, updates, scale.factor, scale.updates]);
+        HashMap::from([(COUNTERS.to_owned(), numbers.to_string())])
+    }
+
+    /// Returns these numbers with those of a file, or `None` if the file has none.
+    fn with_metadata(mut self, metadata: &HashMap<String, String>) -> Option<Self> {
+        let numbers = serde_json::from_str(metadata.get(COUNTERS)?).ok()?;
+        (self.steps, self.updates, self.scale.factor, self.scale.updates) = numbers;
+        Some(self)
+    }
+}
 
 /// Returns the names of the weights and states.
 fn names(executor: &Arc<dyn Executor>) -> Vec<String> {
@@ -25,7 +58,7 @@ fn names(executor: &Arc<dyn Executor>) -> Vec<String> {
 /// # Errors
 ///
 /// [`Error::Io`] if the file cannot be written.
-pub(crate) fn write(executor: &Arc<dyn Executor>, steps: u64, file: &Path) -> Result<()> {
+pub(crate) fn write(executor: &Arc<dyn Executor>, counters: &Counters, file: &Path) -> Result<()> {
     let mut states = Vec::new();
     for name in names(executor) {
         let tensor = executor.state(&name)?;
@@ -41,26 +74,24 @@ pub(crate) fn write(executor: &Arc<dyn Executor>, steps: u64, file: &Path) -> Re
         let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
         views.push((name.as_str(), view.map_err(|error| Error::weights(file, error))?));
     }
-    let metadata = HashMap::from([(STEPS.to_owned(), steps.to_string())]);
-    let content = serialize(views, Some(metadata)).map_err(|error| Error::weights(file, error))?;
+    let content =
+        serialize(views, Some(counters.to_metadata())).map_err(|error| Error::weights(file, error))?;
     replace_file(file, |out| std::io::Write::write_all(out, &content))
 }
 
-/// Restores all weights and states from a file, and returns the number of steps.
+/// Restores all weights, states and counters from a file.
 ///
 /// # Errors
 ///
 /// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if its tensors are not those of the executor.
-pub(crate) fn read(executor: &Arc<dyn Executor>, file: &Path) -> Result<u64> {
+pub(crate) fn read(executor: &Arc<dyn Executor>, counters: &mut Counters, file: &Path) -> Result<()> {
     let bytes = hipvit_files::regular_file::read(file).map_err(|error| Error::io(file, error))?;
     let broken = |error| Error::weights(file, error);
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
-    let steps = header
-        .metadata()
-        .as_ref()
-        .and_then(|metadata| metadata.get(STEPS)?.parse().ok());
-    let steps =
-        steps.ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))?;
+    let restored = header.metadata().as_ref();
+    let restored = restored.and_then(|metadata| counters.with_metadata(metadata));
+    let restored = restored
+        .ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))?;
     let content = SafeTensors::deserialize(&bytes).map_err(broken)?;
     let graph = &executor.info().graph;
     let mut tensors = Vec::new();
@@ -106,5 +137,6 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, file: &Path) -> Result<u64> {
     for (name, tensor) in &tensors {
         executor.set_state(name, tensor)?;
     }
-    Ok(steps)
+    *counters = restored;
+    Ok(())
 }

@@ -1,14 +1,15 @@
 //! Training of the golden models, beside PyTorch's.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use hipvit::Device;
 use hipvit::error::Result;
-use hipvit::model::{Checkpoint, InputKind};
+use hipvit::model::{Checkpoint, InputKind, LoadOptions};
 use hipvit::tensor::Input;
 use safetensors::{Dtype, SafeTensors};
 
-use crate::{AdamWOptions, LossKind, StepReport, TensorRule, TrainOptions, Trainer};
+use crate::{AdamWOptions, LoraOptions, LossKind, StepReport, TensorInfo, TensorRule, TrainOptions, Trainer};
 
 const IMAGES: usize = 4;
 const RATE: f32 = 1e-3;
@@ -222,10 +223,112 @@ fn tensors_that_cannot_be_trained_are_named_with_the_reason() {
         .unwrap_err()
         .to_string();
     assert!(no_classes.contains("has no classifier"), "{no_classes}");
-    let f16 = TrainOptions {
+    let int8 = TrainOptions {
+        dtype: hipvit::DType::I8,
+        ..options(LossKind::CrossEntropy)
+    };
+    let error = trainer("hf_vit", int8).unwrap_err().to_string();
+    assert!(error.contains("Train in f32, bf16 or f16"), "{error}");
+}
+
+/// The CPU computes gradients in f32, where a power of two changes no bit of a mantissa.
+#[test]
+fn a_scaled_loss_gives_the_steps_of_an_unscaled_one() {
+    let scaled = TrainOptions {
         dtype: hipvit::DType::F16,
         ..options(LossKind::CrossEntropy)
     };
-    let error = trainer("hf_vit", f16).unwrap_err().to_string();
-    assert!(error.contains("Train in bf16 or f32"), "{error}");
+    let mut scaled = trainer("hf_vit", scaled).unwrap();
+    let mut plain = trainer("hf_vit", options(LossKind::CrossEntropy)).unwrap();
+    for _ in 0..2 {
+        assert_eq!(step(&mut scaled).unwrap(), step(&mut plain).unwrap());
+    }
+    assert_eq!(scaled.values().unwrap(), plain.values().unwrap());
+}
+
+/// The elements of a model's constants, by name.
+fn constants(directory: &Path) -> BTreeMap<String, Vec<f32>> {
+    let model = hipvit::model::load(directory, &LoadOptions::default()).unwrap();
+    let constant = |value: &hipvit::graph::Value| {
+        let elements = value.constant.as_ref()?.to_f32().into_owned();
+        Some((value.name.clone(), elements))
+    };
+    model.graph.values().iter().filter_map(constant).collect()
+}
+
+/// The updates are zero at first. The merged model, and the adapter beside its base, have what the steps compute with.
+#[test]
+fn updates_of_low_rank_are_trained_merged_and_written() {
+    for name in ["hf_vit", "timm_vit_class_token"] {
+        let lora = LoraOptions {
+            rank: 3,
+            alpha: 6.0,
+            targets: Vec::new(),
+            rule: TensorRule::default(),
+        };
+        let options = TrainOptions {
+            lora: Some(lora),
+            ..options(LossKind::CrossEntropy)
+        };
+        let base = golden(name);
+        let of_classifier = |tensor: &TensorInfo<'_>| TensorRule {
+            trained: tensor.name.starts_with("classifier") || tensor.name.starts_with("head"),
+            ..TensorRule::default()
+        };
+        let checkpoint = Checkpoint::open(Some(&base)).unwrap();
+        let mut trainer = Trainer::new(checkpoint, options, &of_classifier).unwrap();
+        let first = step(&mut trainer).unwrap().loss;
+        let plain = step(&mut self::trainer(name, self::options(LossKind::CrossEntropy)).unwrap());
+        assert!((first - plain.unwrap().loss).abs() < 1e-5, "{name}: {first}");
+        for _ in 0..3 {
+            step(&mut trainer).unwrap();
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let [merged, adapted] = ["merged", "adapted"].map(|part| folder.path().join(part));
+        trainer.write_model(&merged).unwrap();
+        std::fs::create_dir(&adapted).unwrap();
+        for file in std::fs::read_dir(&base).unwrap() {
+            let file = file.unwrap();
+            std::fs::copy(file.path(), adapted.join(file.file_name())).unwrap();
+        }
+        assert!(trainer.write_adapter(&adapted, "").unwrap());
+        let [before, merged_constants, adapted] = [&base, &merged, &adapted].map(|model| constants(model));
+        assert!(merged_constants == adapted, "{name}");
+        let changed = merged_constants
+            .iter()
+            .filter(|(name, values)| before[*name] != **values);
+        // Four or more layers of two blocks, and the classifier with its bias.
+        assert!(changed.count() >= 10, "{name}");
+
+        let merged = Checkpoint::open(Some(&merged)).unwrap();
+        let mut merged = Trainer::new(merged, self::options(LossKind::CrossEntropy), &of_classifier).unwrap();
+        let (next, of_merged) = (step(&mut trainer).unwrap(), step(&mut merged).unwrap());
+        assert!(
+            (next.loss - of_merged.loss).abs() < 1e-5,
+            "{name}: {next:?}, {of_merged:?}"
+        );
+        assert!(next.loss < 0.999 * first, "{name}: {next:?}, at first {first}");
+    }
+}
+
+#[test]
+fn a_step_with_an_infinite_value_changes_nothing_and_its_layer_is_named() {
+    let mut trainer = trainer("hf_vit", options(LossKind::CrossEntropy)).unwrap();
+    step(&mut trainer).unwrap();
+    let before = trainer.values().unwrap();
+    let (width, height) = trainer.preprocess().output_size();
+    let mut values = vec![0.5; 3 * width * height];
+    values[7] = f32::INFINITY;
+    let mut targets = vec![0.0; trainer.classes()];
+    targets[1] = 1.0;
+    let report = trainer.step(Input::Values(&values), &targets, RATE).unwrap();
+    assert!(!report.updated && !report.grad_norm.is_finite(), "{report:?}");
+    assert_eq!(trainer.values().unwrap(), before);
+    let place = trainer.first_non_finite(Input::Values(&values), 1).unwrap();
+    assert_eq!(place.as_deref(), Some("the embedding"));
+    // The next step is as if there had been no such step.
+    let next = step(&mut trainer).unwrap();
+    assert!(next.updated && next.step == 3, "{next:?}");
+    let finite = vec![0.5; 3 * width * height];
+    assert_eq!(trainer.first_non_finite(Input::Values(&finite), 1).unwrap(), None);
 }

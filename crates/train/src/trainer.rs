@@ -1,20 +1,25 @@
 //! The [`Trainer`]: steps of training on one device.
 
+mod diagnosis;
+
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs};
-use hipvit::graph::{Graph, Passes, optimize, prepare_training};
+use hipvit::graph::{Graph, Passes, ValueId, optimize, prepare_training};
 use hipvit::image::Preprocess;
-use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
+use hipvit::model::{Checkpoint, Copies, InputKind, LoadOptions, Model, TensorValues};
 use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
-use crate::saved;
+use crate::lora::{Lora, LoraOptions};
+use crate::loss_scale::LossScale;
+use crate::saved::{self, Counters};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{
     AdamWOptions, StepGraph, StepOptions, TensorInfo, TensorRule, inputs, with_branch_factors,
@@ -25,7 +30,7 @@ use crate::step_graph::{
 pub struct TrainOptions {
     /// Device that computes the steps.
     pub device: Device,
-    /// Dtype of activations and gradients: f32 or bf16. The trained weights and the states of the optimiser are in f32.
+    /// Dtype of activations and gradients on a GPU. The CPU computes them in f32. The trained weights and the states of the optimiser are in f32.
     pub dtype: DType,
     /// Number of threads on the CPU. By default one per physical core.
     pub threads: Option<usize>,
@@ -37,11 +42,15 @@ pub struct TrainOptions {
     pub loss: LossKind,
     /// Constants of the optimiser.
     pub optimizer: AdamWOptions,
+    /// First factor of the loss in f16. It halves after a step whose gradients overflow, and doubles after 2,000 steps without one.
+    pub loss_scale: f32,
     /// Maximum norm of all gradients together. Larger gradients are scaled down.
     pub clip_norm: Option<f32>,
     /// Probability that an image skips a residual branch of the last block. It grows linearly from 0 at the first block.
     pub drop_path: f32,
-    /// Seed of the skipped branches.
+    /// Updates of low rank beside the linear layers of the blocks. The weights of these layers then stay as they are.
+    pub lora: Option<LoraOptions>,
+    /// Seed of the skipped branches, and of the first updates of low rank.
     pub seed: u64,
 }
 
@@ -55,8 +64,10 @@ impl Default for TrainOptions {
             image_size: None,
             loss: LossKind::CrossEntropy,
             optimizer: AdamWOptions::default(),
+            loss_scale: 65536.0,
             clip_norm: None,
             drop_path: 0.0,
+            lora: None,
             seed: 0,
         }
     }
@@ -71,6 +82,8 @@ pub struct StepReport {
     pub loss: f32,
     /// Norm of all gradients together, before clipping.
     pub grad_norm: f32,
+    /// False if the norm is NaN or infinite. The weights and the states of the optimiser are then unchanged.
+    pub updated: bool,
     /// Number of images whose largest logit is that of their largest target.
     pub correct: usize,
 }
@@ -84,11 +97,12 @@ pub struct Trainer {
     classes: usize,
     executor: Arc<dyn Executor>,
     scatter: Scatter,
+    lora: Option<Lora>,
     /// Name of the state with the elements of each trained constant.
     weights: Vec<String>,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
-    steps: u64,
+    counters: Counters,
 }
 
 impl Trainer {
@@ -112,19 +126,31 @@ impl Trainer {
             let model = checkpoint.model_with(values, &load)?;
             Ok(prepare(&model.graph, options.drop_path)?.0)
         })?;
-        let mut scatter = Scatter::new(&checkpoint, &graph, &copies, rule)?;
-        let placement = match options.device.open()? {
-            Place::Cpu { .. } => Placement::Host,
-            Place::Gpu(gpu) => Placement::gpu(&gpu),
+        let (graph, copies, mut lora) = match &options.lora {
+            Some(of_lora) => {
+                let of_lora = of_lora.clone();
+                let (with_lora, lora) = Lora::insert(&graph, &checkpoint, &copies, of_lora, options.seed)?;
+                let copies = copies_by_name(&graph, copies, &with_lora);
+                (with_lora, copies, Some(lora))
+            }
+            None => (graph, copies, None),
         };
+        let mut scatter = Scatter::new(&checkpoint, &graph, &copies, rule)?;
+        let placement = placement(&options)?;
+        let dtype = computed_dtype(&placement, &options);
         let step_options = StepOptions {
             loss: options.loss,
             optimizer: options.optimizer,
             clip_norm: options.clip_norm,
-            // The CPU keeps activations in f32.
-            rounded: options.dtype.size() == 2 && !matches!(placement, Placement::Host),
+            rounded: dtype.size() == 2,
         };
-        let StepGraph { graph, weights } = StepGraph::new(graph, &scatter.trained, step_options)?;
+        let mut trained = scatter.trained.clone();
+        trained.extend(lora.iter().flat_map(Lora::trained));
+        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
+        let of_lora = weights.split_off(scatter.trained.len());
+        if let Some(lora) = &mut lora {
+            lora.set_names(of_lora)?;
+        }
         let weights = scatter.retain(weights);
         let passes = Passes {
             fold_normalize: false,
@@ -135,18 +161,27 @@ impl Trainer {
         let (graph, _) = optimize(graph, &passes)?;
         let executor_options = ExecutorOptions {
             threads: options.threads,
-            ..ExecutorOptions::new(options.dtype)
+            ..ExecutorOptions::new(dtype)
         };
         Ok(Self {
             executor: placement.executor(&graph, &executor_options)?,
             preprocess: model.preprocess,
             classes: model.info.classes,
             checkpoint,
-            options,
             scatter,
+            lora,
             weights,
             branches,
-            steps: 0,
+            counters: Counters {
+                steps: 0,
+                updates: 0,
+                scale: if options.dtype == DType::F16 {
+                    LossScale::dynamic(options.loss_scale)
+                } else {
+                    LossScale::none()
+                },
+            },
+            options,
         })
     }
 
@@ -172,12 +207,17 @@ impl Trainer {
 
     /// Returns the number of steps so far.
     pub fn steps(&self) -> u64 {
-        self.steps
+        self.counters.steps
+    }
+
+    /// Returns true if the last step without an update is no cause for concern: in f16, the factor of the loss is found by trial.
+    pub(crate) fn is_searching_scale(&self) -> bool {
+        self.counters.scale.is_searching()
     }
 
     /// Returns the number of trained elements.
     pub fn parameters(&self) -> u64 {
-        self.scatter.elements()
+        self.scatter.elements() + self.lora.as_ref().map_or(0, Lora::elements)
     }
 
     /// Returns the tensors that are not trained.
@@ -202,24 +242,34 @@ impl Trainer {
             return Err(Error::argument("targets", reason));
         }
         let plan = self.executor.plan(batch)?;
-        let step = self.steps + 1;
+        let Counters {
+            steps,
+            updates,
+            scale,
+        } = self.counters;
+        let step = steps + 1;
         let AdamWOptions { beta1, beta2, .. } = self.options.optimizer;
-        let rates = [learning_rate, correction(beta1, step), correction(beta2, step)];
-        let weights = vec![1.0 / batch as f32; batch];
+        let [first, second] = [beta1, beta2].map(|beta| correction(beta, updates + 1));
+        let rates = [learning_rate, first, second];
+        let weights = vec![scale.factor / batch as f32; batch];
+        let unscale = [1.0 / scale.factor];
         let factors = self.branch_factors(step, batch);
         let mut named = vec![
             (plan.graph().first_input_name(), images.into()),
             (inputs::TARGETS, Input::Values(targets).into()),
             (inputs::IMAGE_WEIGHTS, Input::Values(&weights).into()),
             (inputs::RATES, Input::Values(&rates).into()),
-            (inputs::GRADIENT_SCALE, Input::Values(&[1.0]).into()),
+            (inputs::GRADIENT_SCALE, Input::Values(&unscale).into()),
         ];
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(&factors).into()));
         }
         let outputs = self.executor.run_inputs(&plan, Inputs::new(named))?;
-        self.steps = step;
-        report(step, &outputs, targets, classes)
+        let report = report(step, &outputs, targets, classes)?;
+        self.counters.steps = step;
+        self.counters.updates += u64::from(report.updated);
+        self.counters.scale.after(report.updated);
+        Ok(report)
     }
 
     /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
@@ -236,8 +286,21 @@ impl Trainer {
 
     /// Returns the present elements of the checkpoint's trained tensors.
     pub(crate) fn values(&self) -> Result<TensorValues> {
-        let elements = |index: usize| Ok(self.executor.state(&self.weights[index])?.to_f32().into_owned());
-        self.scatter.tensors(&self.checkpoint, elements)
+        let mut values = self.whole_values()?;
+        if let Some(lora) = &self.lora {
+            lora.merge(&self.checkpoint, &mut values, &|name| self.state(name))?;
+        }
+        Ok(values)
+    }
+
+    /// Returns the present elements of the tensors that are trained as a whole.
+    fn whole_values(&self) -> Result<TensorValues> {
+        self.scatter
+            .tensors(&self.checkpoint, |index| self.state(&self.weights[index]))
+    }
+
+    fn state(&self, name: &str) -> Result<Vec<f32>> {
+        Ok(self.executor.state(name)?.to_f32().into_owned())
     }
 
     /// Returns the model with its present weights, for a session that evaluates it.
@@ -259,7 +322,7 @@ impl Trainer {
     ///
     /// [`Error::Io`] if the file cannot be written. The file that was there before stays.
     pub fn save(&self, file: &Path) -> Result<()> {
-        saved::write(&self.executor, self.steps, file)
+        saved::write(&self.executor, &self.counters, file)
     }
 
     /// Restores what [`save`](Self::save) has written.
@@ -269,8 +332,7 @@ impl Trainer {
     /// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if it is of another model or other options; the
     /// trainer is then unchanged.
     pub fn restore(&mut self, file: &Path) -> Result<()> {
-        self.steps = saved::read(&self.executor, file)?;
-        Ok(())
+        saved::read(&self.executor, &mut self.counters, file)
     }
 
     /// Writes the model with its present weights to a directory, in the form of the checkpoint.
@@ -281,15 +343,35 @@ impl Trainer {
     pub fn write_model(&self, directory: &Path) -> Result<()> {
         self.checkpoint.write_values(directory, &self.values()?)
     }
+
+    /// Writes the updates of low rank to a directory, as an adapter of peft for the model `base`. Tensors that are trained as a whole, such as
+    /// those of the classifier, are in the adapter too. Returns false if the trainer has no such updates.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] for the file that cannot be written.
+    pub fn write_adapter(&self, directory: &Path, base: &str) -> Result<bool> {
+        let Some(lora) = &self.lora else {
+            return Ok(false);
+        };
+        let whole = self.whole_values()?;
+        lora.write(directory, base, (&self.checkpoint, &whole), &|name| {
+            self.state(name)
+        })?;
+        Ok(true)
+    }
 }
 
 fn check(options: &TrainOptions) -> Result<()> {
-    if !matches!(options.dtype, DType::F32 | DType::BF16) {
+    if !matches!(options.dtype, DType::F32 | DType::F16 | DType::BF16) {
         let reason = format!(
-            "gradients in {} need a scaled loss, which is not supported. Train in bf16 or f32",
+            "{} is no dtype of gradients. Train in f32, bf16 or f16",
             options.dtype
         );
         return Err(Error::argument("dtype", reason));
+    }
+    if !options.loss_scale.is_normal() || options.loss_scale < 0.0 {
+        return Err(Error::argument("loss scale", "is not a number above 0"));
     }
     if !(0.0..1.0).contains(&options.drop_path) {
         let reason = format!("{} is not a probability below 1", options.drop_path);
@@ -302,6 +384,21 @@ fn check(options: &TrainOptions) -> Result<()> {
         return Err(Error::argument("clip norm", "is not greater than 0"));
     }
     Ok(())
+}
+
+fn placement(options: &TrainOptions) -> Result<Placement> {
+    Ok(match options.device.open()? {
+        Place::Cpu { .. } => Placement::Host,
+        Place::Gpu(gpu) => Placement::gpu(&gpu),
+    })
+}
+
+/// Returns the dtype of activations.
+fn computed_dtype(placement: &Placement, options: &TrainOptions) -> DType {
+    match placement {
+        Placement::Host => DType::F32,
+        _ => options.dtype,
+    }
 }
 
 fn load_options(options: &TrainOptions) -> LoadOptions {
@@ -319,6 +416,17 @@ fn prepare(graph: &Graph, drop_path: f32) -> Result<(Graph, Vec<usize>)> {
         return Ok((graph, Vec::new()));
     }
     with_branch_factors(&graph)
+}
+
+/// Returns the origin of the constants of `new`, which have the names that they have in `old`.
+fn copies_by_name(old: &Graph, copies: HashMap<ValueId, Copies>, new: &Graph) -> HashMap<ValueId, Copies> {
+    let mut by_name: HashMap<&str, Copies> = HashMap::new();
+    for (id, copied) in copies {
+        by_name.insert(&old.value(id).name, copied);
+    }
+    let constants = new.ids().filter(|&id| new.value(id).is_constant());
+    let known = constants.filter_map(|id| Some((id, by_name.remove(new.value(id).name.as_str())?)));
+    known.collect()
 }
 
 /// Returns `1 − beta^step`.
@@ -346,15 +454,13 @@ fn report(step: u64, outputs: &RunOutputs, targets: &[f32], classes: usize) -> R
     let losses = &output("loss")?.values;
     let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
     let images = logits.chunks_exact(classes).zip(targets.chunks_exact(classes));
+    let grad_norm = output("gradient_norm")?.values.iter().copied().next();
+    let grad_norm = grad_norm.unwrap_or(f32::NAN);
     Ok(StepReport {
         step,
         loss: (losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / losses.len().max(1) as f64) as f32,
-        grad_norm: output("gradient_norm")?
-            .values
-            .iter()
-            .copied()
-            .next()
-            .unwrap_or(f32::NAN),
+        grad_norm,
+        updated: grad_norm.is_finite(),
         correct: images
             .filter(|(logits, targets)| largest(logits) == largest(targets))
             .count(),

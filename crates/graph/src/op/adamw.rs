@@ -11,7 +11,7 @@ use crate::tolerance::{narrow, tolerance};
 
 /// `(weight f32, gradient, first f32, second f32, rates [3] f32, factor [1] f32) → (weight f32, first f32, second f32, rounded?)`: a step of
 /// AdamW as `torch.optim.AdamW` computes it, with decoupled weight decay. `rates` are the learning rate, `1 − beta1^t` and `1 − beta2^t` of
-/// step t. The gradient is multiplied by `factor`.
+/// step t. The gradient is multiplied by `factor`. If the factor is NaN, the weight and the moments stay as they are.
 ///
 /// The weight and the moments are in f32 for any dtype of the gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,12 +74,17 @@ impl Definition for AdamW {
         let rate = rates[0] * T::from_f32(self.rate_factor);
         let kept = T::ONE - rate * T::from_f32(self.weight_decay);
         let (step, root) = (rate / rates[1], rates[2].sqrt());
+        let is_skipped = factor[0].to_f64().is_nan();
         for i in 0..weight.len() {
             let g = gradient[i] * factor[0];
             let m = first[i] + (g - first[i]) * (T::ONE - beta1);
             let v = second[i] * beta2 + g * g * (T::ONE - beta2);
             let updated = weight[i] * kept - step * m / (v.sqrt() / root + epsilon);
-            let all = [updated, m, v, updated];
+            let all = if is_skipped {
+                [weight[i], first[i], second[i], weight[i]]
+            } else {
+                [updated, m, v, updated]
+            };
             for (result, value) in results.iter_mut().zip(all) {
                 result.values_mut()[i] = value;
             }
@@ -121,6 +126,24 @@ impl Definition for AdamW {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_whose_factor_is_nan_changes_nothing() {
+        let op = AdamW {
+            beta1: 0.9,
+            beta2: 0.99,
+            epsilon: 1e-6,
+            weight_decay: 0.05,
+            rate_factor: 1.0,
+            rounded: true,
+        };
+        let one = |value: f64| Array::new([1], vec![value]).unwrap();
+        let rates = Array::new([3], vec![0.1, 0.1, 0.01]).unwrap();
+        let operands = [&one(2.0), &one(f64::NAN), &one(0.25), &one(0.5), &rates, &one(f64::NAN)];
+        let results = op.eval(&operands).unwrap();
+        let values: Vec<f64> = results.iter().map(|result| result.values()[0]).collect();
+        assert_eq!(values, [2.0, 0.25, 0.5, 2.0]);
+    }
 
     /// Figures of PyTorch 2.11 in f64.
     #[test]

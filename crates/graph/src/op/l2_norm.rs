@@ -17,7 +17,7 @@ pub const L2_NORM_CHUNK: usize = 4096;
 
 /// `(scale [1] f32, gradients …) → (norm [1,1] f32, factor [1] f32)`. The norm is `scale · √(Σ gradient²)` over the elements of all
 /// gradients. The factor is `scale · min(1, maximum / (norm + 1e-6))`, or `scale` without a maximum: an optimiser multiplies the gradients by
-/// it, as `clip_grad_norm_` of PyTorch does.
+/// it, as `clip_grad_norm_` of PyTorch does. The factor is NaN if the norm is NaN or infinite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct L2Norm {
     /// Maximum of the norm.
@@ -67,6 +67,7 @@ impl Definition for L2Norm {
         let norm = scale * sum.sqrt();
         let clipped = |maximum| T::from_f32(maximum) / (norm + T::from_f32(CLIP_EPSILON));
         let factor = match self.maximum.map(clipped) {
+            _ if !norm.to_f64().is_finite() => T::from_f64(f64::NAN),
             Some(factor) if factor < T::ONE => factor,
             _ => T::ONE,
         };
@@ -115,8 +116,12 @@ mod tests {
         assert_eq!(norm(Some(3.0)), [2.5, 0.5]);
         let [_, factor] = norm(Some(1.0));
         assert!((factor - 0.5 * 1.0 / (2.5 + f64::from(CLIP_EPSILON))).abs() < 1e-15);
-        // NaN stays visible in the norm.
-        let nan = L2Norm { maximum: Some(1.0) }.eval(&[&one(&[1.0]), &one(&[f64::NAN])]);
-        assert!(nan.unwrap()[0].values()[0].is_nan());
+        for gradient in [f64::NAN, f64::INFINITY] {
+            for maximum in [None, Some(1.0)] {
+                let results = L2Norm { maximum }.eval(&[&one(&[1.0]), &one(&[gradient])]).unwrap();
+                assert!(!results[0].values()[0].is_finite());
+                assert!(results[1].values()[0].is_nan());
+            }
+        }
     }
 }

@@ -32,6 +32,10 @@ pub struct Progress {
     pub loss_sum: f64,
     /// Number of broken images that were skipped, in all epochs.
     pub skipped: u64,
+    /// Number of steps that have not updated the weights, in all epochs.
+    pub skipped_steps: u64,
+    /// Number of these steps since the last update.
+    pub skipped_in_a_row: u64,
 }
 
 /// The directory with the checkpoints of a run.

@@ -54,6 +54,8 @@ pub struct EpochEvent {
     pub val_accuracy: Option<f64>,
     /// Number of broken images that were skipped so far.
     pub skipped: u64,
+    /// Number of steps so far that have not updated the weights, because a figure was NaN or infinite.
+    pub skipped_steps: u64,
 }
 
 /// Writer of a log.

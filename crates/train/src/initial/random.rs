@@ -1,4 +1,4 @@
-//! Normally distributed numbers that the seed, the name of the tensor and the index of the element determine.
+//! Random numbers that the seed, the name of the tensor and the index of the element determine.
 
 use std::f64::consts::TAU;
 
@@ -9,14 +9,14 @@ const DRAWS: u32 = 32;
 
 /// Source of the values of one tensor.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Normal {
+pub(crate) struct Numbers {
     seed: u64,
     tensor: u64,
 }
 
-impl Normal {
+impl Numbers {
     /// Creates the source of the tensor `name`.
-    pub(super) fn new(seed: u64, name: &str) -> Self {
+    pub(crate) fn new(seed: u64, name: &str) -> Self {
         Self {
             seed,
             tensor: fnv1a(name),
@@ -34,8 +34,19 @@ impl Normal {
         draws.find(|value| value.abs() <= 2.0).unwrap_or(0.0)
     }
 
+    /// Returns a number from 0 to below 1, for an element of a tensor that has no normal distribution.
+    pub(crate) fn uniform(&self, index: u64) -> f64 {
+        self.pair(index, 0)[0]
+    }
+
     /// Draws a value by the Box-Muller transform. The functions of libm have equal bits on all platforms.
     fn draw(&self, index: u64, draw: u32) -> f64 {
+        let [first, second] = self.pair(index, draw);
+        libm::sqrt(-2.0 * libm::log(1.0 - first)) * libm::cos(TAU * second)
+    }
+
+    /// Returns two numbers from 0 to below 1.
+    fn pair(&self, index: u64, draw: u32) -> [f64; 2] {
         let block = [
             index as u32,
             (index >> 32) as u32 | draw << 24,
@@ -46,8 +57,7 @@ impl Normal {
         let unit = |low: u32, high: u32| {
             ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / (1u64 << 53) as f64
         };
-        let (first, second) = (1.0 - unit(a, b), unit(c, d));
-        libm::sqrt(-2.0 * libm::log(first)) * libm::cos(TAU * second)
+        [unit(a, b), unit(c, d)]
     }
 }
 
