@@ -8,7 +8,8 @@ use crate::support::program::{hipvit, json, stderr, stdout};
 
 #[test]
 fn the_cpu_passes_and_the_table_says_so() {
-    let output = hipvit(["validate", "--device", "cpu", "--config", "micro,awkward"]);
+    let some = ["--config", "micro,awkward", "--dtype", "f32"];
+    let output = hipvit([&["validate", "--device", "cpu"], &some[..]].concat());
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(stderr(&output).is_empty(), "{}", stderr(&output));
