@@ -37,8 +37,8 @@ template <class T> HIPVIT_DEVICE void l2_norm(const L2NormArgs &a) {
     if (thread_index() != 0) return;
     const float scale = a.scale[0], norm = scale * square_root(sum), clipped = a.maximum / (norm + a.epsilon);
     a.norm[0] = norm;
-    const float none = norm - norm; // NaN unless the norm is finite
-    a.factor[0] = none != 0.0f ? none : clipped < 1.0f ? scale * clipped : scale;
+    const bool is_finite = norm <= 3.402823466e38f;
+    a.factor[0] = !is_finite ? 0.0f * norm /* NaN */ : clipped < 1.0f ? scale * clipped : scale;
 }
 
 #define ENTRY(name, T)                                                                                                 \

@@ -42,9 +42,13 @@ fn train(device: Device, dtype: DType) -> (Vec<StepReport>, Vec<f32>) {
     for image in 0..IMAGES {
         targets[image * (classes + 1)] = 1.0;
     }
-    let reports = (0..STEPS)
-        .map(|_| trainer.step(Input::Values(&values), &targets, 1e-3).unwrap())
-        .collect();
+    let mut step = |values: &[f32]| trainer.step(Input::Values(values), &targets, 1e-3).unwrap();
+    // A step with an infinite value changes nothing.
+    let mut infinite = values.clone();
+    infinite[7] = f32::INFINITY;
+    let mut reports = vec![step(&values)];
+    assert!(!step(&infinite).updated);
+    reports.extend((1..STEPS).map(|_| step(&values)));
     let folder = tempfile::tempdir().unwrap();
     trainer.write_model(folder.path()).unwrap();
     let written = Checkpoint::open(Some(folder.path())).unwrap();

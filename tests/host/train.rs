@@ -246,7 +246,8 @@ fn frozen_layers_keep_their_weights_and_an_adapter_has_the_rest() {
         let names = trained.iter().filter(|(name, values)| initial[*name] != **values);
         names.map(|(name, _)| name.clone()).collect()
     };
-    let head = ["head.bias", "head.weight"].map(String::from);
+    // The norm of the pooled tokens belongs to the head, as in timm.
+    let head = ["fc_norm.bias", "fc_norm.weight", "head.bias", "head.weight"].map(String::from);
     assert_eq!(changed(tensors("head/model")), head);
     let updated =
         ["attn.proj", "attn.qkv", "mlp.fc1", "mlp.fc2"].map(|layer| format!("blocks.0.{layer}.weight"));

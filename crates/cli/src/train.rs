@@ -119,12 +119,12 @@ struct RecipeArgs {
     lr: Option<f64>,
     /// Layers to keep as they are, from the embedding on, or backbone
     ///
-    /// The embedding is the first layer, and each block is one. backbone: all but the classifier.
+    /// The embedding is the first layer, and each block is one. backbone: all but the head.
     #[arg(long, value_name = "LAYERS", conflicts_with = "resume")]
     freeze: Option<Freeze>,
     /// Train updates of this rank beside the linear layers
     ///
-    /// LoRA: the weights of the model stay as they are, except for the classifier. RUN gets an adapter for peft, and the merged model.
+    /// LoRA: the weights of the model stay as they are, except for the head. RUN gets an adapter for peft, and the merged model.
     #[arg(long, value_name = "RANK", value_parser = parsers::positive, conflicts_with = "resume")]
     lora: Option<usize>,
     /// Seed of weights, order and augmentation

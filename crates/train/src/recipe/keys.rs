@@ -49,7 +49,7 @@ pub struct Recipe {
 pub enum Freeze {
     /// Number of layers, from the embedding on. The embedding is the first layer, and each block is one.
     Layers(usize),
-    /// All layers except for the classifier.
+    /// All layers except for the head: the classifier, and a norm of the pooled tokens.
     Backbone,
 }
 
