@@ -4,7 +4,9 @@
 mod augmentation;
 pub mod fit;
 pub mod groups;
+mod inference;
 pub mod initial;
+pub mod probe;
 pub mod recipe;
 pub mod run_directory;
 mod saved;
