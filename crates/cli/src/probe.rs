@@ -48,7 +48,7 @@ pub(crate) struct Args {
 struct ClassifierArgs {
     /// Numbers of nearest neighbours [default: 10,20,100,200]
     ///
-    /// Of the default, those are used that do not exceed the number of training images.
+    /// The default leaves out numbers that exceed the training images.
     #[arg(long, value_name = "K,…", value_delimiter = ',', value_parser = parsers::positive)]
     knn: Vec<usize>,
     /// Temperature of the neighbours' votes

@@ -120,7 +120,10 @@ impl Features {
         run_dataset(session, dataset, skip_broken, |batch, outputs| {
             on_batch(batch);
             check_finite(&*named, batch, outputs)?;
-            channels = outputs.embeddings().ncols();
+            if values.is_empty() {
+                channels = outputs.embeddings().ncols();
+                values.reserve(named.len() * channels);
+            }
             values.extend(outputs.embeddings());
             labels.extend(&batch.labels);
             Ok::<(), ProbeError>(())
@@ -274,8 +277,8 @@ impl Sum for Ranks {
 /// Returns the number of classes before `label`. A higher score comes first, then a lower index.
 fn rank<T: Copy + PartialOrd>(scores: &[T], label: usize) -> usize {
     let score = scores[label];
-    let is_before = |(class, &other): &(usize, &T)| other > score || (other == score && *class < label);
-    scores.iter().enumerate().filter(is_before).count()
+    let is_before = |&class: &usize| scores[class] > score || (scores[class] == score && class < label);
+    (0..scores.len()).filter(is_before).count()
 }
 
 fn is_finite<'a>(mut values: impl Iterator<Item = &'a f32>) -> bool {

@@ -96,7 +96,8 @@ pub(super) fn evaluate(
     let (fitted, held_out) = all.split(fitted.len());
     let (mut trials, mut best) = (Vec::new(), None);
     let mut classifier = Classifier::new(train.classes, train.channels());
-    for &l2 in strengths.iter().filter(|_| strengths.len() > 1) {
+    let tried = if strengths.len() > 1 { &strengths[..] } else { &[] };
+    for &l2 in tried {
         // Start at the minimum of the next stronger penalty, which is near.
         let minimum = classifier.fit(&fitted, l2);
         let trial = Trial {
@@ -355,4 +356,134 @@ fn differentiate(mut scores: ArrayViewMut1<'_, f32>, label: usize) -> f64 {
     scores.mapv_inplace(|power| (f64::from(power) / sum) as f32);
     scores[label] = at_label as f32;
     sum.ln() - score
+}
+
+#[cfg(test)]
+mod tests {
+    use rayon::ThreadPoolBuilder;
+
+    use super::*;
+
+    const CLASSES: usize = 3;
+    const CHANNELS: usize = 5;
+
+    /// Returns images of three classes that overlap. There are several parts and chunks. The last channel is constant.
+    fn features(images: usize) -> Features {
+        let residues = |i: usize| [0, 1, 2, 3].map(|j| (i * (j + 3) * 7 + i * i * (j + 1)) % 31);
+        let values = Array2::from_shape_fn((images, CHANNELS), |(i, j)| {
+            residues(i).get(j).map_or(2.5, |&residue| residue as f32 / 8.0)
+        });
+        let label = |i| {
+            let [a, b, c, _] = residues(i);
+            match 2 * a + b + 3 * (i * i * 5 % 11) {
+                sum if sum < 35 + c => 0,
+                sum if sum < 60 + c => 1,
+                _ => 2,
+            }
+        };
+        Features::new(values, (0..images).map(label).collect(), CLASSES).unwrap()
+    }
+
+    /// Strength, objective, weights and biases of `LogisticRegression(C=1/(l2*600), tol=1e-12)` of scikit-learn 1.9.1, on the output of
+    /// `StandardScaler`.
+    const SCIKIT_LEARN: [(f64, f64, [[f64; CHANNELS]; CLASSES], [f64; CLASSES]); 2] = [
+        (
+            0.1,
+            0.741_688_040_5,
+            [
+                [-0.797_713, -0.494_293, 0.570_186, -0.125_034, 0.0],
+                [0.034_190, 0.083_454, -0.123_983, -0.094_960, 0.0],
+                [0.763_523, 0.410_840, -0.446_204, 0.219_994, 0.0],
+            ],
+            [0.155_443, 0.408_927, -0.564_369],
+        ),
+        (
+            0.001,
+            0.443_036_643_6,
+            [
+                [-2.904_102, -1.879_964, 1.696_661, 0.005_051, 0.0],
+                [0.091_352, 0.082_082, -0.092_286, 0.039_629, 0.0],
+                [2.812_751, 1.797_882, -1.604_376, -0.044_680, 0.0],
+            ],
+            [0.142_020, 1.427_540, -1.569_560],
+        ),
+    ];
+
+    #[test]
+    fn fits_are_those_of_scikit_learn() {
+        let features = features(600);
+        let scaling = Scaling::of(&features.values);
+        let values = scaling.apply(features.values);
+        let images = Images {
+            values: values.view(),
+            labels: &features.labels,
+        };
+        for (l2, expected_loss, weights, biases) in SCIKIT_LEARN {
+            let mut classifier = Classifier::new(CLASSES, CHANNELS);
+            let minimum = classifier.fit(&images, l2);
+            assert!(minimum.converged, "{minimum:?}");
+            let mut gradient = vec![0.0; CLASSES * (CHANNELS + 1)];
+            let loss = classifier.objective(&images, l2, &classifier.parameters, &mut gradient);
+            assert!((loss - expected_loss).abs() < 1e-6, "{loss} {expected_loss}");
+            let expected = weights.iter().flatten().chain(&biases);
+            for (&found, &expected) in classifier.parameters.iter().zip(expected) {
+                // The gradient is within 1e-5, and the curvature at least 1e-2.
+                assert!((found - expected).abs() < 1e-3, "{found} {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_most_accurate_strength_is_selected_whatever_the_number_of_threads() {
+        let probe = Probe::new(features(600), features(300)).unwrap();
+        let options = LinearOptions {
+            l2: vec![1e-4, 100.0, 1e-3, 1e-4],
+            seed: 3,
+        };
+        let [one, three] = [1, 3].map(|threads| {
+            let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut fits = 0;
+            let result = pool.install(|| probe.linear(&options, &mut || fits += 1));
+            (result.unwrap(), fits)
+        });
+        assert_eq!(one, three);
+        let (result, fits) = one;
+        assert_eq!(fits, 4);
+        let tried = |trial: &Trial| (trial.l2, trial.accuracy.accuracy);
+        let trials: Vec<(f64, f64)> = result.trials.iter().map(tried).collect();
+        let [(100.0, strongest), (1e-3, middle), (1e-4, weakest)] = trials[..] else {
+            panic!("{trials:?}");
+        };
+        assert!(strongest < middle, "{trials:?}");
+        assert_eq!(result.l2, if weakest > middle { 1e-4 } else { 1e-3 });
+        assert!(result.converged && result.accuracy.accuracy > 0.7, "{result:?}");
+    }
+
+    #[test]
+    fn a_single_strength_needs_no_images_to_select_it() {
+        let probe = Probe::new(features(4), features(4)).unwrap();
+        let with = |l2: &[f64]| {
+            let (l2, seed) = (l2.to_vec(), 0);
+            probe.linear(&LinearOptions { l2, seed }, &mut || {})
+        };
+        assert_eq!(with(&[0.1]).unwrap().trials, []);
+        for (strengths, reason) in [
+            (&[0.1, 0.2][..], "no class has three training images"),
+            (&[0.0], "l2: is 0, expected a positive number"),
+            (&[], "has no strength"),
+        ] {
+            let error = with(strengths).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_certain_prediction_keeps_the_precision_of_its_loss() {
+        let mut scores = Array1::from(vec![20.0, 0.0]);
+        let loss = differentiate(scores.view_mut(), 0);
+        let expected = (-20f64).exp();
+        assert!((loss / expected - 1.0).abs() < 1e-6, "{loss}");
+        assert!((f64::from(scores[0]) / -expected - 1.0).abs() < 1e-6, "{scores}");
+        assert!((f64::from(scores[1]) / expected - 1.0).abs() < 1e-6, "{scores}");
+    }
 }
