@@ -29,6 +29,7 @@ mod output_files;
 mod outputs;
 mod packed;
 mod patterns;
+mod probe;
 mod processors;
 mod profile;
 mod pull;

@@ -17,7 +17,7 @@ use crate::support::program::{hipvit, json, stderr, stdout};
 
 /// Writes held-out digits to `directory`, in one subdirectory per digit. There are `each` images of the first `classes`
 /// digits, after the first `skip`.
-fn write_digits(directory: &Path, classes: usize, skip: usize, each: usize) {
+pub(super) fn write_digits(directory: &Path, classes: usize, skip: usize, each: usize) {
     let bytes = fs::read(at("assets/digits/heldout.safetensors")).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let [images, labels] = ["images", "labels"].map(|name| tensors.tensor(name).unwrap());

@@ -2,7 +2,7 @@
 //!
 //! - this file: the subcommands and the exit codes
 //! - `options`: help and parsing
-//! - `model_args`, `decode_args`: arguments of several commands
+//! - `model_args`, `decode_args`, `data_args`: arguments of several commands
 //! - `environment`: environment variables
 //! - `outcome`, `errors`: outcomes, and reports on standard error
 //! - `inputs`: selection of the images
@@ -19,6 +19,7 @@ mod bench;
 mod classify;
 mod compare;
 mod completions;
+mod data_args;
 mod decode_args;
 mod device_names;
 mod devices;
@@ -42,6 +43,7 @@ mod outcome;
 mod output;
 mod partial;
 mod preprocess;
+mod probe;
 mod profile;
 mod progress;
 #[cfg(feature = "hub")]
@@ -134,6 +136,8 @@ enum Command {
     Validate(validate::Args),
     /// Train or fine-tune a model on labelled images
     Train(train::Args),
+    /// Measure how well features separate the classes of labelled images
+    Probe(probe::Args),
     /// Write a model with quantised or pruned weights
     Quantize(quantize::Args),
     /// Download models from the Hugging Face hub
@@ -188,6 +192,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Compare(args) => args.run(),
         Command::Validate(args) => args.run(),
         Command::Train(args) => args.run(),
+        Command::Probe(args) => args.run(),
         Command::Quantize(args) => args.run(),
         #[cfg(feature = "hub")]
         Command::Pull(args) => args.run(),

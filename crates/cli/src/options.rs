@@ -22,7 +22,7 @@ const LAST_HEADINGS: [&str; 2] = ["Output", "Advanced"];
 const ONE_DEVICE: [&str; 5] = ["advise", "inspect", "quantize", "train", "validate"];
 
 /// Session options that have no effect in a command.
-static UNUSED: [(&str, &[&str]); 6] = [
+static UNUSED: [(&str, &[&str]); 7] = [
     (
         "advise",
         &[
@@ -53,6 +53,7 @@ static UNUSED: [(&str, &[&str]); 6] = [
             "threads",
         ],
     ),
+    ("probe", &["packed", "resize"]),
     ("trace", &["packed", "resize"]),
     ("tune", &["packed", "resize"]),
 ];

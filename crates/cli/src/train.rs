@@ -8,12 +8,13 @@ use anyhow::Result;
 use hipvit::run_config::parsers;
 use hipvit::{DType, Device};
 use hipvit_data::{Broken, Splits};
-use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary, hold_out};
+use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary};
 use hipvit_train::initial::{InitialModel, Start};
 use hipvit_train::recipe::{Freeze, Recipe};
 use hipvit_train::run_directory::{RunDirectory, RunFacts};
 use serde::Serialize;
 
+use super::data_args::DataArgs;
 use super::errors::report;
 use super::escape::one_line;
 use super::interrupt::{self, Deferred};
@@ -61,23 +62,6 @@ pub(crate) struct Args {
     /// Print one JSON object
     #[arg(long, help_heading = "Output")]
     json: bool,
-}
-
-/// Images for training and validation.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Input")]
-struct DataArgs {
-    /// Directory with one subdirectory per class, or another dataset
-    ///
-    /// Also a directory with `train` and `val`, MNIST's idx files, or tar files of WebDataset.
-    #[arg(value_name = "DATA")]
-    data: PathBuf,
-    /// Share of the images to hold out, without a validation set
-    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_share)]
-    holdout: f64,
-    /// Skip broken images, and report them
-    #[arg(long)]
-    skip_broken: bool,
 }
 
 /// Model that training starts from.
@@ -166,7 +150,7 @@ impl Args {
             directory.check_new()?;
             self.recipe.read()?
         };
-        let splits = self.data.open(&recipe)?;
+        let splits = self.data.open(recipe.seed)?;
         let facts = self.facts(&splits);
         let directory = if self.resume {
             directory.check(&facts)?;
@@ -248,21 +232,6 @@ impl RecipeArgs {
         recipe.seed = self.seed.unwrap_or(recipe.seed);
         recipe.check(Path::new("command line"))?;
         Ok(recipe)
-    }
-}
-
-impl DataArgs {
-    /// Opens the dataset, and holds images out for validation.
-    fn open(&self, recipe: &Recipe) -> Result<Splits> {
-        let splits = hipvit_data::open(&self.data)?;
-        match &splits.validation {
-            Some(_) if self.holdout > 0.0 => {
-                let reason = "--holdout has no effect, because DATA has a validation set. Leave it out";
-                Err(Usage(reason).into())
-            }
-            None if self.holdout > 0.0 => Ok(hold_out(splits.train, self.holdout, recipe.seed)),
-            _ => Ok(splits),
-        }
     }
 }
 
@@ -385,17 +354,5 @@ impl Callbacks for Display {
 
     fn must_stop(&self) -> bool {
         self.signal.is_set()
-    }
-}
-
-/// Parses a share of less than all, such as `10%` or `0.1`.
-fn parse_share(text: &str) -> Result<f64, String> {
-    let (number, unit) = match text.strip_suffix('%') {
-        Some(number) => (number, 100.0),
-        None => (text, 1.0),
-    };
-    match number.trim().parse::<f64>().map(|number| number / unit) {
-        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
-        _ => Err("expected a percentage below 100%, such as 10%".into()),
     }
 }

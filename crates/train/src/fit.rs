@@ -9,20 +9,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hipvit::error::Error;
-use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
-use hipvit::{DType, Device, RunInput, RunOptions, Session};
+use hipvit::{DType, Device, Session};
 use hipvit_data::augment::{EraseMode, RandomErasing};
 use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
 
 use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
+pub(crate) use self::holdout::divide;
 pub use self::holdout::hold_out;
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, StepEvent};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
+use crate::inference::run_dataset;
 use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
@@ -235,7 +236,10 @@ impl Fit {
     fn training_images(&self) -> Result<Loader, FitError> {
         let keys = &self.recipe.augmentation;
         let prepare = Arc::new(TrainingImages::new(keys, self.trainer.preprocess())?);
-        let mut options = self.loader_options(OnBroken::Replace);
+        let mut options = LoaderOptions::default();
+        if self.options.skip_broken {
+            options.on_broken = OnBroken::Replace;
+        }
         options.mixup = mixup(keys);
         options.erasing = (keys.erasing > 0.0).then(|| RandomErasing {
             probability: keys.erasing,
@@ -255,15 +259,6 @@ impl Fit {
             options,
             start,
         )?)
-    }
-
-    /// Returns options of a loader. `on_broken` is what happens with broken images if they are skipped.
-    fn loader_options(&self, on_broken: OnBroken) -> LoaderOptions {
-        let mut options = LoaderOptions::default();
-        if self.options.skip_broken {
-            options.on_broken = on_broken;
-        }
-        options
     }
 
     fn report_broken(&mut self, batch: &Batch, callbacks: &mut dyn Callbacks) {
@@ -407,26 +402,19 @@ impl Fit {
         callbacks: &mut dyn Callbacks,
     ) -> Result<f64, FitError> {
         let session = self.session()?;
-        let sampler = Sampler::sequential(dataset.len(), self.recipe.batch)?;
-        let prepare: Arc<Preprocess> = Arc::new(self.trainer.preprocess().clone());
-        let mut options = self.loader_options(OnBroken::Omit);
-        options.end = Some(1);
+        let skip_broken = self.options.skip_broken;
         let (mut images, mut correct) = (0, 0);
-        for batch in Loader::new(dataset, sampler, prepare, options, Position::default())? {
-            let batch = batch?;
-            self.report_broken(&batch, callbacks);
-            if batch.is_empty() {
-                continue;
-            }
-            let outputs = session.run_with(RunInput::Pixels(&batch.pixels), RunOptions::new())?;
-            let tops = (0..batch.len()).map(|index| outputs.image(index).top(1));
+        run_dataset(&session, dataset, skip_broken, |batch, outputs| {
+            self.report_broken(batch, callbacks);
+            let tops = outputs.iter().map(|image| image.top(1));
             let labels = batch.labels.iter();
             correct += tops
                 .zip(labels)
                 .filter(|(top, label)| top.first().is_some_and(|top| top.index == **label))
                 .count();
             images += batch.len();
-        }
+            Ok::<(), FitError>(())
+        })?;
         Ok(correct as f64 / images.max(1) as f64)
     }
 

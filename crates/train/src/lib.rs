@@ -4,9 +4,11 @@
 mod augmentation;
 pub mod fit;
 pub mod groups;
+mod inference;
 pub mod initial;
 mod lora;
 mod loss_scale;
+pub mod probe;
 pub mod recipe;
 pub mod run_directory;
 mod saved;

@@ -36,11 +36,26 @@ impl Dataset for Subset {
 
 /// Holds out `share` of the images of each class for validation. `seed` determines which.
 pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
-    let mut of_classes = vec![Vec::new(); dataset.classes().len()];
-    for index in 0..dataset.len() {
-        of_classes[dataset.label(index)].push(index);
+    let labels: Vec<usize> = (0..dataset.len()).map(|index| dataset.label(index)).collect();
+    let [train, validation] = divide(&labels, dataset.classes().len(), share, seed);
+    let subset = |indices: Vec<usize>| -> Arc<dyn Dataset> {
+        let dataset = dataset.clone();
+        Arc::new(Subset { dataset, indices })
+    };
+    Splits {
+        validation: (!validation.is_empty()).then(|| subset(validation)),
+        train: subset(train),
     }
-    let (mut train, mut validation) = (Vec::new(), Vec::new());
+}
+
+/// Divides images with these labels. Returns the sorted indices of those that remain, and of those that are held out: `share` of the images of
+/// each class. `seed` determines which.
+pub(crate) fn divide(labels: &[usize], classes: usize, share: f64, seed: u64) -> [Vec<usize>; 2] {
+    let mut of_classes = vec![Vec::new(); classes];
+    for (index, &label) in labels.iter().enumerate() {
+        of_classes[label].push(index);
+    }
+    let (mut rest, mut held_out) = (Vec::new(), Vec::new());
     for (class, mut indices) in of_classes.into_iter().enumerate() {
         let draw = Draw {
             purpose: Purpose::Shuffle,
@@ -50,21 +65,13 @@ pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
             repeat: 0,
         };
         Stream::new(seed, draw).shuffle(&mut indices);
-        let held_out = (share * indices.len() as f64).round() as usize;
-        train.extend(indices.split_off(held_out));
-        validation.extend(indices);
+        let count = (share * indices.len() as f64).round() as usize;
+        rest.extend(indices.split_off(count));
+        held_out.extend(indices);
     }
-    let subset = |mut indices: Vec<usize>| -> Arc<dyn Dataset> {
-        indices.sort_unstable();
-        Arc::new(Subset {
-            dataset: dataset.clone(),
-            indices,
-        })
-    };
-    Splits {
-        validation: (!validation.is_empty()).then(|| subset(validation)),
-        train: subset(train),
-    }
+    rest.sort_unstable();
+    held_out.sort_unstable();
+    [rest, held_out]
 }
 
 #[cfg(test)]

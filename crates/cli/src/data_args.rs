@@ -1,0 +1,53 @@
+//! Labelled images of the commands that train.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use hipvit_data::Splits;
+use hipvit_train::fit::hold_out;
+
+use super::outcome::Usage;
+
+/// Images for training and validation.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Input")]
+pub(crate) struct DataArgs {
+    /// Directory with one subdirectory per class, or another dataset
+    ///
+    /// Also a directory with `train` and `val`, MNIST's idx files, or tar files of WebDataset.
+    #[arg(value_name = "DATA")]
+    data: PathBuf,
+    /// Share of the images to hold out, without a validation set
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_share)]
+    pub(crate) holdout: f64,
+    /// Skip broken images, and report them
+    #[arg(long)]
+    pub(crate) skip_broken: bool,
+}
+
+impl DataArgs {
+    /// Opens the dataset, and holds images out for validation. `seed` determines which.
+    pub(crate) fn open(&self, seed: u64) -> Result<Splits> {
+        let splits = hipvit_data::open(&self.data)?;
+        match &splits.validation {
+            Some(_) if self.holdout > 0.0 => {
+                let reason = "--holdout has no effect, because DATA has a validation set. Leave it out";
+                Err(Usage(reason).into())
+            }
+            None if self.holdout > 0.0 => Ok(hold_out(splits.train, self.holdout, seed)),
+            _ => Ok(splits),
+        }
+    }
+}
+
+/// Parses a share of less than all, such as `10%` or `0.1`.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.strip_suffix('%') {
+        Some(number) => (number, 100.0),
+        None => (text, 1.0),
+    };
+    match number.trim().parse::<f64>().map(|number| number / unit) {
+        Ok(share) if (0.0..1.0).contains(&share) => Ok(share),
+        _ => Err("expected a percentage below 100%, such as 10%".into()),
+    }
+}
