@@ -1,8 +1,11 @@
 //! Runs the epochs of a training: steps, evaluation, log, checkpoints.
 
 mod checkpoints;
+mod evaluation;
 mod holdout;
 mod log;
+mod report;
+mod tensorboard;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +20,8 @@ use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Posit
 
 use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
+use self::evaluation::Tally;
+pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 pub use self::holdout::hold_out;
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, StepEvent};
@@ -42,6 +47,8 @@ pub struct FitOptions {
     pub skip_broken: bool,
     /// Number of steps between lines of the log.
     pub log_every: u64,
+    /// Name of the device in the report.
+    pub device_name: String,
 }
 
 /// Functions that a run calls. Each does nothing by default.
@@ -118,6 +125,10 @@ pub struct Fit {
     progress: Progress,
     checkpoints: Checkpoints,
     log: Log,
+    /// Last evaluation.
+    evaluation: Option<Evaluation>,
+    /// Start of what is timed.
+    start: Instant,
 }
 
 impl Fit {
@@ -143,6 +154,7 @@ impl Fit {
             Progress::default()
         };
         let log = Log::open(&run.log(), progress.step)?;
+        let evaluation = Evaluation::read(&run.evaluation(), progress.step)?;
         Ok(Self {
             run,
             recipe,
@@ -153,6 +165,8 @@ impl Fit {
             progress,
             checkpoints,
             log,
+            evaluation,
+            start: Instant::now(),
         })
     }
 
@@ -191,6 +205,7 @@ impl Fit {
         let loader = self.training_images()?;
         let mut last = None;
         let mut speed = Speed::new();
+        self.start = Instant::now();
         for batch in loader {
             let batch = batch?;
             self.report_broken(&batch, callbacks);
@@ -208,7 +223,9 @@ impl Fit {
             if is_due || must_stop {
                 let path = self.checkpoints.write(&self.trainer, &self.progress)?;
                 self.run.write_model(&self.trainer)?;
+                self.write_report()?;
                 callbacks.on_checkpoint(&path);
+                self.lap();
             }
             if must_stop {
                 break;
@@ -275,7 +292,9 @@ impl Fit {
         let report = self.step(batch, lr)?;
         self.check_finite(&report)?;
         let images = batch.len() as u64;
+        let seconds = self.lap();
         let progress = &mut self.progress;
+        progress.seconds += seconds;
         progress.step += 1;
         progress.step_in_epoch += 1;
         progress.images += images;
@@ -327,10 +346,13 @@ impl Fit {
 
     /// Evaluates, logs the epoch, and moves to the next one.
     fn end_epoch(&mut self, callbacks: &mut dyn Callbacks) -> Result<EpochEvent, FitError> {
-        let val_accuracy = match self.splits.validation.clone() {
-            Some(validation) => Some(self.evaluate(validation, callbacks)?),
-            None => None,
-        };
+        if let Some(validation) = self.splits.validation.clone() {
+            let evaluation = self.evaluate(&validation, callbacks)?;
+            evaluation.write(&self.run.evaluation())?;
+            self.evaluation = Some(evaluation);
+        }
+        let val_seconds = self.lap();
+        let evaluation = self.evaluation.as_ref();
         let progress = &mut self.progress;
         let images = progress.images.max(1) as f64;
         let event = EpochEvent {
@@ -338,7 +360,10 @@ impl Fit {
             step: progress.step,
             loss: progress.loss_sum / images,
             train_accuracy: progress.correct as f64 / images,
-            val_accuracy,
+            val_loss: evaluation.and_then(|evaluation| evaluation.loss),
+            val_accuracy: evaluation.map(Evaluation::accuracy),
+            train_seconds: progress.seconds,
+            val_seconds: evaluation.map(|_| val_seconds),
             skipped: progress.skipped,
         };
         *progress = Progress {
@@ -352,34 +377,36 @@ impl Fit {
         Ok(event)
     }
 
-    /// Returns the share of the validation images that are classified correctly.
+    /// Evaluates the present weights on the validation images.
     fn evaluate(
         &mut self,
-        dataset: Arc<dyn Dataset>,
+        dataset: &Arc<dyn Dataset>,
         callbacks: &mut dyn Callbacks,
-    ) -> Result<f64, FitError> {
+    ) -> Result<Evaluation, FitError> {
         let session = self.session()?;
         let sampler = Sampler::sequential(dataset.len(), self.recipe.batch)?;
         let prepare: Arc<Preprocess> = Arc::new(self.trainer.preprocess().clone());
         let mut options = self.loader_options(OnBroken::Omit);
         options.end = Some(1);
-        let (mut images, mut correct) = (0, 0);
-        for batch in Loader::new(dataset, sampler, prepare, options, Position::default())? {
+        let mut tally = Tally::new(loss_kind(&self.recipe));
+        for batch in Loader::new(dataset.clone(), sampler, prepare, options, Position::default())? {
             let batch = batch?;
             self.report_broken(&batch, callbacks);
             if batch.is_empty() {
                 continue;
             }
             let outputs = session.run_with(RunInput::Pixels(&batch.pixels), RunOptions::new())?;
-            let tops = (0..batch.len()).map(|index| outputs.image(index).top(1));
-            let labels = batch.labels.iter();
-            correct += tops
-                .zip(labels)
-                .filter(|(top, label)| top.first().is_some_and(|top| top.index == **label))
-                .count();
-            images += batch.len();
+            tally.add(&**dataset, &batch, &outputs)?;
         }
-        Ok(correct as f64 / images.max(1) as f64)
+        Ok(tally.finish(self.progress.step))
+    }
+
+    /// Returns the seconds since the last call.
+    fn lap(&mut self) -> f64 {
+        let now = Instant::now();
+        let seconds = (now - self.start).as_secs_f64();
+        self.start = now;
+        seconds
     }
 
     /// Returns a session with the present weights.
@@ -407,6 +434,14 @@ fn input_kind(recipe: &Recipe) -> InputKind {
         InputKind::PixelValues
     } else {
         InputKind::Pixels
+    }
+}
+
+fn loss_kind(recipe: &Recipe) -> LossKind {
+    match recipe.loss.kind {
+        recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
+        recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
+        recipe::LossKind::Mse => LossKind::MeanSquaredError,
     }
 }
 
@@ -439,11 +474,7 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         threads: options.threads,
         input: input_kind(recipe),
         image_size: None,
-        loss: match recipe.loss.kind {
-            recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
-            recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
-            recipe::LossKind::Mse => LossKind::MeanSquaredError,
-        },
+        loss: loss_kind(recipe),
         optimizer: AdamWOptions {
             beta1,
             beta2,

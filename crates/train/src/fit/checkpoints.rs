@@ -32,6 +32,9 @@ pub struct Progress {
     pub loss_sum: f64,
     /// Number of broken images that were skipped, in all epochs.
     pub skipped: u64,
+    /// Seconds of the steps of the current epoch, with loading.
+    #[serde(default)]
+    pub seconds: f64,
 }
 
 /// The directory with the checkpoints of a run.
