@@ -7,6 +7,7 @@ pub(crate) mod emulated;
 pub(crate) mod fake;
 pub(crate) mod goldens;
 pub(crate) mod gpu;
+pub(crate) mod html;
 pub(crate) mod hub;
 pub(crate) mod launcher;
 pub(crate) mod naflex;

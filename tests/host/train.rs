@@ -13,6 +13,7 @@ use serde_json::{Value, json as value};
 use tempfile::TempDir;
 
 use crate::support::at;
+use crate::support::html::elements;
 use crate::support::program::{hipvit, json, stderr, stdout};
 
 /// Writes held-out digits to `directory`, in one subdirectory per digit. There are `each` images of the first `classes`
@@ -121,8 +122,39 @@ impl Set {
         (steps.collect(), accuracies.collect())
     }
 
+    /// Returns the number of TensorBoard's event files.
+    fn event_files(&self, name: &str) -> usize {
+        let entries = fs::read_dir(self.path(name)).unwrap();
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names
+            .filter(|name| name.starts_with("events.out.tfevents."))
+            .count()
+    }
+
     fn weights(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name).join("model/model.safetensors")).unwrap()
+    }
+}
+
+/// Checks the report of a complete run, which is well-formed and loads nothing.
+fn check_report(page: &str) {
+    let names = elements(page);
+    let count = |name: &str| names.iter().filter(|n| *n == name).count();
+    // The charts, and the pictures of all 24 validation images.
+    assert_eq!((count("svg"), count("img")), (5, 24));
+    assert_eq!(page.matches(" src=\"data:image/png;base64,").count(), 24);
+    for forbidden in ["script", "link", "iframe", "object", "use"] {
+        assert_eq!(count(forbidden), 0, "{forbidden}");
+    }
+    for expected in [
+        "epoch 40 of 40, step 120 of 120",
+        "All 40 epochs",
+        "of 24 validation images are classified correctly",
+        "Confusion matrix",
+        "vit_tiny_patch16_224",
+        "crop = &quot;padded&quot;",
+    ] {
+        assert!(page.contains(expected), "{expected}");
     }
 }
 
@@ -140,16 +172,27 @@ fn it_learns_and_a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
     let (first, last) = (mean(&steps[..3]), mean(&steps[117..]));
     assert!(last < 0.75 * first, "the loss is {last}, and was {first}");
     assert!(accuracies[39] > 0.7, "{accuracies:?}");
+    let report = |name: &str| fs::read_to_string(set.path(name).join("report.html")).unwrap();
+    check_report(&report("whole"));
+    let evaluation = fs::read(set.path("whole/evaluation.json")).unwrap();
+    let evaluation: Value = serde_json::from_slice(&evaluation).unwrap();
+    let share = evaluation["correct"].as_f64().unwrap() / evaluation["images"].as_f64().unwrap();
+    assert_eq!((&evaluation["step"], share), (&value!(120), accuracies[39]));
 
     // The interrupt comes in the middle of an epoch.
     set.interrupt("parts", 4);
     let kept = set.log("parts").0.len();
     assert!((4..120).contains(&kept), "{kept}");
+    // The interrupted run has a report too.
+    let position = format!("step {kept} of 120");
+    assert!(report("parts").contains(&position), "{position}");
     assert_success(&set.train("parts", &["--resume"]));
     assert_eq!(set.log("parts"), (steps, accuracies));
     assert_eq!(set.weights("parts"), set.weights("whole"));
     let checkpoints = fs::read_dir(set.path("parts/checkpoints")).unwrap().count();
     assert_eq!(checkpoints, 2);
+    assert_eq!((set.event_files("whole"), set.event_files("parts")), (1, 2));
+    check_report(&report("parts"));
 
     // The model is an ordinary one, with the names of the directories.
     let (image, model) = (set.path("data/val/0"), set.path("whole/model"));

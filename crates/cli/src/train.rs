@@ -6,8 +6,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hipvit::run_config::parsers;
+use hipvit::session::Place;
 use hipvit::{DType, Device};
 use hipvit_data::{Broken, Splits};
+use hipvit_diagnostics::bench::DeviceInfo;
+use hipvit_diagnostics::peaks::datasheet;
 use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary};
 use hipvit_train::initial::{InitialModel, Start};
 use hipvit_train::recipe::{Freeze, Recipe};
@@ -50,7 +53,7 @@ pub(crate) struct Args {
     device: DeviceArgs,
     /// Output directory of the run, which must be empty or not exist
     ///
-    /// It gets the recipe, the log, the checkpoints, and the trained model in `model`.
+    /// It gets the recipe, the log, TensorBoard's events, report.html, the checkpoints, and the trained model in `model`.
     #[arg(long, short, value_name = "RUN", value_hint = clap::ValueHint::DirPath, help_heading = "Output")]
     output: PathBuf,
     /// Continue the run in RUN after its newest checkpoint
@@ -131,6 +134,41 @@ struct DeviceArgs {
     threads: Option<usize>,
 }
 
+impl DeviceArgs {
+    /// Returns a description of the device.
+    fn info(&self) -> Result<DeviceInfo> {
+        Ok(match self.device.open()? {
+            Place::Gpu(gpu) => DeviceInfo::gpu(&gpu),
+            Place::Cpu { .. } => DeviceInfo::cpu(),
+        })
+    }
+}
+
+/// Returns the name of the device in the report.
+fn device_name(device: &DeviceInfo) -> String {
+    let DeviceInfo { kind, name, arch, .. } = device;
+    match *kind {
+        "cpu" => name.clone(),
+        kind => format!("{name} ({arch}, {kind})"),
+    }
+}
+
+/// Returns the speed at which steps would reach the peak of the device's datasheet. `None` for a device without one.
+fn peak_images_per_second(
+    fit: &Fit,
+    device: &DeviceInfo,
+    recipe: &Recipe,
+    dtype: DType,
+) -> Result<Option<f64>> {
+    // The datasheet of an emulated product does not describe the emulator.
+    let sheet = datasheet(&device.name).filter(|_| device.kind != "emulated");
+    let Some(tflops) = sheet.and_then(|sheet| sheet.tflops(dtype)) else {
+        return Ok(None);
+    };
+    let flops = fit.trainer().flops(recipe.batch)? as f64 / recipe.batch as f64;
+    Ok(Some(1e12 * tflops / flops))
+}
+
 /// Result of a run, for `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -159,16 +197,19 @@ impl Args {
             let model = self.model.initialize(&facts.classes, recipe.seed)?;
             RunDirectory::create(&self.output, &recipe, &facts, &model)?
         };
+        let device = self.device.info()?;
         let options = FitOptions {
             device: self.device.device,
             dtype: self.device.dtype,
             threads: self.device.threads,
             skip_broken: self.data.skip_broken,
             log_every: self.log_every as u64,
+            device_name: device_name(&device),
         };
         let fit = Fit::new(directory.clone(), recipe.clone(), splits, options, self.resume)?;
         note_start(&fit, self.resume);
-        let mut display = Display::new(&fit, &recipe, self.json);
+        let peak = peak_images_per_second(&fit, &device, &recipe, self.device.dtype)?;
+        let mut display = Display::new(&fit, &recipe, self.json, peak);
         let summary = fit.run(&mut display)?;
         let Display { progress, signal, .. } = display;
         drop(progress);
@@ -292,10 +333,12 @@ struct Display {
     signal: Deferred,
     epochs: u64,
     json: bool,
+    /// Images per second at the peak of the device, if it is known.
+    peak: Option<f64>,
 }
 
 impl Display {
-    fn new(fit: &Fit, recipe: &Recipe, json: bool) -> Self {
+    fn new(fit: &Fit, recipe: &Recipe, json: bool, peak: Option<f64>) -> Self {
         let progress = Progress::counting(fit.steps() as usize, "steps");
         progress.skip(fit.progress().step);
         Self {
@@ -303,6 +346,7 @@ impl Display {
             signal: interrupt::defer("finishing this step, then writing a checkpoint"),
             epochs: recipe.epochs,
             json,
+            peak,
         }
     }
 }
@@ -315,9 +359,13 @@ impl Callbacks for Display {
             images_per_second,
             ..
         } = event;
+        let mfu = self.peak.map_or_else(String::new, |peak| {
+            format!(", MFU {:.1} %", 100.0 * images_per_second / peak)
+        });
         self.progress.step();
         self.progress.message(&format!(
-            "epoch {epoch}, loss {loss:.4}, {images_per_second:.0} images/s"
+            "epoch {epoch}/{}, loss {loss:.4}, {images_per_second:.0} images/s{mfu}",
+            self.epochs
         ));
     }
 

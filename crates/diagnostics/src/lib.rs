@@ -10,7 +10,6 @@
 pub mod advise;
 pub mod bench;
 pub mod certificate;
-pub mod drawing;
 pub mod inspection;
 pub mod peaks;
 pub mod profile;

@@ -36,7 +36,7 @@ mod trace;
 pub use attribution::{Attribution, Baseline, Constant, Method};
 pub use explainer::{ExplainOptions, Explainer, Explanation, Target, explain};
 pub use maps::AttentionMap;
-pub use overlay::{colours, enlarge, heat, png, signed, tiles};
+pub use overlay::{colours, enlarge, heat, signed, tiles};
 pub use trace::{
     ChannelPart, Contribution, Embedding, Ffn, Head, InputPixel, Layer, PatchPlace, Read, Resized,
     SourcePixel, Token, Trace, Unit, Weighted,

@@ -3,6 +3,7 @@
 //! | item | equals |
 //! | --- | --- |
 //! | [`decode()`], [`open`] | Pillow's `Image.open(f).convert("RGB")` |
+//! | [`encode_png`] | a PNG file with the same pixels |
 //! | [`resize`] | Pillow's `Image.resize` |
 //! | [`Preprocess::from_timm`] | timm's evaluation transform |
 //! | [`Preprocess::from_hf`] | Pillow-backed image processors of transformers |
@@ -15,6 +16,7 @@
 struct Readme;
 
 mod decode;
+mod encode;
 mod error;
 #[cfg(test)]
 mod noise;
@@ -28,6 +30,7 @@ pub use decode::{
     Cancellation, DecodeBuffers, DecodeOptions, EXTENSIONS, Limits, Permit, decode, decode_in, decode_memory,
     decode_unless, open, open_in, read,
 };
+pub use encode::encode_png;
 pub use error::{Error, ImageErrorKind, Result};
 pub use preprocess::{
     Crop, Padding, Placement, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule,

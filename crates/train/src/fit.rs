@@ -1,8 +1,11 @@
 //! Runs the epochs of a training: steps, evaluation, log, checkpoints.
 
 mod checkpoints;
+mod evaluation;
 mod holdout;
 mod log;
+mod report;
+mod tensorboard;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +20,8 @@ use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Posit
 
 use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
+use self::evaluation::Tally;
+pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 pub(crate) use self::holdout::divide;
 pub use self::holdout::hold_out;
 use self::log::Log;
@@ -44,6 +49,8 @@ pub struct FitOptions {
     pub skip_broken: bool,
     /// Number of steps between lines of the log.
     pub log_every: u64,
+    /// Name of the device in the report.
+    pub device_name: String,
 }
 
 /// Functions that a run calls. Each does nothing by default.
@@ -128,6 +135,10 @@ pub struct Fit {
     progress: Progress,
     checkpoints: Checkpoints,
     log: Log,
+    /// Last evaluation.
+    evaluation: Option<Evaluation>,
+    /// Start of what is timed.
+    start: Instant,
 }
 
 impl Fit {
@@ -153,6 +164,7 @@ impl Fit {
             Progress::default()
         };
         let log = Log::open(&run.log(), progress.step)?;
+        let evaluation = Evaluation::read(&run.evaluation(), progress.step)?;
         Ok(Self {
             run,
             recipe,
@@ -163,6 +175,8 @@ impl Fit {
             progress,
             checkpoints,
             log,
+            evaluation,
+            start: Instant::now(),
         })
     }
 
@@ -201,6 +215,7 @@ impl Fit {
         let loader = self.training_images()?;
         let mut last = None;
         let mut speed = Speed::new();
+        self.start = Instant::now();
         for batch in loader {
             let batch = batch?;
             self.report_broken(&batch, callbacks);
@@ -219,7 +234,9 @@ impl Fit {
                 let path = self.checkpoints.write(&self.trainer, &self.progress)?;
                 self.run.write_model(&self.trainer)?;
                 self.run.write_adapter(&self.trainer)?;
+                self.write_report()?;
                 callbacks.on_checkpoint(&path);
+                self.lap();
             }
             if must_stop {
                 break;
@@ -282,7 +299,9 @@ impl Fit {
             return self.skip_step(batch, what, value, callbacks);
         }
         let images = batch.len() as u64;
+        let seconds = self.lap();
         let progress = &mut self.progress;
+        progress.seconds += seconds;
         progress.step += 1;
         progress.step_in_epoch += 1;
         progress.skipped_in_a_row = 0;
@@ -367,10 +386,13 @@ impl Fit {
 
     /// Evaluates, logs the epoch, and moves to the next one.
     fn end_epoch(&mut self, callbacks: &mut dyn Callbacks) -> Result<EpochEvent, FitError> {
-        let val_accuracy = match self.splits.validation.clone() {
-            Some(validation) => Some(self.evaluate(validation, callbacks)?),
-            None => None,
-        };
+        if let Some(validation) = self.splits.validation.clone() {
+            let evaluation = self.evaluate(&validation, callbacks)?;
+            evaluation.write(&self.run.evaluation())?;
+            self.evaluation = Some(evaluation);
+        }
+        let val_seconds = self.lap();
+        let evaluation = self.evaluation.as_ref();
         let progress = &mut self.progress;
         let images = progress.images.max(1) as f64;
         let event = EpochEvent {
@@ -378,7 +400,10 @@ impl Fit {
             step: progress.step,
             loss: progress.loss_sum / images,
             train_accuracy: progress.correct as f64 / images,
-            val_accuracy,
+            val_loss: evaluation.and_then(|evaluation| evaluation.loss),
+            val_accuracy: evaluation.map(Evaluation::accuracy),
+            train_seconds: progress.seconds,
+            val_seconds: evaluation.map(|_| val_seconds),
             skipped: progress.skipped,
             skipped_steps: progress.skipped_steps,
         };
@@ -395,27 +420,31 @@ impl Fit {
         Ok(event)
     }
 
-    /// Returns the share of the validation images that are classified correctly.
+    /// Evaluates the present weights on the validation images.
     fn evaluate(
         &mut self,
-        dataset: Arc<dyn Dataset>,
+        dataset: &Arc<dyn Dataset>,
         callbacks: &mut dyn Callbacks,
-    ) -> Result<f64, FitError> {
+    ) -> Result<Evaluation, FitError> {
         let session = self.session()?;
         let skip_broken = self.options.skip_broken;
-        let (mut images, mut correct) = (0, 0);
-        run_dataset(&session, dataset, skip_broken, |batch, outputs| {
+        let mut tally = Tally::new(loss_kind(&self.recipe));
+        run_dataset(&session, dataset.clone(), skip_broken, |batch, outputs| {
             self.report_broken(batch, callbacks);
-            let tops = outputs.iter().map(|image| image.top(1));
-            let labels = batch.labels.iter();
-            correct += tops
-                .zip(labels)
-                .filter(|(top, label)| top.first().is_some_and(|top| top.index == **label))
-                .count();
-            images += batch.len();
+            if !batch.is_empty() {
+                tally.add(&**dataset, batch, outputs)?;
+            }
             Ok::<(), FitError>(())
         })?;
-        Ok(correct as f64 / images.max(1) as f64)
+        Ok(tally.finish(self.progress.step))
+    }
+
+    /// Returns the seconds since the last call.
+    fn lap(&mut self) -> f64 {
+        let now = Instant::now();
+        let seconds = (now - self.start).as_secs_f64();
+        self.start = now;
+        seconds
     }
 
     /// Returns a session with the present weights.
@@ -451,6 +480,14 @@ fn input_kind(recipe: &Recipe) -> InputKind {
         InputKind::PixelValues
     } else {
         InputKind::Pixels
+    }
+}
+
+fn loss_kind(recipe: &Recipe) -> LossKind {
+    match recipe.loss.kind {
+        recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
+        recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
+        recipe::LossKind::Mse => LossKind::MeanSquaredError,
     }
 }
 
@@ -490,11 +527,7 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         threads: options.threads,
         input: input_kind(recipe),
         image_size: None,
-        loss: match recipe.loss.kind {
-            recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
-            recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
-            recipe::LossKind::Mse => LossKind::MeanSquaredError,
-        },
+        loss: loss_kind(recipe),
         optimizer: AdamWOptions {
             beta1,
             beta2,

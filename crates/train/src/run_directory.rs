@@ -1,4 +1,4 @@
-//! The directory of a training run: its recipe, its log, its checkpoints and its model.
+//! The directory of a training run: its recipe, log, checkpoints, model and report.
 
 use std::fs;
 use std::io;
@@ -16,6 +16,8 @@ use crate::trainer::Trainer;
 const RECIPE: &str = "recipe.toml";
 const FACTS: &str = "run.json";
 const LOG: &str = "log.jsonl";
+const EVALUATION: &str = "evaluation.json";
+const REPORT: &str = "report.html";
 const CHECKPOINTS: &str = "checkpoints";
 const MODEL: &str = "model";
 const BASE: &str = "base";
@@ -165,6 +167,26 @@ impl RunDirectory {
     #[must_use]
     pub fn log(&self) -> PathBuf {
         self.path.join(LOG)
+    }
+
+    /// Returns the path of the last evaluation.
+    #[must_use]
+    pub fn evaluation(&self) -> PathBuf {
+        self.path.join(EVALUATION)
+    }
+
+    /// Returns the path of the report.
+    #[must_use]
+    pub fn report(&self) -> PathBuf {
+        self.path.join(REPORT)
+    }
+
+    /// Returns the name of the directory.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
+        let name = path.file_name().unwrap_or(path.as_os_str());
+        name.to_string_lossy().into_owned()
     }
 
     /// Returns the directory of the checkpoints.

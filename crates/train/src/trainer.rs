@@ -220,6 +220,15 @@ impl Trainer {
         self.scatter.elements() + self.lora.as_ref().map_or(0, Lora::elements)
     }
 
+    /// Returns the floating-point operations of a step: forward pass, backward pass and optimiser.
+    ///
+    /// # Errors
+    ///
+    /// The errors of planning a run.
+    pub fn flops(&self, images: usize) -> Result<u64> {
+        Ok(self.executor.plan(images)?.flops())
+    }
+
     /// Returns the tensors that are not trained.
     pub fn frozen(&self) -> &[Frozen] {
         &self.scatter.frozen

@@ -2,39 +2,30 @@
 
 use std::fmt::Write;
 
+use hipvit_report::drawing::{colour, number};
+use hipvit_report::page::{document, escape, section, table};
 use serde_json::Value;
 
 use super::comparison::{Column, Comparison, Group, Regression, description};
-use super::plots::{bars, colour, number, rooflines};
+use super::plots::{bars, rooflines};
 use super::rows::{Metric, Row};
 use super::text::{errors, milliseconds, shown, title};
 
+/// Style in addition to that of all reports.
 const STYLE: &str = "
-body { font: 15px/1.45 system-ui, sans-serif; color: #222; max-width: 1080px; margin: 2em auto; padding: 0 1em }
-h2 { margin-top: 2em; border-bottom: 1px solid #ccc }
 svg { width: 100%; height: auto }
-.scroll { overflow-x: auto }
-table { border-collapse: collapse; margin: .7em 0; font-variant-numeric: tabular-nums }
-th, td { padding: .15em .7em; border-bottom: 1px solid #e4e4e4; text-align: left; vertical-align: top }
-td.n, th.n { text-align: right }
 .key { display: inline-block; width: .8em; height: .8em; margin-right: .4em }
-.bad { color: #b00020 }
-.note { color: #555 }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #f6f6f6; padding: .7em }
+.bad { color: var(--for) }
 ";
 
 /// Returns the page. `regressions` is `None` if the comparison did not look for them.
 pub(crate) fn page(comparison: &Comparison, regressions: Option<&[Regression]>) -> String {
-    let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width\"/>\n<title>hipvit compare</title>\n<style>{STYLE}</style>\n\
-         </head>\n<body>\n<h1>Benchmark comparison</h1>\n"
-    );
+    let mut page = "<h1>Benchmark comparison</h1>\n".to_owned();
     page += &columns(comparison);
     page += &verdict(comparison, regressions);
     for metric in shown(comparison) {
         let heading = format!("Images per second, {}", metric.name());
-        section(&mut page, &heading, &bars(comparison, metric));
+        page += &section(&heading, &bars(comparison, metric));
     }
     let plots = rooflines(comparison);
     if !plots.is_empty() {
@@ -46,17 +37,13 @@ pub(crate) fn page(comparison: &Comparison, regressions: Option<&[Regression]>) 
         for (title, plot) in plots {
             let _ = write!(body, "<h3>{}</h3>\n{plot}\n", escape(&title));
         }
-        section(&mut page, "Roofline", &body);
+        page += &section("Roofline", &body);
     }
-    section(&mut page, "Latency", &latency(comparison));
-    section(&mut page, "Memory, energy, utilisation", &resources(comparison));
-    section(&mut page, "Environments", &environments(comparison));
-    section(&mut page, "Rows", &raw(comparison));
-    page + "</body>\n</html>\n"
-}
-
-fn section(page: &mut String, heading: &str, body: &str) {
-    let _ = write!(page, "<h2>{}</h2>\n{body}\n", escape(heading));
+    page += &section("Latency", &latency(comparison));
+    page += &section("Memory, energy, utilisation", &resources(comparison));
+    page += &section("Environments", &environments(comparison));
+    page += &section("Rows", &raw(comparison));
+    document("hipvit compare", STYLE, &page)
 }
 
 fn columns(comparison: &Comparison) -> String {
@@ -269,43 +256,4 @@ fn label(comparison: &Comparison, column: usize) -> String {
 
 fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "–".into())
-}
-
-/// Returns a table. Cells contain HTML. Columns from `numbers` on are right-aligned.
-pub(crate) fn table(heads: &[&str], numbers: usize, rows: &[Vec<String>]) -> String {
-    let class = |column: usize| if column >= numbers { " class=\"n\"" } else { "" };
-    let mut text = "<div class=\"scroll\"><table>\n".to_owned();
-    if heads.iter().any(|head| !head.is_empty()) {
-        text += "<tr>";
-        for (i, head) in heads.iter().enumerate() {
-            let _ = write!(text, "<th{}>{}</th>", class(i), escape(head));
-        }
-        text += "</tr>\n";
-    }
-    for row in rows {
-        text += "<tr>";
-        for (i, cell) in row.iter().enumerate() {
-            let _ = write!(text, "<td{}>{cell}</td>", class(i));
-        }
-        text += "</tr>\n";
-    }
-    text + "</table></div>\n"
-}
-
-/// Escapes a string for text and attributes, including control characters, which neither allows.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            '\n' | '\t' => escaped.push(c),
-            c if c.is_control() => escaped.extend(c.escape_default()),
-            c => escaped.push(c),
-        }
-    }
-    escaped
 }

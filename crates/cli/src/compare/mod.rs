@@ -1,7 +1,7 @@
 //! `hipvit compare`: rows of `hipvit bench` and benches/peers side by side.
 
 mod comparison;
-pub(super) mod html;
+mod html;
 mod plots;
 mod rows;
 mod text;

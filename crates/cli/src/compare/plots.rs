@@ -1,28 +1,18 @@
 //! Plots of the HTML report as inline SVG: throughput bars and rooflines.
 
-use svg::Document;
-use svg::node::element::{Circle, Group as Node, Line, Rectangle, Text, Title};
+use hipvit_report::drawing::{self, colour, line, number, page};
+use svg::node::element::{Circle, Group as Node, Rectangle, Text, Title};
 
 use super::super::escape::one_line;
 use super::comparison::{Comparison, Group};
 use super::rows::{Metric, Row};
 use super::text::title;
 
-/// Palette that people with colour vision deficiency can distinguish, from <https://jfly.uni-koeln.de/color/>.
-const COLOURS: [&str; 8] = [
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#000000",
-];
-
 /// Width of a plot in pixels.
 const WIDTH: f64 = 960.0;
 
 /// Height of a line of text or a bar in pixels.
 const LINE_HEIGHT: f64 = 20.0;
-
-/// Returns the colour of a column. Colours repeat after eight columns.
-pub(crate) fn colour(column: usize) -> &'static str {
-    COLOURS[column % COLOURS.len()]
-}
 
 /// Draws a bar chart with the throughput of each row. The best row of a group has the longest bar.
 pub(crate) fn bars(comparison: &Comparison, metric: Metric) -> String {
@@ -68,7 +58,7 @@ pub(crate) fn bars(comparison: &Comparison, metric: Metric) -> String {
         }
         y += 8.0;
     }
-    document(y + 4.0).add(drawing).to_string()
+    page(WIDTH, y + 4.0).add(drawing).to_string()
 }
 
 /// Returns the title and the SVG of a roofline plot per device and dtype. Plots without points or without peaks are left out.
@@ -193,7 +183,7 @@ impl<'a> Roofline<'a> {
             .chain(tops.flat_map(|t| [t / 10.0, t]));
         let x = Axis::containing(xs, 70.0, WIDTH - 20.0);
         let y = Axis::containing(ys, HEIGHT - 50.0, 16.0);
-        let mut plot = document(HEIGHT).add(grid(&x, &y));
+        let mut plot = page(WIDTH, HEIGHT).add(grid(&x, &y));
         for (name, tflops, terabytes) in &self.roofs {
             plot = plot.add(draw_roof(&x, &y, name, *tflops, *terabytes));
         }
@@ -223,10 +213,10 @@ impl<'a> Roofline<'a> {
 
 /// Draws the labels of both axes, and a grid line for each power of ten.
 fn grid(x: &Axis, y: &Axis) -> Node {
-    let mut node = Node::new().set("fill", "#444");
+    let mut node = Node::new();
     for value in x.ticks() {
         let at = x.at(value);
-        node = node.add(line((at, y.from), (at, y.to), "#e4e4e4")).add(text(
+        node = node.add(line((at, y.from), (at, y.to), "var(--line)")).add(text(
             number(value),
             at,
             y.from + 18.0,
@@ -235,7 +225,7 @@ fn grid(x: &Axis, y: &Axis) -> Node {
     }
     for value in y.ticks() {
         let at = y.at(value);
-        node = node.add(line((x.from, at), (x.to, at), "#e4e4e4")).add(text(
+        node = node.add(line((x.from, at), (x.to, at), "var(--line)")).add(text(
             number(value),
             x.from - 6.0,
             at + 4.0,
@@ -261,9 +251,9 @@ fn draw_roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Nod
     let slope = line(
         (x.at(start), y.at(start * terabytes)),
         (x.at(ridge), y.at(tflops)),
-        "#555",
+        "var(--note)",
     );
-    let level = line((x.at(ridge), y.at(tflops)), (x.to, y.at(tflops)), "#555");
+    let level = line((x.at(ridge), y.at(tflops)), (x.to, y.at(tflops)), "var(--note)");
     let dashes = if name == "datasheet" { "6 4" } else { "none" };
     let label = format!("{name}: {} TFLOP/s, {} TB/s", number(tflops), number(terabytes));
     Node::new()
@@ -271,7 +261,7 @@ fn draw_roof(x: &Axis, y: &Axis, name: &str, tflops: f64, terabytes: f64) -> Nod
         .set("stroke-width", 1.5)
         .add(slope)
         .add(level)
-        .add(text(label, x.to, y.at(tflops) - 5.0, "end").set("fill", "#333"))
+        .add(text(label, x.to, y.at(tflops) - 5.0, "end"))
 }
 
 /// Logarithmic axis that maps the values from `min` to `max` to pixels.
@@ -311,46 +301,7 @@ impl Axis {
     }
 }
 
-/// Creates an SVG document of the plots' width.
-fn document(height: f64) -> Document {
-    Document::new()
-        .set("viewBox", (0, 0, WIDTH, height))
-        .set("font-family", "sans-serif")
-        .set("font-size", 12)
-}
-
-/// Draws a line between two points.
-fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> Line {
-    Line::new()
-        .set("x1", from.0)
-        .set("y1", from.1)
-        .set("x2", to.0)
-        .set("y2", to.1)
-        .set("stroke", colour)
-}
-
 /// Draws text. `anchor` is `start`, `middle` or `end`. Control characters are escaped, because XML does not allow them.
 fn text(content: String, x: f64, y: f64, anchor: &str) -> Text {
-    Text::new(one_line(&content))
-        .set("x", x)
-        .set("y", y)
-        .set("text-anchor", anchor)
-}
-
-/// Formats a number with three significant digits, without trailing zeros. Numbers from 1000 are rounded to integers.
-pub(crate) fn number(value: f64) -> String {
-    let digits = match value.abs() {
-        100.0.. => 0,
-        10.0.. => 1,
-        1.0.. => 2,
-        0.1.. => 3,
-        0.0 => 0,
-        small => (2.0 - small.log10().floor()).min(12.0) as usize,
-    };
-    let text = format!("{value:.digits$}");
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
+    drawing::text(one_line(&content), x, y, anchor)
 }

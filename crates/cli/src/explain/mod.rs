@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use hipvit::Prediction;
-use hipvit::image::RgbImage;
+use hipvit::image::{RgbImage, encode_png};
 use hipvit::ndarray::Array2;
 use hipvit::run_config::parsers::positive;
 use hipvit_explain::{Baseline, ExplainOptions, Explainer, Explanation, Method, Target};
-use hipvit_explain::{enlarge, heat, png, signed, tiles};
+use hipvit_explain::{enlarge, heat, signed, tiles};
 use serde::Serialize;
 
 use super::arrays::{Npy, Tensors};
@@ -334,7 +334,7 @@ impl Files<'_> {
     }
 
     fn picture(&mut self, name: &str, image: &RgbImage) -> Result<()> {
-        self.add(name, &png(image)?)
+        self.add(name, &encode_png(image)?)
     }
 
     /// Writes an array: `[rows, columns]` for one plane, `[planes, rows, columns]` for several.

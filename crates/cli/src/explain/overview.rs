@@ -1,12 +1,11 @@
 //! Drawing of the way from the image to the logits. The SVG embeds its pictures and loads nothing.
 
 use anyhow::Result;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use hipvit::Prediction;
 use hipvit::image::RgbImage;
-use hipvit_diagnostics::drawing::{background, line, page, text};
-use hipvit_explain::{AttentionMap, Explanation, Target, enlarge, heat, png, signed, tiles};
+use hipvit_explain::{AttentionMap, Explanation, Target, enlarge, heat, signed, tiles};
+use hipvit_report::drawing::{background, line, page, text};
+use hipvit_report::page::data_url;
 use svg::node::element::{Group, Image, Polygon, Rectangle};
 
 /// Height of the drawing in pixels.
@@ -147,10 +146,7 @@ fn drawn(panel: &Panel, left: f64) -> Result<Group> {
         .set("width", rounded(scale * width))
         .set("height", rounded(scale * height))
         .set("image-rendering", "optimizeSpeed")
-        .set(
-            "href",
-            format!("data:image/png;base64,{}", STANDARD.encode(png(&panel.picture)?)),
-        );
+        .set("href", data_url(&panel.picture)?);
     let mut group = Group::new()
         .add(
             text(panel.title.as_str(), left, 36.0, "start")

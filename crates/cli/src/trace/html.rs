@@ -3,58 +3,34 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use hipvit::image::RgbImage;
 use hipvit::ndarray::{Array2, ArrayView1, s};
-use hipvit_explain::{Trace, colours, png, signed};
+use hipvit_explain::{Trace, colours, signed};
+use hipvit_report::page::{data_url, document, escape, table};
 
-use super::super::compare::html::{escape, table};
 use super::machine::{Call, Carrier, Machine};
 use super::report::Report;
 use super::text::{
     LAYER_HEADS, POOLING, contribution_rows, head_cells, head_name, layer_cells, place_cells, sections,
 };
 
+/// Style in addition to that of all reports.
 const STYLE: &str = "
-:root { color-scheme: light dark; --text: #1f2328; --note: #59636e; --line: #d9dee3; --back: #fff; --panel: #f6f8fa; --bar: #2f7bd6;
-  --for: #d61e28; --against: #1e5adc }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e6edf3; --note: #9aa4af; --line: #343b44; --back: #0f1318; --panel: #181d24; --bar: #4c94e8; --for: #ff5a5f;
-    --against: #5b93ff }
-}
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--back); max-width: 1080px; margin: 2em auto; padding: 0 1em }
-h1 { margin-bottom: 0 }
-h2 { margin-top: 2em; border-bottom: 1px solid var(--line) }
-figure { margin: 0; display: inline-block; vertical-align: top }
-figcaption, .note { color: var(--note); font-size: 13px }
-.note { max-width: 52em }
-.row { display: flex; flex-wrap: wrap; gap: 1em; margin: 1em 0 }
 .heads { display: flex; flex-wrap: wrap; gap: 8px; margin: .6em 0 }
-svg { display: block }
-svg text { fill: var(--note) }
 image { image-rendering: pixelated }
-.scroll { overflow-x: auto }
-table { border-collapse: collapse; margin: .7em 0; font-variant-numeric: tabular-nums }
-th, td { padding: .15em .7em; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top }
-td.n, th.n { text-align: right }
 ol.steps { list-style: none; padding: 0; counter-reset: step }
 ol.steps > li { counter-increment: step; background: var(--panel); border-radius: 6px; padding: .5em .9em; margin: .6em 0 }
 ol.steps > li > b::before { content: counter(step) \". \" }
 ol.steps p { margin: .2em 0; overflow-wrap: anywhere }
 .swatch { display: inline-block; width: .8em; height: .8em; border-radius: 2px }
 .bar { display: inline-block; height: .7em; background: var(--bar); border-radius: 2px }
-details { margin: .6em 0 }
-summary { cursor: pointer; font-weight: 600 }
 ";
 
 pub(crate) fn page(report: &Report<'_>) -> Result<String> {
     let trace = report.trace;
     let of = &trace.contribution;
     let mut page = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
-         <meta name=\"viewport\" content=\"width=device-width\"/>\n<title>hipvit trace</title>\n<style>{STYLE}</style>\n\
-         </head>\n<body>\n<h1>The journey of pixel {},{}</h1>\n<p>{} through {}, to {}.</p>\n",
+        "<h1>The journey of pixel {},{}</h1>\n<p>{} through {}, to {}.</p>\n",
         trace.pixel.x,
         trace.pixel.y,
         escape(report.image),
@@ -89,7 +65,7 @@ pub(crate) fn page(report: &Report<'_>) -> Result<String> {
     if let Some(machine) = &report.machine {
         page += &in_the_machine(machine, trace)?;
     }
-    Ok(page + "</body>\n</html>\n")
+    Ok(document("hipvit trace", STYLE, &page))
 }
 
 /// Returns a section: its heading, what the step does, and what happens to this pixel.
@@ -256,8 +232,8 @@ fn picture(trace: &Trace, layer: Layer<'_>, width: usize, grid: bool) -> Result<
 fn embedded(image: &RgbImage, [width, height]: [usize; 2], attributes: &str) -> Result<String> {
     Ok(format!(
         "<image width=\"{width}\" height=\"{height}\" preserveAspectRatio=\"none\"{attributes} \
-         href=\"data:image/png;base64,{}\"/>",
-        STANDARD.encode(png(image)?)
+         href=\"{}\"/>",
+        data_url(image)?
     ))
 }
 

@@ -7,9 +7,9 @@ use super::Hardware;
 use super::advice::Advice;
 use super::predict::Bound;
 use super::text::{Alike, alike};
-use crate::drawing::{background, line, page, text};
 use crate::peaks::{bandwidth, throughput};
 use hipvit::graph::Role;
+use hipvit_report::drawing::{background, line, page, text};
 
 /// Size of the picture in pixels.
 const WIDTH: f64 = 1200.0;

@@ -2,9 +2,9 @@
 
 use svg::node::element::{Group, Rectangle, Text, Title};
 
-use crate::drawing::{background, line, page, text};
 use hipvit::graph::Role;
 use hipvit::graph::plan::{Buffer, Operand, Plan};
+use hipvit_report::drawing::{background, line, page, text};
 
 /// Width of the picture in pixels.
 const WIDTH: f64 = 1200.0;

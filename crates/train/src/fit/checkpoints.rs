@@ -36,6 +36,9 @@ pub struct Progress {
     pub skipped_steps: u64,
     /// Number of these steps since the last update.
     pub skipped_in_a_row: u64,
+    /// Seconds of the steps of the current epoch, with loading.
+    #[serde(default)]
+    pub seconds: f64,
 }
 
 /// The directory with the checkpoints of a run.

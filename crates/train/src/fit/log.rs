@@ -8,6 +8,8 @@ use hipvit::error::{Error, Result};
 use hipvit_files::temporary;
 use serde::{Deserialize, Serialize};
 
+use super::tensorboard::EventFile;
+
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -49,20 +51,30 @@ pub struct EpochEvent {
     pub loss: f64,
     /// Share of the training images that were classified correctly, as augmented.
     pub train_accuracy: f64,
+    /// Mean loss of the validation images, without label smoothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_loss: Option<f64>,
     /// Share of the validation images that were classified correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_accuracy: Option<f64>,
+    /// Seconds of the epoch's steps, with loading and without evaluation and checkpoints.
+    #[serde(default)]
+    pub train_seconds: f64,
+    /// Seconds of the evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub val_seconds: Option<f64>,
     /// Number of broken images that were skipped so far.
     pub skipped: u64,
     /// Number of steps so far that have not updated the weights, because a figure was NaN or infinite.
     pub skipped_steps: u64,
 }
 
-/// Writer of a log.
+/// Writer of a log, and of TensorBoard's events beside it.
 #[derive(Debug)]
 pub(super) struct Log {
     path: PathBuf,
     file: File,
+    events: EventFile,
 }
 
 impl Log {
@@ -81,19 +93,47 @@ impl Log {
         Ok(Self {
             path: path.to_owned(),
             file,
+            events: EventFile::create(folder, steps)?,
         })
     }
 
-    /// Appends a line.
+    /// Returns the events so far.
+    pub(super) fn events(&self) -> Result<Vec<Event>> {
+        let lines = File::open(&self.path).and_then(|file| BufReader::new(file).lines().collect());
+        let lines: Vec<String> = lines.map_err(|error| Error::io(&self.path, error))?;
+        let events = lines.iter().map(|line| serde_json::from_str(line));
+        events
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|error| Error::config(&self.path, error))
+    }
+
+    /// Appends an event.
     pub(super) fn write(&mut self, event: &Event) -> Result<()> {
         let text = serde_json::to_string(event).map_err(|error| Error::internal("log", error))?;
         self.file
             .write_all((text + "\n").as_bytes())
-            .map_err(|error| Error::io(&self.path, error))
+            .map_err(|error| Error::io(&self.path, error))?;
+        self.events.write(event)
     }
 }
 
 impl Event {
+    /// Returns the figures of a step.
+    pub(super) fn as_step(&self) -> Option<&StepEvent> {
+        match self {
+            Self::Step(event) => Some(event),
+            Self::Epoch(_) => None,
+        }
+    }
+
+    /// Returns the figures of an epoch.
+    pub(super) fn as_epoch(&self) -> Option<&EpochEvent> {
+        match self {
+            Self::Epoch(event) => Some(event),
+            Self::Step(_) => None,
+        }
+    }
+
     fn step(&self) -> u64 {
         match self {
             Self::Step(event) => event.step,
@@ -148,5 +188,6 @@ mod tests {
             .map(|line| serde_json::from_str::<Event>(line).unwrap().step())
             .collect();
         assert_eq!(steps, [1, 2, 3]);
+        assert_eq!(log.events().unwrap(), [1, 2, 3].map(event));
     }
 }

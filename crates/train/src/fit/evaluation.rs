@@ -1,0 +1,267 @@
+//! Evaluation of a model on the validation images: accuracy, confusions, and the images with the largest losses.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use hipvit::Outputs;
+use hipvit::error::{Error, Result};
+use hipvit::model::replace_file;
+use hipvit::ops::{Definition, Loss, LossKind};
+use hipvit::reference::Array;
+use hipvit_data::{Batch, Dataset};
+use hipvit_files::regular_file;
+use serde::{Deserialize, Serialize};
+
+/// Number of images with the largest losses that an evaluation lists.
+const WORST_IMAGES: usize = 24;
+
+/// Result of an evaluation. Labels and predictions are indices of classes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Evaluation {
+    /// Number of steps before the evaluation.
+    pub step: u64,
+    /// Number of images.
+    pub images: u64,
+    /// Number of images that were classified correctly.
+    pub correct: u64,
+    /// Mean of the finite losses, without label smoothing. `None` if no loss is finite.
+    pub loss: Option<f64>,
+    /// Number of images for each pair of label and prediction that occurs, ordered by label.
+    pub confusions: Vec<Confusion>,
+    /// Images with the largest losses, the largest first.
+    pub worst: Vec<ImageLoss>,
+}
+
+/// Number of images of a class that were predicted as a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Confusion {
+    /// Class of the images.
+    pub label: usize,
+    /// Class with the largest logit.
+    pub prediction: usize,
+    /// Number of images.
+    pub images: u64,
+}
+
+/// Loss of a validation image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ImageLoss {
+    /// Index in the validation set.
+    pub index: usize,
+    /// Name of the image.
+    pub name: String,
+    /// Class of the image.
+    pub label: usize,
+    /// Class with the largest logit.
+    pub prediction: usize,
+    /// Probability of the predicted class. `None` if it is not finite.
+    pub probability: Option<f32>,
+    /// Loss without label smoothing. `None` if it is not finite.
+    pub loss: Option<f64>,
+}
+
+impl Evaluation {
+    /// Returns the share of the images that were classified correctly.
+    #[must_use]
+    pub fn accuracy(&self) -> f64 {
+        self.correct as f64 / self.images.max(1) as f64
+    }
+
+    /// Writes the evaluation as JSON.
+    pub(super) fn write(&self, file: &Path) -> Result<()> {
+        let text = serde_json::to_string(self).map_err(|error| Error::internal("evaluation", error))?;
+        replace_file(file, |out| out.write_all((text + "\n").as_bytes()))
+    }
+
+    /// Reads the evaluation of a run. Returns `None` if there is none within the first `steps` steps.
+    pub(super) fn read(file: &Path, steps: u64) -> Result<Option<Self>> {
+        if !file.exists() {
+            return Ok(None);
+        }
+        let bytes = regular_file::read(file).map_err(|error| Error::io(file, error))?;
+        let evaluation: Self = serde_json::from_slice(&bytes).map_err(|error| Error::config(file, error))?;
+        Ok(Some(evaluation).filter(|evaluation| evaluation.step <= steps))
+    }
+}
+
+/// Sums up the results of batches.
+#[derive(Debug)]
+pub(super) struct Tally {
+    loss: LossKind,
+    loss_sum: f64,
+    finite_losses: u64,
+    confusions: BTreeMap<(usize, usize), u64>,
+    /// The images with the largest losses so far, the largest first.
+    worst: Vec<ImageLoss>,
+}
+
+impl Tally {
+    pub(super) fn new(loss: LossKind) -> Self {
+        Self {
+            loss,
+            loss_sum: 0.0,
+            finite_losses: 0,
+            confusions: BTreeMap::new(),
+            worst: Vec::new(),
+        }
+    }
+
+    /// Adds the outputs of a batch.
+    pub(super) fn add(&mut self, dataset: &dyn Dataset, batch: &Batch, outputs: &Outputs) -> Result<()> {
+        let losses = self.losses(batch, outputs)?;
+        for (index, (sample, &label)) in batch.samples.iter().zip(&batch.labels).enumerate() {
+            let top = outputs.image(index).top(1);
+            let Some(top) = top.first() else { continue };
+            self.count(label, top.index, losses[index]);
+            if self.is_worst(losses[index]) {
+                self.insert(ImageLoss {
+                    index: sample.index,
+                    name: dataset.name(sample.index),
+                    label,
+                    prediction: top.index,
+                    probability: Some(top.probability).filter(|probability| probability.is_finite()),
+                    loss: Some(losses[index]).filter(|loss| loss.is_finite()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the loss of each image.
+    fn losses(&self, batch: &Batch, outputs: &Outputs) -> Result<Vec<f64>> {
+        let logits = outputs
+            .logits()
+            .ok_or_else(|| Error::argument("model", "has no classifier"))?;
+        let shape = [logits.nrows(), logits.ncols()];
+        let array = |values: Vec<f64>| {
+            let mismatch = || Error::internal("evaluation", "logits and targets differ in size");
+            Array::new(shape, values).ok_or_else(mismatch)
+        };
+        let targets = batch.targets(shape[1], 0.0);
+        let targets = array(targets.into_iter().map(f64::from).collect())?;
+        let logits = array(logits.iter().copied().map(f64::from).collect())?;
+        let losses = Loss(self.loss).eval(&[&logits, &targets]);
+        let losses = losses.map_err(|error| Error::internal("evaluation", error))?;
+        Ok(losses
+            .into_iter()
+            .flat_map(|losses| losses.values().to_vec())
+            .collect())
+    }
+
+    fn count(&mut self, label: usize, prediction: usize, loss: f64) {
+        *self.confusions.entry((label, prediction)).or_default() += 1;
+        if loss.is_finite() {
+            self.loss_sum += loss;
+            self.finite_losses += 1;
+        }
+    }
+
+    /// Returns true if an image with this loss belongs to the worst ones.
+    fn is_worst(&self, loss: f64) -> bool {
+        self.worst.len() < WORST_IMAGES
+            || self
+                .worst
+                .last()
+                .is_some_and(|last| order(last.loss) < order(Some(loss)))
+    }
+
+    /// Inserts an image before those with smaller losses.
+    fn insert(&mut self, image: ImageLoss) {
+        let loss = order(image.loss);
+        let place = self.worst.partition_point(|other| order(other.loss) >= loss);
+        self.worst.insert(place, image);
+        self.worst.truncate(WORST_IMAGES);
+    }
+
+    /// Returns the evaluation after `step` steps.
+    pub(super) fn finish(self, step: u64) -> Evaluation {
+        let correct = self
+            .confusions
+            .iter()
+            .filter(|((label, prediction), _)| label == prediction);
+        Evaluation {
+            step,
+            images: self.confusions.values().sum(),
+            correct: correct.map(|(_, images)| images).sum(),
+            loss: (self.finite_losses > 0).then(|| self.loss_sum / self.finite_losses as f64),
+            confusions: self
+                .confusions
+                .iter()
+                .map(|(&(label, prediction), &images)| Confusion {
+                    label,
+                    prediction,
+                    images,
+                })
+                .collect(),
+            worst: self.worst,
+        }
+    }
+}
+
+/// Returns a number by which losses are ordered. Losses that are not finite are the largest.
+fn order(loss: Option<f64>) -> f64 {
+    loss.filter(|loss| loss.is_finite()).unwrap_or(f64::INFINITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(index: usize, loss: Option<f64>) -> ImageLoss {
+        ImageLoss {
+            index,
+            name: format!("{index}.png"),
+            label: 0,
+            prediction: 1,
+            probability: Some(0.5),
+            loss,
+        }
+    }
+
+    #[test]
+    fn the_largest_losses_are_kept_in_order() {
+        let mut tally = Tally::new(LossKind::CrossEntropy);
+        for index in 0..100 {
+            // A permutation of 0 to 99.
+            let loss = f64::from(index * 37 % 100);
+            if tally.is_worst(loss) {
+                tally.insert(image(index as usize, Some(loss)));
+            }
+        }
+        assert!(tally.is_worst(f64::NAN) && !tally.is_worst(76.0) && tally.is_worst(76.5));
+        tally.insert(image(100, None));
+        let evaluation = tally.finish(7);
+        let losses: Vec<Option<f64>> = evaluation.worst.iter().map(|image| image.loss).collect();
+        let expected: Vec<Option<f64>> = std::iter::once(None)
+            .chain((77..100).rev().map(|loss| Some(f64::from(loss))))
+            .collect();
+        assert_eq!(losses, expected);
+    }
+
+    #[test]
+    fn confusions_are_counted_and_a_later_evaluation_is_not_read() {
+        let mut tally = Tally::new(LossKind::CrossEntropy);
+        for (label, prediction, loss) in [(0, 0, 0.5), (1, 0, 1.5), (1, 0, f64::NAN), (1, 1, 1.0)] {
+            tally.count(label, prediction, loss);
+        }
+        let evaluation = tally.finish(7);
+        assert_eq!((evaluation.images, evaluation.correct), (4, 2));
+        assert_eq!((evaluation.accuracy(), evaluation.loss), (0.5, Some(1.0)));
+        let confusions: Vec<_> = evaluation
+            .confusions
+            .iter()
+            .map(|c| (c.label, c.prediction, c.images))
+            .collect();
+        assert_eq!(confusions, [(0, 0, 1), (1, 0, 2), (1, 1, 1)]);
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("evaluation.json");
+        assert_eq!(Evaluation::read(&file, 7).unwrap(), None);
+        evaluation.write(&file).unwrap();
+        assert_eq!(Evaluation::read(&file, 6).unwrap(), None);
+        assert_eq!(Evaluation::read(&file, 7).unwrap(), Some(evaluation));
+    }
+}
