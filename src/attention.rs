@@ -15,5 +15,6 @@ pub use hipvit_graph::pattern::{
 };
 
 pub use crate::kernels::pattern_attention::source::source;
+pub use crate::kernels::pattern_attention::tile::AttentionTile;
 pub use on_cpu::CpuAttention;
 pub use on_gpu::GpuAttention;

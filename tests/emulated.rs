@@ -183,6 +183,116 @@ fn parameters_and_states_persist_across_runs() {
     }
 }
 
+/// Tiles of attention with a pattern, with waves of 64 and of 32 lanes. `validate` runs the default tiles.
+#[test]
+fn tiles_of_patterns_agree_with_the_reference() {
+    if !available() {
+        return;
+    }
+    for (arch, dtype) in [("gfx942", "f16"), ("gfx1100", "bf16")] {
+        let dtypes = if all() { "f32,f16,bf16" } else { dtype };
+        passes(
+            arch,
+            dtypes,
+            &["gpu::patterns::every_tile_agrees_with_the_reference"],
+        );
+    }
+}
+
+/// A cache whose selection is of its own. What is compiled is shared with the other tests.
+struct Cache(tempfile::TempDir);
+
+impl Cache {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kernels = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emu-cache/kernels");
+        std::os::unix::fs::symlink(&kernels, folder.path().join("kernels")).unwrap();
+        Self(folder)
+    }
+
+    /// Runs the program on gfx942 in bf16 with this cache.
+    #[track_caller]
+    fn run(&self, arguments: &[&str]) -> String {
+        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
+        let output = command
+            .args(arguments)
+            .args(["--device", "hip", "--dtype", "bf16", "--batch", "2"])
+            .env("HIPVIT_CACHE_DIR", self.0.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        stdout(&output).to_owned()
+    }
+
+    /// Returns the only file of measurements.
+    fn selection(&self) -> PathBuf {
+        let entries = std::fs::read_dir(self.0.path().join("selection")).unwrap();
+        let stored: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        let [file] = &stored[..] else { panic!("{stored:?}") };
+        file.clone()
+    }
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// Returns the first label of each image that `classify --json` wrote.
+fn labels(text: &str) -> Vec<Value> {
+    let lines = json_lines(text);
+    let tops = lines.iter().filter_map(|line| line.get("top"));
+    tops.map(|top| top[0]["label"].clone()).collect()
+}
+
+/// The tile of attention with a pattern is a choice as others are. Files of versions without tiles are read.
+#[test]
+fn tuned_tiles_are_kept_and_selected() {
+    if !available() {
+        return;
+    }
+    let (cache, model) = (Cache::new(), "tests/golden/hf_swin");
+    let classify = || labels(&cache.run(&["classify", "--json", "-m", model, "assets/samples"]));
+    let has_tile = |text: &str| cache.run(&["inspect", model, "--kernels"]).contains(text);
+    let expected = classify();
+    assert!(expected.len() > 5 && !has_tile("(tile "), "{expected:?}");
+
+    let lines = cache.run(&["tune", model, "--json"]);
+    let tuned = json_lines(&lines);
+    let mut patterns = tuned.iter().filter(|t| t["shape"]["op"] == "pattern_attention");
+    // The default tile, and three others.
+    assert!(
+        patterns.next().is_some_and(|tuned| tuned["candidates"] == 4),
+        "{lines}"
+    );
+    let file = cache.selection();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut json: Value = serde_json::from_str(&text).unwrap();
+    let mut set = |kernel: Value| {
+        let entries = json["pattern_attention"].as_array_mut().unwrap();
+        assert!(!entries.is_empty());
+        entries
+            .iter_mut()
+            .for_each(|entry| entry["kernel"] = kernel.clone());
+        std::fs::write(&file, json.to_string()).unwrap();
+    };
+    let tile = |waves: u32, queries: u32, keys: u32| serde_json::json!({"tile": {"waves": waves, "queries": queries, "keys": keys}});
+    set(tile(4, 64, 32));
+    assert!(has_tile("attention_pattern (tile 64×32 with 4 waves)"));
+    assert_eq!(classify(), expected);
+    // gfx942 has no code with two groups of queries per wave.
+    set(tile(4, 128, 32));
+    assert!(!has_tile("(tile "));
+    let (old, _) = text.split_once(",\n\"pattern_attention\"").unwrap();
+    std::fs::write(&file, format!("{old}}}")).unwrap();
+    assert!(!has_tile("(tile "));
+    let json: Value = serde_json::from_str(&cache.run(&["inspect", model, "--json"])).unwrap();
+    let kernels = json["kernels"].as_array().unwrap();
+    let count = |origin: &str| kernels.iter().filter(|of| of["origin"] == origin).count();
+    assert!(count("rule") == 1 && count("tuned") > 1, "{kernels:?}");
+}
+
 /// Later processes use the measurements of `tune`, unless the file is damaged. Results stay within tolerance
 /// for every selection.
 #[test]
@@ -190,21 +300,8 @@ fn tuned_kernels_are_kept_and_selected() {
     if !available() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    // What is compiled is shared with the other tests.
-    let kernels = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("emu-cache/kernels");
-    std::os::unix::fs::symlink(&kernels, folder.path().join("kernels")).unwrap();
-    let run = |arguments: &[&str]| {
-        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
-        let output = command
-            .args(arguments)
-            .args(["--device", "hip", "--dtype", "bf16", "--batch", "2"])
-            .env("HIPVIT_CACHE_DIR", folder.path())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-        stdout(&output).to_owned()
-    };
+    let cache = Cache::new();
+    let run = |arguments: &[&str]| cache.run(arguments);
     let origins = || -> Vec<String> {
         let json: Value = serde_json::from_str(&run(&["inspect", "--json"])).unwrap();
         assert_eq!(json["kernels_note"], Value::Null);
@@ -219,10 +316,7 @@ fn tuned_kernels_are_kept_and_selected() {
     );
 
     let lines = run(&["tune", "--json"]);
-    let tuned: Vec<Value> = lines
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
+    let tuned = json_lines(&lines);
     for op in ["linear", "patch_embedding", "attention"] {
         assert!(tuned.iter().any(|t| t["shape"]["op"] == op), "{op}: {lines}");
     }
@@ -235,23 +329,12 @@ fn tuned_kernels_are_kept_and_selected() {
             "{shape}"
         );
     }
-    let stored: Vec<PathBuf> = std::fs::read_dir(folder.path().join("selection"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
-    let [file] = &stored[..] else { panic!("{stored:?}") };
+    let file = &cache.selection();
     assert!(origins().iter().all(|origin| origin == "tuned"));
 
     // Each choice, including the slowest, gives the same labels.
     let classify = || run(&["classify", "--json", "assets/samples"]);
-    let top = |text: &str| -> Vec<Value> {
-        let line = |line: &str| serde_json::from_str::<Value>(line).unwrap();
-        text.lines()
-            .map(line)
-            .filter_map(|l| l.get("top").map(|top| top[0]["label"].clone()))
-            .collect()
-    };
-    let expected = top(&classify());
+    let expected = labels(&classify());
     assert!(expected.len() > 5, "{}", classify());
     let text = std::fs::read_to_string(file).unwrap();
     let mut json: Value = serde_json::from_str(&text).unwrap();
@@ -265,7 +348,7 @@ fn tuned_kernels_are_kept_and_selected() {
             entry["kernel"] = kernel.clone();
         }
         std::fs::write(file, json.to_string()).unwrap();
-        assert_eq!(top(&classify()), expected, "{kernel}");
+        assert_eq!(labels(&classify()), expected, "{kernel}");
     }
     let computed = || run(&["inspect", "--kernels"]).matches("MIOpen ").count();
     for (kernel, miopen) in [("miopen", 2), ("own", 0), ("rocblas", 0)] {
@@ -273,7 +356,7 @@ fn tuned_kernels_are_kept_and_selected() {
             json[op][0]["kernel"] = kernel.into();
         }
         std::fs::write(file, json.to_string()).unwrap();
-        assert_eq!(top(&classify()), expected, "{kernel}");
+        assert_eq!(labels(&classify()), expected, "{kernel}");
         assert_eq!(computed(), miopen, "{kernel}");
     }
     // Choices of MIOpen are of its version.

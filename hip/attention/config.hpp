@@ -38,7 +38,17 @@ template <class T> HIPVIT_DEVICE constexpr bool uses_cdna_block() {
 //   {4, 1, 64, 3, 4}                  51.6                98.7               130.3                 4015
 //   {8, 1, 64, 3, 2}                  53.9               112.0               134.3                 4061
 //   {4, 2, 64, 3, 2}                  59.0               121.7               120.8                 3382
+//
+// A program of a pattern that defines HIPVIT_TILE has that tile instead: waves << 24 | queries << 12 | keys, as in the module global
+// attention_pattern_tiles_T_block. `hipvit tune` measures such programs (src/kernels/pattern_attention/tile.rs lists their tiles).
 template <class T, int D> HIPVIT_DEVICE constexpr TileConfig tile_config() {
+#ifdef HIPVIT_TILE
+    constexpr int WAVES = HIPVIT_TILE >> 24, GROUPS = (HIPVIT_TILE >> 12 & 0xfff) / (16 * WAVES), KEYS = HIPVIT_TILE & 0xfff;
+    if (uses_cdna_block<T>() || !ASYNC_COPIES || PLAIN<T>) return {WAVES, GROUPS, KEYS, 0, 0};
+    // As many stages as fit the LDS of a block, and as few registers as the blocks above have at their number of waves.
+    constexpr int STAGES = (48 << 10) / (2 * KEYS * LdsRows<T, D>::PITCH * int(sizeof(T)));
+    return {WAVES, GROUPS, KEYS, STAGES < 4 ? STAGES : 4, (D <= 64 ? 16 : 8) / (WAVES * GROUPS)};
+#endif
     if (uses_cdna_block<T>()) return {8, 1, 64, 0, 0};
     if (!ASYNC_COPIES || PLAIN<T>) return {4, 1, 32, 0, 0};
     return D <= 32   ? TileConfig{4, 1, 64, 3, 5}

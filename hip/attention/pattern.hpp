@@ -10,7 +10,8 @@
 // Masks and addends are evaluated by attention_pattern_tiles_T, once for all images and heads that share them, in the order in which
 // attention's lanes have the scores. Tiles that no query sees are skipped.
 // Geometry: attention_pattern_T is attention_<D>_T (attention.hip). attention_pattern_tiles_T takes a block of as many threads per tile; the
-//   module global attention_pattern_tiles_T_block has its waves << 24 + the tile's queries << 12 + its keys.
+//   module global attention_pattern_tiles_T_block has its waves << 24 + the tile's queries << 12 + its keys. HIPVIT_TILE, of the same form,
+//   replaces the tile that config.hpp selects.
 #pragma once
 #include "attention_pattern.h"
 #include "attention/block.hpp"

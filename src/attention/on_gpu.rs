@@ -13,6 +13,7 @@ use crate::hip::{Device, DeviceAddress, Operand, Stream};
 use crate::kernels::call::Call;
 use crate::kernels::lower::{Addresses, Lowering, scratch_bytes};
 use crate::kernels::pattern_attention::LowerGenerated;
+use crate::kernels::pattern_attention::tile::AttentionTile;
 use crate::kernels::{Kernels, Unit};
 use crate::tensor::{DType, Tensor};
 
@@ -32,11 +33,45 @@ impl GpuAttention {
     ///
     /// [`Error::Graph`] if the shapes do not fit the op. Errors of the compiler and the driver.
     pub fn new(device: &Device, dtype: DType, op: &PatternAttention, shapes: &[&[usize]]) -> Result<Self> {
-        let forward = Shaped::new(op.clone(), dtype, &operands(op, shapes))?.compile(device, dtype, None)?;
+        Self::compile(device, dtype, op, shapes, None)
+    }
+
+    /// Compiles attention as [`new`](Self::new), but with a tile of [`tiles`](Self::tiles). The derivative has its own tiles.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the code does not support the tile on this device, for this dtype and these channels per head. The errors of
+    /// [`new`](Self::new).
+    pub fn with_tile(
+        device: &Device,
+        dtype: DType,
+        op: &PatternAttention,
+        shapes: &[&[usize]],
+        tile: AttentionTile,
+    ) -> Result<Self> {
+        let arch = device.properties().arch();
+        if !AttentionTile::supported(arch, dtype.size(), op.head_dim).any(|supported| supported == tile) {
+            let channels = op.head_dim;
+            let reason =
+                format!("{tile} is not supported on {arch} in {dtype} for heads of {channels} channels");
+            return Err(Error::argument("tile", reason));
+        }
+        Self::compile(device, dtype, op, shapes, Some(tile))
+    }
+
+    fn compile(
+        device: &Device,
+        dtype: DType,
+        op: &PatternAttention,
+        shapes: &[&[usize]],
+        tile: Option<AttentionTile>,
+    ) -> Result<Self> {
+        let forward = Shaped::new(op.clone(), dtype, &operands(op, shapes))?;
+        let forward = forward.compile(device, dtype, tile, None)?;
         let backward = if op.log_sum_exp {
             let rows = Unit::of("attention_backward_rows");
             let shaped = forward.derivative(dtype, shapes)?;
-            Some(shaped.compile(device, dtype, Some(rows))?)
+            Some(shaped.compile(device, dtype, None, Some(rows))?)
         } else {
             None
         };
@@ -60,6 +95,38 @@ impl GpuAttention {
             _ => None,
         };
         Ok(Self { forward, backward })
+    }
+
+    /// Returns the tile of the attention.
+    ///
+    /// # Errors
+    ///
+    /// The tile cannot be read from the device.
+    pub fn tile(&self) -> Result<AttentionTile> {
+        let Code {
+            kernels,
+            generated,
+            tile,
+        } = &*self.forward.code;
+        match tile {
+            Some(tile) => Ok(*tile),
+            None => AttentionTile::of_code(generated, kernels),
+        }
+    }
+
+    /// Returns the tiles that [`with_tile`](Self::with_tile) supports for this attention, without its own. Which one is the fastest depends
+    /// on the device, the extents and the mask.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`tile`](Self::tile).
+    pub fn tiles(&self) -> Result<Vec<AttentionTile>> {
+        let own = self.tile()?;
+        let kernels = &self.forward.code.kernels;
+        let arch = kernels.device().properties().arch();
+        let head_dim = self.forward.shaped.op.head_dim;
+        let supported = AttentionTile::supported(arch, kernels.dtype().size(), head_dim);
+        Ok(supported.filter(|&tile| tile != own).collect())
     }
 
     /// Returns the extents of the result, and of `ln Σ e^s` if it is one.
@@ -127,6 +194,8 @@ struct Shaped<O> {
 struct Code<G> {
     kernels: Kernels,
     generated: G,
+    /// Tile of the forward pass. `None` for the default one of the code.
+    tile: Option<AttentionTile>,
 }
 
 /// An op whose operands and results are the caller's memory.
@@ -165,14 +234,25 @@ impl<O: LowerGenerated + Clone + Into<Op>> Shaped<O> {
     }
 
     /// Compiles the op, and loads `other` with it.
-    fn compile(self, device: &Device, dtype: DType, other: Option<Unit>) -> Result<OnGpu<O>> {
+    fn compile(
+        self,
+        device: &Device,
+        dtype: DType,
+        tile: Option<AttentionTile>,
+        other: Option<Unit>,
+    ) -> Result<OnGpu<O>> {
         let generated = self.op.generate();
         let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
-        let units = [generated.as_ref().clone()].into_iter().chain(other);
-        let kernels = Kernels::load(device, dtype, units)?;
+        let program = generated.as_ref();
+        let unit = tile.map_or_else(|| program.clone(), |tile| tile.unit(program));
+        let kernels = Kernels::load(device, dtype, [unit].into_iter().chain(other))?;
         Ok(OnGpu {
             shaped: self,
-            code: Arc::new(Code { kernels, generated }),
+            code: Arc::new(Code {
+                kernels,
+                generated,
+                tile,
+            }),
         })
     }
 
@@ -244,7 +324,11 @@ impl<O: LowerGenerated> OnGpu<O> {
             results: Some(&addresses),
             scratch: scratch.address(),
         };
-        let Code { kernels, generated } = &*self.code;
+        let Code {
+            kernels,
+            generated,
+            tile,
+        } = &*self.code;
         let refused = |reason| Error::op(plan.node(step), Some(kernels.device().name()), reason);
         let calls = op.lower_with(&Lowering::new(plan, step, addresses), generated);
         let memory: Vec<Operand<'_>> = operands
@@ -257,6 +341,10 @@ impl<O: LowerGenerated> OnGpu<O> {
             match call {
                 Call::Kernel(call) => call.launch(kernels, stream, &memory)?,
                 Call::Pattern(call) => call.launch(kernels, stream, &memory)?,
+                Call::PatternAttention(call) => {
+                    let mut launches = call.launches(*tile).into_iter();
+                    launches.try_for_each(|launch| launch.launch(kernels, stream, &memory))?;
+                }
                 _ => {
                     return Err(Error::internal(
                         "attention",

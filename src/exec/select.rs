@@ -1,5 +1,5 @@
 //! Kernel selection. For a linear layer it chooses the library, the algorithm, and whether the library's epilogue computes what follows the
-//! GEMM. For the patch embedding and for attention it chooses MIOpen or builtin kernels.
+//! GEMM. For the patch embedding and for attention it chooses MIOpen or builtin kernels. For attention with a pattern it chooses the tile.
 //!
 //! The choice for a [`Problem`] comes from the first of these that has one:
 //!
@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | linear layer | hipBLASLt's first algorithm with its epilogue, if hipBLASLt has kernels for the GPU; otherwise rocBLAS and a builtin kernel |
 //! | linear layer in int8 | rocBLAS and a builtin kernel: on an H200 faster than the builtin `int8_gemm`, which does both |
+//! | attention with a pattern | the tile of `hip/attention/config.hpp` |
 //! | all others | builtin kernels; MIOpen is not even opened |
 //!
 //! On gfx942, rocBLAS's default choice is published to take 1.36× the time of the best algorithm, hipBLASLt's first algorithm 1.01×. This
@@ -28,13 +29,16 @@ mod whole_model;
 
 use std::sync::OnceLock;
 
+use crate::attention::AttentionTile;
 use crate::kernels::has_int8_gemm;
 
 pub use self::choice::{Choice, Origin};
 pub use self::confirm::PackedLayer;
 pub use self::key::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN};
 pub use self::options::{AllReduceKind, SelectOptions, Sparse};
-pub use self::problem::{AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, Problem};
+pub use self::problem::{
+    AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, PatternAttentionShape, Problem,
+};
 pub(in crate::exec) use self::store::SparseKernel;
 pub use self::store::Store;
 pub use self::whole_model::WholeModel;
@@ -158,7 +162,9 @@ impl Selection {
                 epilogue: self.can_fuse(shape),
             },
             Problem::Linear(_) => Choice::Rocblas,
-            Problem::PatchEmbedding(_) | Problem::Attention(_) => Choice::Builtin,
+            Problem::PatchEmbedding(_) | Problem::Attention(_) | Problem::PatternAttention(_) => {
+                Choice::Builtin
+            }
         }
     }
 
@@ -186,6 +192,11 @@ impl Selection {
                 self.has_hipblaslt() && shape.int8.is_none() && (!epilogue || self.can_fuse(shape))
             }
             (Problem::Linear(_), _) => false,
+            (Problem::PatternAttention(shape), Choice::Tile(tile)) => {
+                AttentionTile::supported(&self.key.arch, shape.dtype.size(), shape.head_dim)
+                    .any(|supported| supported == tile)
+            }
+            (Problem::PatternAttention(_), candidate) => candidate == Choice::Builtin,
             (_, candidate) => matches!(candidate, Choice::Builtin | Choice::Miopen),
         }
     }
@@ -276,6 +287,16 @@ mod tests {
         heads: 3,
         tokens: 5,
         head_dim: 8,
+        dtype: DType::BF16,
+    };
+
+    pub(super) const PATTERN: PatternAttentionShape = PatternAttentionShape {
+        pattern: 0xfedc_ba98_7654_3210,
+        images: 2,
+        heads: 3,
+        queries: 5,
+        keys: 6,
+        head_dim: 64,
         dtype: DType::BF16,
     };
 
@@ -389,6 +410,41 @@ mod tests {
                 "{problem}"
             );
         }
+    }
+
+    #[test]
+    fn a_tile_is_selected_where_the_code_supports_it() {
+        let tile = |text: &str| serde_json::from_str::<Choice>(text).unwrap();
+        let small = tile(r#"{"tile":{"waves":4,"queries":64,"keys":32}}"#);
+        let two_groups = tile(r#"{"tile":{"waves":4,"queries":128,"keys":32}}"#);
+        let unknown = tile(r#"{"tile":{"waves":5,"queries":80,"keys":32}}"#);
+        assert_eq!(small.to_string(), "tile 64×32 with 4 waves");
+        let select = |arch: &str, tuned: Choice| {
+            let key = Key {
+                arch: arch.into(),
+                ..key()
+            };
+            let mut selection = Selection::new(SelectOptions::default(), key.clone(), None, |_| None);
+            let mut store = Store::new(key);
+            store.insert(PATTERN, tuned, 1.5);
+            selection.set_tuned(store);
+            selection.select(PATTERN)
+        };
+        let rule = (Choice::Builtin, Origin::Rule);
+        for (arch, tuned, is_selected) in [
+            ("gfx942", small, true),
+            ("gfx942", two_groups, false),
+            ("gfx1100", two_groups, true),
+            ("sm_90", unknown, false),
+            ("sm_90", Choice::Miopen, false),
+            ("sm_90", Choice::Builtin, true),
+        ] {
+            let expected = if is_selected { (tuned, Origin::Tuned) } else { rule };
+            assert_eq!(select(arch, tuned), expected, "{arch} {tuned}");
+        }
+        let mut store = Store::new(key());
+        store.insert(ATTENTION, small, 1.5);
+        assert_eq!(selection(store).select(ATTENTION), rule);
     }
 
     #[test]

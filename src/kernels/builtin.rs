@@ -11,6 +11,7 @@ impl Call {
             Self::Patches(call) => one(call.extract),
             Self::Projection(call) => one(Self::Linear(call.linear)),
             Self::Attention(call) => call.own(),
+            Self::PatternAttention(call) => Ok(call.calls(None)),
             call => one(call.clone()),
         }
     }

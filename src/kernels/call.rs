@@ -7,6 +7,7 @@ use super::bindings::BiasActivationArgs;
 use super::custom::call::CustomCall;
 use super::linear::call::{LinearCall, SparseForm};
 use super::patch_extract::call::PatchEmbeddingCall;
+use super::pattern_attention::attention_call::PatternAttentionCall;
 use super::pattern_attention::call::PatternCall;
 use super::{KernelCall, KernelError};
 use crate::hip::{DeviceAddress, Gemm};
@@ -35,6 +36,8 @@ pub(crate) enum Call {
     Custom(Box<CustomCall>),
     /// A kernel of attention with a pattern.
     Pattern(Arc<PatternCall>),
+    /// Attention with a pattern, whose tile is selected.
+    PatternAttention(Arc<PatternAttentionCall>),
 }
 
 impl Call {

@@ -59,6 +59,8 @@ pub struct Kernels {
     pub(super) device: Device,
     pub(super) dtype: DType,
     modules: HashMap<Unit, Module>,
+    /// Units that were loaded later, or the reasons why they cannot be.
+    added: Mutex<HashMap<Unit, Result<Module, KernelError>>>,
     custom: CustomModules,
     /// `Entry<A, SIZE>` by unit and name, for launched entries.
     entries: Mutex<HashMap<(Unit, String), Box<dyn Any + Send + Sync>>>,
@@ -85,9 +87,54 @@ impl Kernels {
             device: device.clone(),
             dtype,
             modules,
+            added: Mutex::default(),
             custom: CustomModules::default(),
             entries: Mutex::default(),
         })
+    }
+
+    /// Returns the dtype that the kernels compute in.
+    pub(crate) fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Loads one more unit, unless this was tried before.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the unit cannot be compiled or loaded.
+    pub(crate) fn add(&self, unit: &Unit) -> Result<(), KernelError> {
+        let load = || -> Result<Module> {
+            let code = code(&self.device, self.dtype, vec![unit.clone()])?.pop();
+            let (_, code) = code.ok_or_else(|| Error::internal("kernel", "has no code"))?;
+            Ok(Module::load(&self.device, code)?)
+        };
+        let mut added = self.added.lock();
+        let loaded = added
+            .entry(unit.clone())
+            .or_insert_with(|| load().map_err(KernelError::library));
+        loaded.as_ref().map(|_| ()).map_err(KernelError::clone)
+    }
+
+    /// Returns a loaded unit.
+    fn module(&self, unit: &Unit) -> Result<Module, KernelError> {
+        let missing = || Err(KernelError::internal("is not loaded"));
+        match self.modules.get(unit) {
+            Some(module) => Ok(module.clone()),
+            None => self.added.lock().get(unit).cloned().unwrap_or_else(missing),
+        }
+    }
+
+    /// Returns the u32 global `<entry>_<suffix>` of a loaded unit. `kernel` is the entry without its dtype.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if the unit is not loaded. [`Error::Hip`] if its code has no such global, or if the driver fails.
+    pub(crate) fn global(&self, unit: &Unit, kernel: &'static str, suffix: &str) -> Result<u32> {
+        let module = self
+            .module(unit)
+            .map_err(|reason| Error::kernel(kernel, reason))?;
+        Ok(module.read_global(&format!("{}_{suffix}", entry(kernel, self.dtype)))?)
     }
 
     /// Submits a launch that only accesses the memory of `operands`.
@@ -134,7 +181,15 @@ impl Kernels {
     ///
     /// The errors of [`load`](Self::load). The code of loaded units is cached.
     pub fn code(&self) -> Result<Vec<(String, Code)>> {
-        let units: BTreeSet<Unit> = self.modules.keys().cloned().collect();
+        let mut units: BTreeSet<Unit> = self.modules.keys().cloned().collect();
+        let added = self.added.lock();
+        units.extend(
+            added
+                .iter()
+                .filter(|(_, module)| module.is_ok())
+                .map(|(unit, _)| unit.clone()),
+        );
+        drop(added);
         let code = code(&self.device, self.dtype, units.into_iter().collect())?;
         let named = |(unit, code): (Unit, Code)| (format!("{unit} {}", self.dtype), code);
         Ok(code.into_iter().map(named).collect())
@@ -222,10 +277,7 @@ impl Kernels {
         if let Some(known) = entries.get(&key).and_then(|e| e.downcast_ref::<Entry<A, SIZE>>()) {
             return Ok(known.clone());
         }
-        let module = self
-            .modules
-            .get(unit)
-            .ok_or_else(|| refused(KernelError::internal("is not loaded")))?;
+        let module = self.module(unit).map_err(refused)?;
         // SAFETY: `KernelArguments` guarantees it for the launches that it plans, and `submit` makes no others.
         let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&key.1) }?;
         let tile = match A::TILE {
@@ -262,6 +314,7 @@ fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Co
     let mut missing = Vec::new();
     for unit in units {
         let file = match &unit.source {
+            Some(_) if unit.is_generated_variant() => None,
             Some(source) => device_code::file_of(source),
             None => Some(unit.file),
         };

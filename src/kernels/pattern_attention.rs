@@ -2,26 +2,28 @@
 //!
 //! `attention_pattern_tiles` finds out which tiles of queries and keys the mask hides, so that attention skips them.
 
+pub(crate) mod attention_call;
 pub(crate) mod backward;
 pub(crate) mod call;
 #[cfg(test)]
 mod shipped;
 pub(crate) mod source;
+pub(crate) mod tile;
 
 use std::fmt::Debug;
 
 use hipvit_graph::op::PatternAttention;
 use hipvit_graph::pattern::{Number, Type};
 
-use self::call::{PatternCall, Tiles};
+use self::attention_call::PatternAttentionCall;
+use self::call::Tiles;
 use self::source::source;
 use super::attention::{no_fused_kernel, padded, visibility};
 use super::bindings::{
-    AttentionArgs, AttentionPattern, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_RANK,
-    PATTERN_SCALARS, PATTERN_TENSORS,
+    AttentionArgs, AttentionPattern, AttentionPatternArgs, PATTERN_RANK, PATTERN_SCALARS, PATTERN_TENSORS,
 };
 use super::call::Call;
-use super::lower::{Lower, Lowering, shape_of};
+use super::lower::{Lower, Lowering, one, shape_of};
 use super::{DeviceAddress, KernelError, Unit, extent};
 use crate::graph::plan::{Plan, Step};
 use crate::tensor::DType;
@@ -110,11 +112,17 @@ impl LowerGenerated for PatternAttention {
             tile_images: extent(tiles.images)?,
             tile_heads: extent(tiles.heads)?,
         };
-        let attend = PatternCall::new(unit, arguments);
-        let prepare = PatternCall::new(unit, AttentionPatternTilesArgs { attention: arguments });
-        let evaluates = bytes.iter().any(|&bytes| bytes > 0);
-        let calls = evaluates.then_some(prepare).into_iter().chain([attend]);
-        Ok(calls.map(Into::into).collect())
+        let mut integers = [false; PATTERN_TENSORS as usize];
+        for (is_integer, tensor) in integers.iter_mut().zip(self.program.tensors()) {
+            *is_integer = tensor.ty == Type::Int;
+        }
+        one(PatternAttentionCall {
+            program: unit.clone(),
+            arguments,
+            dtype: step.plan.dtype(),
+            evaluates: bytes.iter().any(|&bytes| bytes > 0),
+            integers,
+        })
     }
 }
 

@@ -1,11 +1,13 @@
 //! Attention with patterns on a GPU.
 
 use hipvit::DType;
-use hipvit::attention::{CpuAttention, GpuAttention, Number, Pattern, floats, ints, masks, scores};
-use hipvit::exec::{ExecutorOptions, Placement};
-use hipvit::hip::Operand;
-use hipvit::ops::{AttentionOperands, PatternAttention};
-use hipvit::reference::{assert_close, tolerance};
+use hipvit::attention::{
+    AttentionTile, CpuAttention, GpuAttention, Number, Pattern, floats, ints, masks, scores,
+};
+use hipvit::exec::{ExecutorOptions, Placement, append, unpack};
+use hipvit::hip::{Device, Operand};
+use hipvit::ops::{AttentionOperands, Op, PatternAttention};
+use hipvit::reference::{Array, assert_close, tolerance};
 use hipvit::tensor::Input;
 
 use crate::support::gpu::{device, dtypes, gpu};
@@ -125,6 +127,161 @@ fn compiled_attention_is_adapted() {
         ..op(2, 3.0, 1)
     };
     assert!(error(&wrong).contains("96"), "{}", error(&wrong));
+}
+
+/// Attention with two heads, its captured tensor, and what it is computed on.
+struct Tiled {
+    op: PatternAttention,
+    /// Images and tokens.
+    extents: [usize; 2],
+    captured: Vec<usize>,
+    /// True if the captured tensor has integers.
+    has_documents: bool,
+}
+
+impl Tiled {
+    /// A score that is no addend, and a mask of hidden, partial and whole tiles that differ among images.
+    fn masked(images: usize, tokens: usize, head_dim: usize) -> Self {
+        let pattern = Pattern::new()
+            .with_score(scores::soft_cap(scores::score(), 2.0))
+            .with_mask(masks::documents("documents") | masks::prefix(1));
+        Self {
+            op: Self::op(&pattern, head_dim),
+            extents: [images, tokens],
+            captured: vec![images, tokens],
+            has_documents: true,
+        }
+    }
+
+    /// A score with an addend, and a mask that is the same for all images.
+    fn biased(images: usize, tokens: usize, head_dim: usize) -> Self {
+        let pattern = Pattern::new()
+            .with_score(scores::bias(scores::score(), "bias"))
+            .with_mask(masks::window(40, 3));
+        Self {
+            op: Self::op(&pattern, head_dim),
+            extents: [images, tokens],
+            captured: vec![2, tokens, tokens],
+            has_documents: false,
+        }
+    }
+
+    fn op(pattern: &Pattern, head_dim: usize) -> PatternAttention {
+        let scale = 3.0 / (head_dim as f32).sqrt();
+        PatternAttention::new((2, head_dim), scale, AttentionOperands::PackedQkv, pattern).unwrap()
+    }
+
+    fn qkv(&self) -> Vec<usize> {
+        let [images, tokens] = self.extents;
+        vec![images, tokens, 6 * self.op.head_dim]
+    }
+
+    /// Computes it with a tile between bytes that must not change, and compares the result with the reference in f64.
+    #[track_caller]
+    fn check(&self, gpu: &Device, dtype: DType, tile: Option<AttentionTile>) {
+        const GUARD: usize = 256;
+        const FILL: u8 = 0xa5;
+        let [images, tokens] = self.extents;
+        let shapes = [self.qkv(), self.captured.clone()];
+        let of_shapes = shapes.each_ref().map(Vec::as_slice);
+        let attention = match tile {
+            Some(tile) => GpuAttention::with_tile(gpu, dtype, &self.op, &of_shapes, tile),
+            None => GpuAttention::new(gpu, dtype, &self.op, &of_shapes),
+        };
+        let attention = attention.unwrap();
+        assert!(tile.is_none_or(|tile| attention.tile().unwrap() == tile));
+        let stream = gpu.stream().unwrap();
+        let noise = |index: usize, shape: &Vec<usize>| {
+            let value = |i: usize| ((i + index) * 7919 % 1009) as f32 / 504.5 - 1.0;
+            let mut bytes = Vec::new();
+            let values: Vec<f32> = (0..shape.iter().product()).map(value).collect();
+            append(&mut bytes, &values, dtype);
+            bytes
+        };
+        let documents: Vec<i32> = (0..images * tokens)
+            .map(|i| (i % tokens / (45 + i / tokens)) as i32)
+            .collect();
+        let qkv = noise(0, &shapes[0]);
+        let (captured, values) = if self.has_documents {
+            let values = documents.iter().map(|&document| document as f32).collect();
+            (
+                documents
+                    .iter()
+                    .flat_map(|document| document.to_ne_bytes())
+                    .collect(),
+                values,
+            )
+        } else {
+            let bytes = noise(1, &shapes[1]);
+            let values = unpack(&bytes, dtype);
+            (bytes, values)
+        };
+        let array = |shape: &Vec<usize>, values: &[f32]| {
+            let values: Vec<f64> = values.iter().map(|&value| value.into()).collect();
+            Array::new(shape.clone(), values).unwrap()
+        };
+        let operands = [
+            array(&shapes[0], &unpack(&qkv, dtype)),
+            array(&shapes[1], &values),
+        ];
+        let expected = Op::from(self.op.clone()).eval(&operands.each_ref()).unwrap();
+
+        let bytes = images * tokens * 2 * self.op.head_dim * dtype.size();
+        let [qkv, captured] = [qkv, captured].map(|bytes| stream.upload(&bytes).unwrap());
+        let mut out = stream.upload(&vec![FILL; bytes + 2 * GUARD]).unwrap();
+        let result = out.writing().part(GUARD..GUARD + bytes).unwrap();
+        attention
+            .forward(&stream, &[qkv.reading(), captured.reading()], &[result])
+            .unwrap();
+        let out = out.read().unwrap();
+        let guards = [&out[..GUARD], &out[GUARD + bytes..]].concat();
+        assert!(guards.iter().all(|&byte| byte == FILL), "{tile:?}");
+        let found = unpack(&out[GUARD..GUARD + bytes], dtype);
+        let bound = 4.0 * tolerance(dtype, tokens + self.op.head_dim);
+        assert_close(&found, expected[0].values(), bound);
+    }
+}
+
+/// Each tile is compiled for one pattern. The extents leave tiles of queries and keys partial.
+#[test]
+fn every_tile_agrees_with_the_reference() {
+    let Some((device, _shared)) = device() else {
+        return;
+    };
+    let gpu = gpu(device);
+    for dtype in dtypes() {
+        let of_default = [Tiled::masked(2, 65, 64), Tiled::biased(1, 63, 48)];
+        of_default.iter().for_each(|tiled| tiled.check(&gpu, dtype, None));
+        let Tiled { op, captured, .. } = &of_default[0];
+        let attention = GpuAttention::new(&gpu, dtype, op, &[&of_default[0].qkv(), captured]).unwrap();
+        let tiles = attention.tiles().unwrap();
+        assert!(
+            tiles.len() > 1 && !tiles.contains(&attention.tile().unwrap()),
+            "{tiles:?}"
+        );
+        for (index, tile) in tiles.into_iter().enumerate() {
+            let cases = if index % 2 == 0 {
+                [Tiled::masked(2, 65, 64), Tiled::masked(1, 197, 64)]
+            } else {
+                [Tiled::biased(2, 63, 48), Tiled::biased(1, 197, 48)]
+            };
+            cases
+                .iter()
+                .for_each(|tiled| tiled.check(&gpu, dtype, Some(tile)));
+        }
+        let large = Tiled::masked(1, 1, 128);
+        let tile = AttentionTile {
+            waves: 4,
+            queries: 64,
+            keys: 64,
+        };
+        let error = GpuAttention::with_tile(&gpu, dtype, &large.op, &[&large.qkv(), &large.captured], tile);
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.starts_with("tile: 64×64 with 4 waves is not supported"),
+            "{error}"
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `hipvit tune`: selects the fastest kernel or library for each linear layer, patch embedding and attention of a
-//! model. Stores the result for later runs. 2:4 sparse weights stay packed only if the whole model is faster.
+//! model, and the fastest tile of attention with a pattern. Stores the result for later runs. 2:4 sparse weights stay packed only if the whole model is faster.
 
 use std::io::Write;
 use std::time::Duration;

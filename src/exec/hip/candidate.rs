@@ -138,8 +138,12 @@ impl Called {
 
     /// Reports a launch of a kernel of attention with a pattern.
     pub(super) fn pattern(call: &PatternCall, kernels: &Kernels) -> Self {
+        let name = match call.tile() {
+            Some(tile) => format!("{} (tile {tile})", call.kernel()),
+            None => call.kernel().to_owned(),
+        };
         Self {
-            name: call.kernel().to_owned(),
+            name,
             geometry: call.geometry(kernels).ok(),
         }
     }

@@ -78,7 +78,7 @@ impl Libraries {
     /// Returns the candidate of a choice.
     fn candidate(&mut self, choice: Choice) -> &mut dyn Candidate {
         match choice {
-            Choice::Builtin | Choice::SparseGemm | Choice::Int8 => &mut self.builtin,
+            Choice::Builtin | Choice::SparseGemm | Choice::Int8 | Choice::Tile(_) => &mut self.builtin,
             Choice::Rocblas => &mut self.rocblas,
             Choice::Hipblaslt { .. } => &mut self.hipblaslt,
             Choice::Hipsparselt { .. } => &mut self.hipsparselt,
@@ -99,7 +99,7 @@ impl Libraries {
         let stream = self.stream.clone();
         let reproducible = selection.options().reproducible;
         for call in calls {
-            let choice = call.problem().map(|_| self.resolve(&call, selection).0);
+            let choice = call.problem().map(|_| self.resolve(&call, selection, kernels).0);
             let mut clock = self.calls.take();
             let mut to = Submitter {
                 stream: &stream,
@@ -197,7 +197,12 @@ impl Libraries {
     }
 
     /// Returns the selected choice for `call` and its origin, or another choice if its library cannot compute the call.
-    pub(super) fn resolve(&mut self, call: &Call, selection: &Selection) -> (Choice, Origin) {
+    pub(super) fn resolve(
+        &mut self,
+        call: &Call,
+        selection: &Selection,
+        kernels: &Kernels,
+    ) -> (Choice, Origin) {
         let Some(problem) = call.problem() else {
             return (Choice::Builtin, Origin::Rule);
         };
@@ -207,21 +212,22 @@ impl Libraries {
             Some(SparseForm::Dense) | None => selection.select(problem),
         };
         let reproducible = selection.options().reproducible;
-        let Err(reason) = self.prepare(choice, call, reproducible) else {
+        let Err(reason) = self.prepare(choice, call, kernels, reproducible) else {
             return (choice, origin);
         };
         let (library, instead) = match choice {
-            Choice::Miopen => (MIOPEN, Choice::Builtin),
-            Choice::Hipsparselt { .. } => (HIPSPARSELT, PLAIN_HIPSPARSELT),
+            Choice::Miopen => (MIOPEN.to_owned(), Choice::Builtin),
+            Choice::Tile(_) => (choice.to_string(), Choice::Builtin),
+            Choice::Hipsparselt { .. } => (HIPSPARSELT.to_owned(), PLAIN_HIPSPARSELT),
             _ => match call {
-                Call::Linear(linear) if linear.float8.is_some() => (HIPBLASLT, PLAIN_HIPBLASLT),
-                _ => (HIPBLASLT, Choice::Rocblas),
+                Call::Linear(linear) if linear.float8.is_some() => (HIPBLASLT.to_owned(), PLAIN_HIPBLASLT),
+                _ => (HIPBLASLT.to_owned(), Choice::Rocblas),
             },
         };
-        selection.reject(library, problem, &reason.to_string());
+        selection.reject(&library, problem, &reason.to_string());
         if instead == PLAIN_HIPBLASLT {
             // `submit` reports the error.
-            let _ = self.prepare(instead, call, reproducible);
+            let _ = self.prepare(instead, call, kernels, reproducible);
         }
         (instead, Origin::Rule)
     }
@@ -235,13 +241,30 @@ impl Libraries {
         &mut self,
         choice: Choice,
         call: &Call,
+        kernels: &Kernels,
         reproducible: bool,
     ) -> Result<(), KernelError> {
-        self.candidate(choice).prepare(choice, call, reproducible)
+        match (choice, call) {
+            (Choice::Tile(tile), Call::PatternAttention(call)) => call.load(tile, kernels),
+            _ => self.candidate(choice).prepare(choice, call, reproducible),
+        }
     }
 
-    /// Returns all choices for `call`.
-    pub(super) fn choices(&mut self, call: &Call, options: SelectOptions) -> Vec<Choice> {
+    /// Returns all choices for `call`, whose default kernels are loaded.
+    ///
+    /// # Errors
+    ///
+    /// The default tile cannot be read from the device.
+    pub(super) fn choices(
+        &mut self,
+        call: &Call,
+        kernels: &Kernels,
+        options: SelectOptions,
+    ) -> Result<Vec<Choice>> {
+        let tiles = match call {
+            Call::PatternAttention(call) => call.alternatives(kernels)?,
+            _ => Vec::new(),
+        };
         let candidates: [&mut dyn Candidate; 5] = [
             &mut self.rocblas,
             &mut self.builtin,
@@ -249,10 +272,10 @@ impl Libraries {
             &mut self.hipsparselt,
             &mut self.miopen,
         ];
-        candidates
+        let choices = candidates
             .into_iter()
-            .flat_map(|candidate| candidate.choices(call, options))
-            .collect()
+            .flat_map(|candidate| candidate.choices(call, options));
+        Ok(choices.chain(tiles.into_iter().map(Choice::Tile)).collect())
     }
 
     /// Returns the launches and library calls of `call` for reports, and the origin of the choice if there is one.
@@ -262,7 +285,7 @@ impl Libraries {
         selection: &Selection,
         kernels: &Kernels,
     ) -> (Vec<Called>, Option<Origin>) {
-        let Some(origin) = call.problem().map(|_| self.resolve(call, selection)) else {
+        let Some(origin) = call.problem().map(|_| self.resolve(call, selection, kernels)) else {
             return (describe_only(call, selection, kernels), None);
         };
         let (choice, origin) = origin;

@@ -10,6 +10,7 @@ pub(super) use crate::kernels::linear::rounding_units;
 pub(super) use crate::kernels::lower::*;
 pub(super) use crate::kernels::norm_backward::norm_backward_units;
 pub(super) use crate::kernels::patch_extract::call::PatchEmbeddingCall;
+pub(super) use crate::kernels::pattern_attention::attention_call::PatternAttentionCall;
 pub(super) use crate::kernels::pattern_attention::call::PatternCall;
 #[cfg(test)]
 pub(super) use crate::kernels::rope::rotation;

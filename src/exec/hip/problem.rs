@@ -1,9 +1,9 @@
 //! Converts calls to [`Problem`]s, the keys by which kernels and libraries are selected.
 
-use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall};
+use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall, PatternAttentionCall};
 use crate::dtype::to_hip;
 use crate::exec::select::{
-    AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, Problem,
+    AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, PatternAttentionShape, Problem,
 };
 
 impl Call {
@@ -13,6 +13,7 @@ impl Call {
             Self::Linear(call) => Some(call.shape().into()),
             Self::Patches(call) | Self::Projection(call) => Some(call.shape().into()),
             Self::Attention(call) => Some(call.shape().into()),
+            Self::PatternAttention(call) => Some(call.shape().into()),
             Self::Kernel(_)
             | Self::Gemm { .. }
             | Self::CopyRows(_)
@@ -57,6 +58,21 @@ impl AttentionCall {
             heads: self.spec.heads,
             tokens: self.operands[0].tokens,
             head_dim: self.spec.head_dim,
+            dtype: to_hip(self.dtype),
+        }
+    }
+}
+
+impl PatternAttentionCall {
+    pub(crate) fn shape(&self) -> PatternAttentionShape {
+        let attention = &self.arguments.attention;
+        PatternAttentionShape {
+            pattern: self.pattern(),
+            images: attention.images as usize,
+            heads: attention.heads as usize,
+            queries: attention.queries as usize,
+            keys: attention.keys as usize,
+            head_dim: attention.head_dim as usize,
             dtype: to_hip(self.dtype),
         }
     }

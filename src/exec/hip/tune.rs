@@ -88,7 +88,7 @@ impl HipExecutor {
         };
         for call in self.lowered(plan)?.into_iter().flat_map(|(_, calls)| calls) {
             match call {
-                Call::Linear(_) | Call::Attention(_) => add(call),
+                Call::Linear(_) | Call::Attention(_) | Call::PatternAttention(_) => add(call),
                 Call::Projection(embedding) => {
                     add(Call::Linear(embedding.linear));
                     add(call);
@@ -166,12 +166,13 @@ impl HipExecutor {
         };
         let rule = self.selection.rule(&problem);
         let mut libraries = Libraries::new(&self.device.stream()?, None);
-        let candidates = libraries.choices(call, self.selection.options());
+        let candidates = libraries.choices(call, &self.kernels, self.selection.options())?;
         if candidates == [rule] {
             return Ok(None);
         }
         let selection = self.selection.measuring(store.clone());
-        let mut bench = Bench::new(call, problem, libraries, selection, &self.kernels)?;
+        let constants = self.constants.reading();
+        let mut bench = Bench::new(call, problem, libraries, selection, &self.kernels, constants)?;
         let count = candidates.len();
         // Skip candidates that fail to run.
         let mut first = Vec::new();

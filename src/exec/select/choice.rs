@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::key::{HIPSPARSELT, MIOPEN};
+use crate::attention::AttentionTile;
 
 /// A way to compute a [`Problem`](super::Problem), as selection files name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -18,6 +19,8 @@ pub enum Choice {
     SparseGemm,
     /// The builtin int8 GEMM with a fused epilogue.
     Int8,
+    /// The builtin attention with a pattern, with another tile than its default.
+    Tile(AttentionTile),
     /// MIOpen's convolution or attention.
     Miopen,
     /// rocBLAS, by its own selection of an algorithm, then a builtin kernel for bias, activation and residual.
@@ -60,6 +63,7 @@ impl fmt::Display for Choice {
             Self::Builtin => f.write_str("own kernels"),
             Self::SparseGemm => f.write_str("sparse_gemm"),
             Self::Int8 => f.write_str("int8_gemm"),
+            Self::Tile(tile) => write!(f, "tile {tile}"),
             Self::Miopen => f.write_str(MIOPEN),
             Self::Rocblas => f.write_str("rocBLAS"),
             Self::Hipblaslt { algorithm, epilogue } => {

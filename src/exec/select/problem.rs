@@ -18,6 +18,8 @@ pub enum Problem {
     PatchEmbedding(PatchEmbeddingShape),
     /// Self-attention.
     Attention(AttentionShape),
+    /// Attention with a pattern.
+    PatternAttention(PatternAttentionShape),
 }
 
 impl Problem {
@@ -30,6 +32,11 @@ impl Problem {
                 let tokens = shape.tokens as f64;
                 4.0 * (shape.images * shape.heads * shape.head_dim) as f64 * tokens * tokens
             }
+            // Hidden scores count too: which ones are depends on the captured tensors.
+            Self::PatternAttention(shape) => {
+                let scores = shape.queries as f64 * shape.keys as f64;
+                4.0 * (shape.images * shape.heads * shape.head_dim) as f64 * scores
+            }
         }
     }
 }
@@ -40,6 +47,7 @@ impl fmt::Display for Problem {
             Self::Linear(shape) => shape.fmt(f),
             Self::PatchEmbedding(shape) => shape.fmt(f),
             Self::Attention(shape) => shape.fmt(f),
+            Self::PatternAttention(shape) => shape.fmt(f),
         }
     }
 }
@@ -59,6 +67,12 @@ impl From<PatchEmbeddingShape> for Problem {
 impl From<AttentionShape> for Problem {
     fn from(shape: AttentionShape) -> Self {
         Self::Attention(shape)
+    }
+}
+
+impl From<PatternAttentionShape> for Problem {
+    fn from(shape: PatternAttentionShape) -> Self {
+        Self::PatternAttention(shape)
     }
 }
 
@@ -366,6 +380,59 @@ impl fmt::Display for AttentionShape {
             f,
             "attention {images}×{heads} heads×{tokens} tokens×{head_dim} {dtype}"
         )
+    }
+}
+
+/// Attention with a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PatternAttentionShape {
+    /// Hash of the pattern: of its expressions and the values of its scalars. In JSON it is hexadecimal.
+    #[serde(with = "hexadecimal")]
+    pub pattern: u64,
+    /// Images of the batch.
+    pub images: usize,
+    /// Number of heads.
+    pub heads: usize,
+    /// Queries per image.
+    pub queries: usize,
+    /// Keys per image.
+    pub keys: usize,
+    /// Channels per head.
+    pub head_dim: usize,
+    /// Dtype of queries, keys and values.
+    pub dtype: DType,
+}
+
+/// Formats as `pattern attention 64×12 heads×197×197 tokens×64 bf16 of 85944171f73967e8` (queries, keys; the pattern's hash).
+impl fmt::Display for PatternAttentionShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            pattern,
+            images,
+            heads,
+            queries,
+            keys,
+            head_dim,
+            dtype,
+        } = self;
+        write!(
+            f,
+            "pattern attention {images}×{heads} heads×{queries}×{keys} tokens×{head_dim} {dtype} of {pattern:016x}"
+        )
+    }
+}
+
+/// A u64 as a hexadecimal string.
+mod hexadecimal {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(value: &u64, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&format!("{value:016x}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(from)?;
+        u64::from_str_radix(&text, 16).map_err(de::Error::custom)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
 use super::key::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN};
-use super::problem::{AttentionShape, LinearShape, PatchEmbeddingShape, Problem};
+use super::problem::{AttentionShape, LinearShape, PatchEmbeddingShape, PatternAttentionShape, Problem};
 use super::whole_model::WholeModel;
 use crate::error::{Error, Result};
 use crate::hip::DType;
@@ -59,6 +59,8 @@ struct File {
     patch_embedding: Vec<Entry<PatchEmbeddingShape>>,
     #[serde(default)]
     attention: Vec<Entry<AttentionShape>>,
+    #[serde(default)]
+    pattern_attention: Vec<Entry<PatternAttentionShape>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -93,7 +95,7 @@ impl<S: Into<Problem>> Entry<S> {
 /// Returns the libraries that a choice depends on. A choice against MIOpen stays valid for other versions of MIOpen until the next
 /// measurement.
 fn libraries(problem: &Problem, candidate: Choice) -> impl Iterator<Item = &'static str> {
-    let gemm = !matches!(problem, Problem::Attention(_));
+    let gemm = matches!(problem, Problem::Linear(_) | Problem::PatchEmbedding(_));
     let miopen = candidate == Choice::Miopen;
     let sparse = matches!(candidate, Choice::Hipsparselt { .. });
     [
@@ -157,9 +159,10 @@ impl Store {
         let linear = file.linear.into_iter().map(Entry::measured);
         let patches = file.patch_embedding.into_iter().map(Entry::measured);
         let attention = file.attention.into_iter().map(Entry::measured);
+        let patterns = file.pattern_attention.into_iter().map(Entry::measured);
         Some(Self {
             key: file.key,
-            measured: linear.chain(patches).chain(attention).collect(),
+            measured: linear.chain(patches).chain(attention).chain(patterns).collect(),
         })
     }
 
@@ -293,6 +296,13 @@ impl Store {
             }
             _ => None,
         });
+        let patterns = self.lines(|problem| match problem {
+            Problem::PatternAttention(s) => {
+                let sizes = [s.images, s.heads, s.queries, s.keys, s.head_dim];
+                Some((*s, (s.dtype.to_string(), sizes, s.pattern)))
+            }
+            _ => None,
+        });
         let head = serde_json::json!({"format": FORMAT, "device": self.key.device, "arch": self.key.arch, "libraries": self.key.libraries});
         let head = head.to_string();
         let head = head.trim_end_matches('}');
@@ -302,6 +312,7 @@ impl Store {
             list("linear", &linear),
             list("patch_embedding", &patches),
             list("attention", &attention),
+            list("pattern_attention", &patterns),
             "}\n".to_owned(),
         ]
         .concat()
@@ -346,7 +357,7 @@ fn path(key: &Key) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{ATTENTION, PATCHES, key, shape};
+    use super::super::tests::{ATTENTION, PATCHES, PATTERN, key, shape};
     use super::*;
 
     const FAST: Choice = Choice::Hipblaslt {
@@ -358,12 +369,17 @@ mod tests {
         key().with(MIOPEN, Some(version.into()))
     }
 
+    fn tile() -> Choice {
+        serde_json::from_str(r#"{"tile":{"waves":8,"queries":128,"keys":32}}"#).unwrap()
+    }
+
     fn store() -> Store {
         let mut store = Store::new(both("3.5.1"));
         store.insert(shape(3), FAST, 12.345);
         store.insert(shape(4), Choice::Rocblas, 1.0);
         store.insert(PATCHES, Choice::Miopen, 2.0);
         store.insert(ATTENTION, Choice::Builtin, 3.0);
+        store.insert(PATTERN, tile(), 4.0);
         store
     }
 
@@ -375,7 +391,7 @@ mod tests {
         store.write(&path).unwrap();
         let text = read(&path).unwrap();
         let read = Store::parse(&text).unwrap();
-        assert_eq!((read.key(), read.len()), (&both("3.5.1"), 4));
+        assert_eq!((read.key(), read.len()), (&both("3.5.1"), 5));
         assert_eq!(read.key().libraries, "hipBLASLt 1, MIOpen 3.5.1");
         for (problem, candidate) in [
             (shape(3).into(), Some(FAST)),
@@ -383,10 +399,12 @@ mod tests {
             (shape(5).into(), None),
             (PATCHES.into(), Some(Choice::Miopen)),
             (Problem::from(ATTENTION), Some(Choice::Builtin)),
+            (Problem::from(PATTERN), Some(tile())),
         ] {
             assert_eq!(read.get(&problem), candidate, "{problem}");
         }
-        assert_eq!(text.lines().count(), 1 + 3 * 2 + 4, "{text}");
+        assert_eq!(text.lines().count(), 1 + 4 * 2 + 5, "{text}");
+        assert!(text.contains(r#""pattern":"fedcba9876543210""#), "{text}");
         assert_eq!(read.to_json(), text);
         // An existing file is replaced.
         store.write(&path).unwrap();
@@ -409,25 +427,30 @@ mod tests {
             let mut store = store();
             store.retain(key);
             assert_eq!(store.key(), key);
-            [shape(3).into(), PATCHES.into(), Problem::from(ATTENTION)]
-                .map(|problem| store.get(&problem).is_some())
-                .into()
+            [
+                shape(3).into(),
+                PATCHES.into(),
+                ATTENTION.into(),
+                Problem::from(PATTERN),
+            ]
+            .map(|problem| store.get(&problem).is_some())
+            .into()
         };
-        assert_eq!(kept(&both("3.5.1")), [true, true, true]);
-        assert_eq!(kept(&both("3.5.2")), [true, false, true], "another MIOpen");
-        assert_eq!(kept(&key()), [true, false, true], "no MIOpen");
+        assert_eq!(kept(&both("3.5.1")), [true, true, true, true]);
+        assert_eq!(kept(&both("3.5.2")), [true, false, true, true], "another MIOpen");
+        assert_eq!(kept(&key()), [true, false, true, true], "no MIOpen");
         let other = Key {
             libraries: "hipBLASLt 12, MIOpen 3.5.1".into(),
             ..key()
         };
-        assert_eq!(kept(&other), [false, false, true], "another hipBLASLt");
+        assert_eq!(kept(&other), [false, false, true, true], "another hipBLASLt");
     }
 
     #[test]
     fn what_is_damaged_counts_as_none() {
         let text = store().to_json();
         for end in 0..text.trim_end().len() {
-            assert!(Store::parse(&text[..end]).is_none_or(|s| s.len() == 4), "{end}");
+            assert!(Store::parse(&text[..end]).is_none_or(|s| s.len() == 5), "{end}");
         }
         assert!(Store::parse(&text.replace("selection/1", "selection/2")).is_none());
         let folder = tempfile::tempdir().unwrap();

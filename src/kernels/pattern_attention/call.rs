@@ -6,6 +6,7 @@ use hipvit_graph::op::PatternAttention;
 use hipvit_graph::pattern::{Dependencies, Program};
 
 use super::source::addend;
+use super::tile::AttentionTile;
 use crate::error::Result;
 use crate::hip::{self, Access, DeviceAddress, Launch, Stream};
 use crate::kernels::arguments::{KernelArguments, bytes as bytes_of, optional};
@@ -26,6 +27,18 @@ const LARGEST_TILE: [usize; 2] = [256, 64];
 /// Alignment of each part of the scratch memory, enough for vector loads.
 const ALIGNMENT: usize = 256;
 
+/// Names of the fields of the captured tensors.
+pub(super) const CAPTURED: [&str; PATTERN_TENSORS as usize] = [
+    "tensors[0]",
+    "tensors[1]",
+    "tensors[2]",
+    "tensors[3]",
+    "tensors[4]",
+    "tensors[5]",
+    "tensors[6]",
+    "tensors[7]",
+];
+
 /// A launch of a kernel of a generated program.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PatternCall {
@@ -34,6 +47,11 @@ pub(crate) struct PatternCall {
 }
 
 impl PatternCall {
+    /// Returns the tile that replaces the default one, if one does.
+    pub(crate) fn tile(&self) -> Option<AttentionTile> {
+        AttentionTile::of_unit(&self.unit)
+    }
+
     pub(in crate::kernels) fn new(unit: &Unit, kernel: impl Into<PatternKernel>) -> Self {
         Self {
             unit: unit.clone(),
@@ -269,17 +287,7 @@ fn visit_tiles(
 
 /// Visits the captured tensors.
 pub(super) fn visit_captured(pattern: &AttentionPattern, visit: &mut dyn FnMut(Access)) {
-    const NAMES: [&str; PATTERN_TENSORS as usize] = [
-        "tensors[0]",
-        "tensors[1]",
-        "tensors[2]",
-        "tensors[3]",
-        "tensors[4]",
-        "tensors[5]",
-        "tensors[6]",
-        "tensors[7]",
-    ];
-    for (index, name) in NAMES.into_iter().enumerate() {
+    for (index, name) in CAPTURED.into_iter().enumerate() {
         let extents = pattern.extents[index].into_iter().filter(|&extent| extent > 0);
         let bytes = bytes_of(
             pattern.element_bytes[index] as usize,

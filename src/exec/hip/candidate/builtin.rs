@@ -1,4 +1,4 @@
-//! The builtin kernels: fused attention, the patch matrix, GEMMs with 2:4 sparse or int8 weights.
+//! The builtin kernels: fused attention and its tiles, the patch matrix, GEMMs with 2:4 sparse or int8 weights.
 
 use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
 use crate::error::{Error, Result};
@@ -14,6 +14,15 @@ impl Builtin {
     pub(in crate::exec::hip) fn new(arch: &str) -> Self {
         Self {
             int8: has_int8_gemm(arch),
+        }
+    }
+
+    /// Returns the calls that compute `call`. `None` if it is the kernel of a linear layer.
+    fn parts(choice: Choice, call: &Call) -> Option<Result<Vec<Call>, KernelError>> {
+        match (choice, call) {
+            (Choice::Builtin, call) => Some(call.own()),
+            (Choice::Tile(tile), Call::PatternAttention(call)) => Some(Ok(call.calls(Some(tile)))),
+            _ => None,
         }
     }
 
@@ -43,16 +52,16 @@ impl Candidate for Builtin {
     }
 
     fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
-        if choice == Choice::Builtin {
-            return call.own().map_err(|reason| Error::kernel("call", reason));
+        if let Some(parts) = Self::parts(choice, call) {
+            return parts.map_err(|reason| Error::kernel("call", reason));
         }
         to.launch(Self::gemm(choice, call).map_err(unusable)?)?;
         Ok(Vec::new())
     }
 
     fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
-        if choice == Choice::Builtin {
-            return (Vec::new(), call.own().unwrap_or_default());
+        if let Some(parts) = Self::parts(choice, call) {
+            return (Vec::new(), parts.unwrap_or_default());
         }
         let kernel = Self::gemm(choice, call).ok();
         let called = kernel.map(|kernel| Called::kernel(kernel, kernels));

@@ -125,7 +125,7 @@ impl Memory {
             }
             Call::AllReduce(_) => panic!("{call:?} needs all ranks"),
             Call::Custom(_) => panic!("{call:?} is of another crate"),
-            Call::Pattern(_) => panic!("{call:?} is of a generated program"),
+            Call::Pattern(_) | Call::PatternAttention(_) => panic!("{call:?} is of a generated program"),
             Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
                 panic!("{call:?} is other calls on the host")
             }

@@ -5,12 +5,13 @@ use crate::error::Result;
 use crate::exec::hip::elements::append;
 use crate::exec::hip::libraries::Libraries;
 use crate::exec::hip::lower::{
-    AttentionCall, Call, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall, SparseForm,
+    AttentionCall, Call, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall,
+    PatternAttentionCall, SparseForm,
 };
 use crate::exec::hip::regions::Regions;
 use crate::exec::select::{Choice, Problem, Selection};
 use crate::graph::plan::ALIGNMENT;
-use crate::hip::{DType, DeviceAddress, DeviceBuffer, Gemm, PinnedBuffer, SparseLt, Stream};
+use crate::hip::{DType, DeviceAddress, DeviceBuffer, Gemm, Operand, PinnedBuffer, SparseLt, Stream};
 use crate::kernels::{Kernels, PatchExtractArgs, Strided, is_fused, sparse_bytes, sparse_indices_at};
 
 /// Total size of the weight copies that successive launches cycle through. Exceeds any cache, because each
@@ -25,7 +26,9 @@ pub(super) struct Bench<'a> {
     pub(super) libraries: Libraries,
     /// Selects the candidate being measured.
     selection: Selection,
-    kernels: &'a Kernels,
+    pub(super) kernels: &'a Kernels,
+    /// The model's constants, of which patterns read captured tensors.
+    constants: Operand<'a>,
     problem: Problem,
     memory: DeviceBuffer<u8>,
     weights: DeviceBuffer<u8>,
@@ -60,6 +63,7 @@ impl<'a> Bench<'a> {
         libraries: Libraries,
         selection: Selection,
         kernels: &'a Kernels,
+        constants: Operand<'a>,
     ) -> Result<Self> {
         let stream = libraries.stream().clone();
         let (dtype, weight, sum) = match problem {
@@ -69,9 +73,15 @@ impl<'a> Bench<'a> {
                 (linear.dtype, linear.n * linear.k, linear.k)
             }
             Problem::Attention(shape) => (shape.dtype, 0, 1),
+            Problem::PatternAttention(shape) => (shape.dtype, 0, 1),
         };
         let weight = (weight * dtype.size()).next_multiple_of(ALIGNMENT);
         let number = (WEIGHT_BYTES / weight.max(1)).clamp(1, MAX_LAUNCHES);
+        let is_constant = |address: DeviceAddress| {
+            let offset = address.offset_from(constants.address());
+            offset.is_some_and(|offset| offset < constants.bytes() as u64)
+        };
+        let placed = |call: &Call, memory, weight| placed(call, memory, weight, &is_constant);
         let (_, bytes) = placed(call, DeviceAddress::NULL, DeviceAddress::NULL);
         let mut memory = stream.allocate(bytes)?;
         let mut weights = stream.allocate(weight * number)?;
@@ -80,7 +90,15 @@ impl<'a> Bench<'a> {
         fill(&stream, &mut memory, dtype, scale)?;
         fill(&stream, &mut weights, dtype, scale)?;
         let copies = (0..number).map(|i| weights.address().offset(i * weight));
-        let launches = copies.map(|weight| placed(call, memory.address(), weight).0);
+        let launches: Vec<Vec<Call>> = copies
+            .map(|weight| placed(call, memory.address(), weight).0)
+            .collect();
+        // All launches share the captured tensors.
+        for call in launches.iter().take(1).flatten() {
+            if let Call::PatternAttention(call) = call {
+                fill_integers(&stream, &mut memory, call)?;
+            }
+        }
         let mut sparse = Vec::new();
         if let Call::Linear(linear) = call
             && linear.sparse.is_some()
@@ -107,12 +125,13 @@ impl<'a> Bench<'a> {
             }
         }
         Ok(Self {
-            launches: launches.collect(),
+            launches,
             sparse,
             stream,
             libraries,
             selection,
             kernels,
+            constants,
             problem,
             memory,
             weights,
@@ -125,6 +144,7 @@ impl<'a> Bench<'a> {
             libraries,
             selection,
             kernels,
+            constants,
             problem,
             memory,
             weights,
@@ -142,7 +162,7 @@ impl<'a> Bench<'a> {
             arena: memory,
             constants: weights,
             states: None,
-            inputs: weights,
+            inputs: *constants,
             scratch: weights,
         };
         for calls in launches.iter().cycle().take(count) {
@@ -152,8 +172,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Returns copies of `call` with their operands at `base` and their weight at `weight`, and the size of the operands in bytes.
-fn placed(call: &Call, base: DeviceAddress, weight: DeviceAddress) -> (Vec<Call>, usize) {
+/// Returns copies of `call` with their operands at `base` and their weight at `weight`, and the size of the operands in bytes. Tensors that
+/// a pattern captures stay where they are if `is_constant`.
+fn placed(
+    call: &Call,
+    base: DeviceAddress,
+    weight: DeviceAddress,
+    is_constant: &dyn Fn(DeviceAddress) -> bool,
+) -> (Vec<Call>, usize) {
     let mut end = 0;
     let mut place = |bytes: usize| {
         let at = base.offset(end);
@@ -241,6 +267,17 @@ fn placed(call: &Call, base: DeviceAddress, weight: DeviceAddress) -> (Vec<Call>
             };
             vec![Call::Attention(call)]
         }
+        Call::PatternAttention(call) => {
+            let call = call.relocated(|access| {
+                if is_constant(access.address) {
+                    return access.address;
+                }
+                // Keep the alignment, on which the width of accesses depends.
+                let offset = access.address.as_u64() as usize % ALIGNMENT;
+                place(offset + access.bytes).offset(offset)
+            });
+            vec![call.into()]
+        }
         Call::Kernel(_)
         | Call::Gemm { .. }
         | Call::CopyRows(_)
@@ -249,6 +286,19 @@ fn placed(call: &Call, base: DeviceAddress, weight: DeviceAddress) -> (Vec<Call>
         | Call::Pattern(_) => Vec::new(),
     };
     (calls, end)
+}
+
+/// Sets captured integers in `memory` to 1: all tokens are of one document, and none is padding.
+fn fill_integers(stream: &Stream, memory: &mut DeviceBuffer<u8>, call: &PatternAttentionCall) -> Result<()> {
+    for access in call.integers() {
+        let at = access.address.offset_from(memory.address()).map(|at| at as usize);
+        if let Some(at) = at.filter(|at| at + access.bytes <= memory.bytes()) {
+            let mut pinned: PinnedBuffer<u8> = stream.device().pinned(access.bytes)?;
+            pinned.copy_from_slice(&1i32.to_ne_bytes().repeat(access.bytes / size_of::<i32>()));
+            memory.upload(at, pinned)?.wait()?;
+        }
+    }
+    Ok(())
 }
 
 /// Creates `number` packed weights in one buffer. Values are random. The first two of every four elements are nonzero.

@@ -51,7 +51,7 @@ impl Timer {
     pub(super) fn new(bench: &mut Bench<'_>, candidate: Choice) -> Result<Self> {
         // Report a candidate that cannot be prepared. `submit` would silently use another one.
         for call in bench.launches.iter().flatten().take(2) {
-            let prepared = bench.libraries.prepare(candidate, call, false);
+            let prepared = bench.libraries.prepare(candidate, call, bench.kernels, false);
             prepared.map_err(|reason| Error::kernel("candidate", reason))?;
         }
         let mut timer = Self {
