@@ -139,7 +139,14 @@ mod tests {
         };
         let one = |value: f64| Array::new([1], vec![value]).unwrap();
         let rates = Array::new([3], vec![0.1, 0.1, 0.01]).unwrap();
-        let operands = [&one(2.0), &one(f64::NAN), &one(0.25), &one(0.5), &rates, &one(f64::NAN)];
+        let operands = [
+            &one(2.0),
+            &one(f64::NAN),
+            &one(0.25),
+            &one(0.5),
+            &rates,
+            &one(f64::NAN),
+        ];
         let results = op.eval(&operands).unwrap();
         let values: Vec<f64> = results.iter().map(|result| result.values()[0]).collect();
         assert_eq!(values, [2.0, 0.25, 0.5, 2.0]);

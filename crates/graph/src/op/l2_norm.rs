@@ -118,7 +118,9 @@ mod tests {
         assert!((factor - 0.5 * 1.0 / (2.5 + f64::from(CLIP_EPSILON))).abs() < 1e-15);
         for gradient in [f64::NAN, f64::INFINITY] {
             for maximum in [None, Some(1.0)] {
-                let results = L2Norm { maximum }.eval(&[&one(&[1.0]), &one(&[gradient])]).unwrap();
+                let results = L2Norm { maximum }
+                    .eval(&[&one(&[1.0]), &one(&[gradient])])
+                    .unwrap();
                 assert!(!results[0].values()[0].is_finite());
                 assert!(results[1].values()[0].is_nan());
             }

@@ -384,9 +384,11 @@ mod tests {
         Features::new(values, (0..images).map(label).collect(), CLASSES).unwrap()
     }
 
+    type Solution = (f64, f64, [[f64; CHANNELS]; CLASSES], [f64; CLASSES]);
+
     /// Strength, objective, weights and biases of `LogisticRegression(C=1/(l2*600), tol=1e-12)` of scikit-learn 1.9.1, on the output of
     /// `StandardScaler`.
-    const SCIKIT_LEARN: [(f64, f64, [[f64; CHANNELS]; CLASSES], [f64; CLASSES]); 2] = [
+    const SCIKIT_LEARN: [Solution; 2] = [
         (
             0.1,
             0.741_688_040_5,
