@@ -80,7 +80,10 @@ fn a_table_has_a_row_per_classifier_and_broken_images_are_counted() {
     }
     let output = probe(data.path(), &[&options[..], &["--json"]].concat());
     let report: Value = json(stdout(&output));
-    assert_eq!((&report["skipped"], &report["val_images"]), (&1.into(), &48.into()));
+    assert_eq!(
+        (&report["skipped"], &report["val_images"]),
+        (&1.into(), &48.into())
+    );
 }
 
 #[test]
@@ -94,9 +97,19 @@ fn what_cannot_be_measured_is_refused() {
     };
     refused(&train, &[], 2, "DATA has no validation set");
     refused(data.path(), &["--holdout", "10%"], 2, "--holdout has no effect");
-    refused(data.path(), &["--knn", "97"], 1, "97 neighbours, but there are 96");
+    refused(
+        data.path(),
+        &["--knn", "97"],
+        1,
+        "97 neighbours, but there are 96",
+    );
     refused(data.path(), &["--l2", "0"], 2, "expected a positive number");
-    refused(data.path(), &["--packed", "64"], 2, "unexpected argument '--packed'");
+    refused(
+        data.path(),
+        &["--packed", "64"],
+        2,
+        "unexpected argument '--packed'",
+    );
 }
 
 #[test]

@@ -165,7 +165,7 @@ mod tests {
 
     const LIMITS: Limits = Limits {
         gradient: 1e-8,
-        iterations: 200,
+        iterations: 1000,
     };
 
     /// Minimises `Σ cᵢ·(xᵢ − i)² / 2`, whose Hessian has the condition number 1e4.
@@ -181,7 +181,8 @@ mod tests {
             }
             value
         });
-        assert!(minimum.converged, "{minimum:?}");
+        // SciPy's L-BFGS-B takes 584 steps.
+        assert!(minimum.converged && minimum.iterations < 700, "{minimum:?}");
         for (i, x) in minimum.position.iter().enumerate() {
             assert!((x - i as f64).abs() < 1e-7, "{i}: {x}");
         }
