@@ -33,8 +33,10 @@ pub struct Progress {
     /// Number of broken images that were skipped, in all epochs.
     pub skipped: u64,
     /// Number of steps that have not updated the weights, in all epochs.
+    #[serde(default)]
     pub skipped_steps: u64,
     /// Number of these steps since the last update.
+    #[serde(default)]
     pub skipped_in_a_row: u64,
     /// Seconds of the steps of the current epoch, with loading.
     #[serde(default)]

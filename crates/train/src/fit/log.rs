@@ -66,6 +66,7 @@ pub struct EpochEvent {
     /// Number of broken images that were skipped so far.
     pub skipped: u64,
     /// Number of steps so far that have not updated the weights, because a figure was NaN or infinite.
+    #[serde(default)]
     pub skipped_steps: u64,
 }
 
