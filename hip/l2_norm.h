@@ -21,8 +21,7 @@ struct L2NormPartArgs {
     unsigned reserved;
 };
 
-/// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)), NaN if the norm is not
-/// finite.
+/// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)), or NaN with the norm.
 struct L2NormArgs {
     /// f32 `[parts]`.
     DEVICE_POINTER(const float) sums;

@@ -99,7 +99,7 @@ pub struct AdamWArgs {
     pub second: DeviceAddress,
     /// f32 `[3]`: learning rate, 1 − beta1^t, 1 − beta2^t.
     pub rates: DeviceAddress,
-    /// f32 `[1]`, multiplied with the gradient.
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the moments stay as they are.
     pub factor: DeviceAddress,
     /// f32 `[elements]`; may alias `weight`.
     pub new_weight: DeviceAddress,
@@ -1749,7 +1749,7 @@ const _: () = {
     ][::core::mem::offset_of!(L2NormPartArgs, reserved) - 20usize];
 };
 
-/// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)).
+/// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)), or NaN with the norm.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct L2NormArgs {
