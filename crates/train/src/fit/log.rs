@@ -158,12 +158,13 @@ fn kept_lines(file: File, steps: u64) -> std::io::Result<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
 
     use super::*;
 
-    fn event(step: u64) -> Event {
+    /// Returns the event of a step.
+    pub(in crate::fit) fn event(step: u64) -> Event {
         Event::Step(StepEvent {
             epoch: 1,
             step,

@@ -208,6 +208,7 @@ fn crc32c(bytes: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fit::log::tests::event;
 
     /// Check values of the CRC catalogue and of RFC 3720, appendix B.4.
     #[test]
@@ -255,24 +256,13 @@ mod tests {
         events
     }
 
-    fn step(step: u64) -> Event {
-        Event::Step(StepEvent {
-            epoch: 1,
-            step,
-            loss: 0.5,
-            lr: 1e-3,
-            grad_norm: 1.0,
-            images_per_second: 10.0,
-        })
-    }
-
     #[test]
     fn a_resumed_run_starts_a_session_in_a_later_file() {
         let directory = tempfile::tempdir().unwrap();
         let mut first = EventFile::create(directory.path(), 0).unwrap();
-        (1..=3).for_each(|index| first.write(&step(index)).unwrap());
+        (1..=3).for_each(|index| first.write(&event(index)).unwrap());
         let mut second = EventFile::create(directory.path(), 2).unwrap();
-        second.write(&step(3)).unwrap();
+        second.write(&event(3)).unwrap();
         assert!(first.path.file_name() < second.path.file_name());
         let expected = |step: u64, content: &dyn Fn(&mut Vec<u8>)| message(0.0, step, content)[9..].to_vec();
         let scalars = |index: u64| {
