@@ -23,7 +23,7 @@ fn chunk(rows: usize) -> usize {
 }
 
 /// Returns the bytes of the sums of chunks. 0 if the sum takes one step.
-fn partial_bytes([rows, columns]: [usize; 2]) -> usize {
+pub(super) fn partial_bytes([rows, columns]: [usize; 2]) -> usize {
     match rows.div_ceil(chunk(rows)) {
         0 | 1 => 0,
         chunks => chunks * columns * size_of::<f32>(),
@@ -32,7 +32,7 @@ fn partial_bytes([rows, columns]: [usize; 2]) -> usize {
 
 impl ColumnSumArgs {
     /// Returns the calls that sum the rows of `x` `[rows, columns]` to `out` `[columns]`. `partial` has [`partial_bytes`].
-    fn calls(
+    pub(super) fn calls(
         [x, partial, out]: [DeviceAddress; 3],
         [rows, columns]: [usize; 2],
     ) -> Result<Vec<Call>, KernelError> {

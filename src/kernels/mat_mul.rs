@@ -2,13 +2,19 @@
 
 use hipvit_graph::op::MatMul;
 
-use super::KernelError;
 use super::linear::call::LinearCall;
-use super::lower::{Call, Lower, Lowering, one, rows};
+use super::lower::{Call, Lower, Lowering, one, rows, shape_of};
+use super::{KernelError, Unit, column_sum};
 use crate::dtype::to_hip;
+use crate::graph::plan::{Plan, Step};
 use crate::hip::{DeviceAddress, Gemm, Matrix};
 
 impl Lower for MatMul {
+    /// The kernel that sums columns where the library does not.
+    fn unit(&self) -> Option<Unit> {
+        self.column_sums.then(|| Unit::of("column_sum"))
+    }
+
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let [a, b] = [step.shape_of(0)?, step.shape_of(1)?];
         let columns = |shape: &[usize]| shape.last().copied().ok_or("an operand is a scalar");
@@ -25,14 +31,29 @@ impl Lower for MatMul {
             gemm,
             x: step.address(0)?,
             weight: step.address(1)?,
-            bias: DeviceAddress::NULL,
+            bias: if self.column_sums {
+                step.result(1)?
+            } else {
+                DeviceAddress::NULL
+            },
             residual: DeviceAddress::NULL,
             out: step.out,
-            scratch: DeviceAddress::NULL,
+            scratch: step.addresses.scratch,
             activation: None,
             float8: None,
             int8: None,
             sparse: None,
         }))
+    }
+
+    fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
+        match step.inputs.first() {
+            Some(&a) if self.column_sums => {
+                let a = shape_of(plan, a);
+                let columns = a.last().copied().unwrap_or(1).max(1);
+                column_sum::partial_bytes([a.iter().product::<usize>() / columns, columns])
+            }
+            _ => 0,
+        }
     }
 }

@@ -4,8 +4,9 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::optimizations::Optimizations;
 use crate::passes::{
-    attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_gates, fuse_patches,
-    fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens, round_rows,
+    attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_bias_gradients,
+    fuse_gates, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens,
+    prune_tokens, round_rows,
 };
 use crate::rewrite::Rewritten;
 
@@ -90,7 +91,7 @@ const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 /// - Padding follows the passes that change the layers it pads.
 /// - Attention statistics come after these, so that they describe attention's final operands.
 /// - FP8 and rows in 8 bits come last, since they depend on the readers of a value.
-const PASSES: [Pass; 15] = [
+const PASSES: [Pass; 16] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -150,6 +151,12 @@ const PASSES: [Pass; 15] = [
         purpose: "residuals into linear layers",
         enabled: FUSION,
         run: |graph, _| fuse_residuals::run(graph),
+    },
+    Pass {
+        name: "fuse_bias_gradients",
+        purpose: "gradients of biases with those of weights",
+        enabled: FUSION,
+        run: |graph, _| fuse_bias_gradients::run(graph),
     },
     Pass {
         name: "pad_hidden",

@@ -2,7 +2,9 @@
 
 use hipvit_sys::hipblaslt::hipblasLtEpilogue_t;
 
-/// Operation on the result of a GEMM before it is written. The bias is a vector of `n` elements. Its dtype is that of the output, or
+use super::Gemm;
+
+/// Operation on the result of a GEMM before it is written. The bias is a vector of `n` elements, unless noted. Its dtype is that of the output, or
 /// [`Gemm::wide`](super::Gemm::wide) if A and B are E4M3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Epilogue {
@@ -16,11 +18,21 @@ pub enum Epilogue {
     BiasGelu,
     /// Adds the bias, then ReLU.
     BiasRelu,
+    /// Writes the sums of A's rows to the bias, of `m` elements: the gradient of a bias, if A is that of the biased rows, transposed.
+    BiasGradient,
 }
 
 impl Epilogue {
     pub(super) fn has_bias(self) -> bool {
-        matches!(self, Self::Bias | Self::BiasGelu | Self::BiasRelu)
+        !matches!(self, Self::None | Self::Gelu)
+    }
+
+    /// Returns the elements of the bias.
+    pub(super) fn bias_elements(self, gemm: &Gemm) -> usize {
+        match self {
+            Self::BiasGradient => gemm.m,
+            _ => gemm.n,
+        }
     }
 
     pub(super) fn raw(self) -> hipblasLtEpilogue_t {
@@ -30,6 +42,8 @@ impl Epilogue {
             Self::Gelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU,
             Self::BiasGelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS,
             Self::BiasRelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_RELU_BIAS,
+            // The library's B is A.
+            Self::BiasGradient => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_BGRADB,
         }
     }
 }

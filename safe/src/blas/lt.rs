@@ -234,7 +234,8 @@ impl BlasLt {
         let mut used = vec![a, b, c, d, workspace];
         if matmul.epilogue.has_bias() {
             let bias = bias.ok_or_else(|| Error::argument("bias", "is needed by the epilogue"))?;
-            bias.expect("bias", matmul.gemm.n * matmul.gemm.bias().size(), false)?;
+            let elements = matmul.epilogue.bias_elements(&matmul.gemm);
+            bias.expect("bias", elements * matmul.gemm.bias().size(), false)?;
             matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.address())?;
             used.push(bias);
         }

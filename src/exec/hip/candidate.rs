@@ -181,6 +181,23 @@ fn linear(call: &Call) -> Result<&LinearCall, KernelError> {
     }
 }
 
+/// Returns the calls that sum columns after a GEMM without an epilogue, if a backward pass needs the sums.
+fn column_sums(choice: Choice, linear: &LinearCall) -> Result<Vec<Call>> {
+    if choice.has_epilogue() {
+        return Ok(Vec::new());
+    }
+    linear.column_sums().map_err(unusable)
+}
+
+/// Reports a library's GEMM, the kernel after it, and the calls that follow.
+fn described(choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
+    let Ok(linear) = linear(call) else {
+        return Default::default();
+    };
+    let sums = column_sums(choice, linear).unwrap_or_default();
+    (Called::gemm(choice, linear, kernels), sums)
+}
+
 /// Converts the reason why a linear layer cannot be submitted.
 fn unusable(reason: KernelError) -> Error {
     Error::kernel("linear", reason)

@@ -3,10 +3,14 @@
 use hipvit_graph::op::Activation;
 
 use crate::hip::{DType, DeviceAddress, Gemm};
-use crate::kernels::bindings::{BiasActivationArgs, DequantizeArgs, Int8GemmArgs, SparseGemmArgs};
-use crate::kernels::{KernelCall, KernelError};
+use crate::kernels::bindings::{
+    BiasActivationArgs, ColumnSumArgs, DequantizeArgs, Int8GemmArgs, SparseGemmArgs,
+};
+use crate::kernels::lower::Call;
+use crate::kernels::{KernelCall, KernelError, column_sum};
 
-/// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be null.
+/// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be null. Or a GEMM of a backward pass: if x is transposed,
+/// `bias` receives the sums of its columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinearCall {
     pub(crate) gemm: Gemm,
@@ -16,7 +20,7 @@ pub(crate) struct LinearCall {
     pub(crate) residual: DeviceAddress,
     pub(crate) out: DeviceAddress,
     /// Scratch memory of the size of the result in the activations' dtype. Needed for an FP8 result, and for a residual in place with an
-    /// activation before it. In int8 and in FP8 by rows, memory for the sums of a library.
+    /// activation before it. In int8 and in FP8 by rows, memory for the sums of a library. For sums of columns, memory for partial sums.
     pub(crate) scratch: DeviceAddress,
     pub(crate) activation: Option<Activation>,
     /// Set if x and the weight are in FP8.
@@ -98,6 +102,22 @@ impl LinearCall {
         )
     }
 
+    /// Returns the bytes of scratch memory for partial sums of columns.
+    pub(crate) fn partial_sum_bytes(&self) -> usize {
+        match self.gemm.a.transposed {
+            true => column_sum::partial_bytes([self.gemm.k, self.gemm.m]),
+            false => 0,
+        }
+    }
+
+    /// Returns the calls that sum the columns of x, if a backward pass needs the sums.
+    pub(crate) fn column_sums(&self) -> Result<Vec<Call>, KernelError> {
+        if self.bias.is_null() || !self.gemm.a.transposed {
+            return Ok(Vec::new());
+        }
+        ColumnSumArgs::calls([self.x, self.scratch, self.bias], [self.gemm.k, self.gemm.m])
+    }
+
     /// Returns the GEMM without an epilogue, and the kernel after it. The GEMM adds a residual in place itself. With an activation before
     /// the residual that would be wrong, so the GEMM writes to scratch memory then, as for an FP8 result.
     pub(crate) fn unfused(&self) -> Result<Unfused, KernelError> {
@@ -116,7 +136,8 @@ impl LinearCall {
             (false, _) => (self.out, 0.0, self.residual),
         };
         let Gemm { m, n, .. } = self.gemm;
-        let follows = !self.bias.is_null() || self.activation.is_some() || !residual.is_null();
+        let has_bias = !self.bias.is_null() && !self.gemm.a.transposed;
+        let follows = has_bias || self.activation.is_some() || !residual.is_null();
         let kernel = if follows || step.is_some() {
             let addresses = [c, self.bias, residual, self.out];
             let kernel = BiasActivationArgs::new(addresses, [m, n], self.activation)?;

@@ -291,8 +291,8 @@ impl Linear {
             let backward = ActivationBackward { activation, secant };
             inner = builder.push(backward, [before, gradient])?;
         }
-        let d_x = builder.push(MatMul { transpose_a: false }, [inner, weight])?;
-        let d_weight = builder.push(MatMul { transpose_a: true }, [inner, x])?;
+        let d_x = builder.push(MatMul::default(), [inner, weight])?;
+        let d_weight = builder.push(MatMul::TRANSPOSED, [inner, x])?;
         let mut gradients = vec![Some(d_x), Some(d_weight)];
         if self.bias {
             gradients.push(Some(builder.sum_to_size(inner, node.inputs[2])?));

@@ -124,10 +124,10 @@ impl Definition for PatchConv {
             shape: vec![shape[0], shape[1..].iter().product()],
         };
         let matrix = builder.push(matrix, [weight])?;
-        let d_patches = builder.push(MatMul { transpose_a: false }, [gradient, matrix])?;
+        let d_patches = builder.push(MatMul::default(), [gradient, matrix])?;
         let d_x = builder.push(PatchExtractBackward { extract, image }, [d_patches])?;
         let patches = builder.push(extract, [x])?;
-        let d_weight = builder.push(MatMul { transpose_a: true }, [gradient, patches])?;
+        let d_weight = builder.push(MatMul::TRANSPOSED, [gradient, patches])?;
         let d_weight = builder.push(SumToSize { shape }, [d_weight])?;
         let mut gradients = vec![Some(d_x), Some(d_weight)];
         if self.bias {

@@ -204,8 +204,15 @@ fn linear_layers_and_products() {
                 check(spec, &shapes, &all);
             }
         }
-        check(MatMul { transpose_a: false }, &[&[2, 3, k], &[k, n]], &[0, 1]);
-        check(MatMul { transpose_a: true }, &[&[2, 3, k], &[2, 3, n]], &[0, 1]);
+        check(MatMul::default(), &[&[2, 3, k], &[k, n]], &[0, 1]);
+        check(
+            MatMul {
+                transpose_a: true,
+                ..MatMul::default()
+            },
+            &[&[2, 3, k], &[2, 3, n]],
+            &[0, 1],
+        );
     }
 }
 

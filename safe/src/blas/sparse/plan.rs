@@ -116,6 +116,12 @@ impl Plan {
             Epilogue::None | Epilogue::Bias => None,
             Epilogue::Gelu | Epilogue::BiasGelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_GELU),
             Epilogue::BiasRelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_RELU),
+            Epilogue::BiasGradient => {
+                return Err(Error::argument(
+                    "epilogue",
+                    "hipSPARSELt has no gradient of a bias",
+                ));
+            }
         };
         if let Some(attribute) = activation {
             set(lt, description, attribute, &1i32)?;

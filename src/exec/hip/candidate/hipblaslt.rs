@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
+use super::{
+    Call, Called, Candidate, Choice, SelectOptions, Submitter, column_sums, described, linear, unusable,
+};
 use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::select::{GemmLayout, LinearShape, REFERENCE_ROWS};
@@ -201,13 +203,13 @@ impl Candidate for Hipblaslt {
 
     fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
         let prepared = Prepared::new(choice, call).map_err(unusable)?;
-        self.run(linear(call).map_err(unusable)?, prepared, to)?;
-        Ok(Vec::new())
+        let linear = linear(call).map_err(unusable)?;
+        self.run(linear, prepared, to)?;
+        column_sums(choice, linear)
     }
 
     fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
-        let called = linear(call).map(|linear| Called::gemm(choice, linear, kernels));
-        (called.unwrap_or_default(), Vec::new())
+        described(choice, call, kernels)
     }
 }
 

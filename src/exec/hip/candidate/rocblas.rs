@@ -1,6 +1,8 @@
 //! rocBLAS with its default algorithm, and a builtin kernel for bias, activation and residual.
 
-use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
+use super::{
+    Call, Called, Candidate, Choice, SelectOptions, Submitter, column_sums, described, linear, unusable,
+};
 use crate::error::{Error, Result};
 use crate::exec::hip::lower::{LinearCall, Unfused};
 use crate::exec::hip::regions::Regions;
@@ -94,7 +96,7 @@ impl Candidate for Rocblas {
         Ok(())
     }
 
-    fn submit(&mut self, _choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
+    fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
         let linear = linear(call).map_err(unusable)?;
         // rocBLAS's choice depends on the number of rows. One GEMM per image makes it independent of the batch. Integer sums are exact. The
         // gradient of a weight sums over all images.
@@ -104,12 +106,11 @@ impl Candidate for Rocblas {
             1
         };
         self.linear(linear, parts, to)?;
-        Ok(Vec::new())
+        column_sums(choice, linear)
     }
 
     fn describe(&self, choice: Choice, call: &Call, kernels: &Kernels) -> (Vec<Called>, Vec<Call>) {
-        let called = linear(call).map(|linear| Called::gemm(choice, linear, kernels));
-        (called.unwrap_or_default(), Vec::new())
+        described(choice, call, kernels)
     }
 }
 

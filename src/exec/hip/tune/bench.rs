@@ -212,11 +212,12 @@ fn placed(
         LinearCall {
             x: place(m * k * call.gemm.inputs.size()),
             weight,
-            bias: optional(call.bias, place(n * element)),
+            // Of a bias's gradient, m elements.
+            bias: optional(call.bias, place(m.max(n) * element)),
             // Do not alias `out`: repeated launches would accumulate.
             residual: optional(call.residual, place(m * n * element)),
             out: place(m * n * element),
-            scratch: place(m * n * scratch),
+            scratch: place((m * n * scratch).max(call.partial_sum_bytes())),
             float8,
             int8,
             sparse: call.sparse.map(|_| SparseForm::Dense),

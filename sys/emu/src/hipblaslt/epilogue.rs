@@ -17,22 +17,37 @@ pub(crate) enum Activation {
     },
 }
 
-/// Adds the bias, stores the sum for the gradient, applies the activation.
+/// Adds the bias, stores the sum for the gradient, applies the activation. Or sums the rows of A, or the columns of B, to the bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Epilogue {
     pub(super) has_bias: bool,
+    pub(super) gradient: Option<BiasGradient>,
     pub(super) has_aux: bool,
     pub(super) activation: Activation,
 }
 
+/// The operand whose sums over k are the gradient of a bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum BiasGradient {
+    A,
+    B,
+}
+
 impl Epilogue {
-    /// Gradient epilogues are not supported.
+    /// Of the epilogues for gradients, only those of the bias are supported.
     pub(super) fn new(number: u32, [least, most]: [f32; 2]) -> Result<Self, hipblasStatus_t> {
         use hipblasLtEpilogue_t as Hip;
         let (least, most) = (least.into(), most.into());
         let clamp = Activation::Clamp { least, most };
+        let gradient = match hipblasLtEpilogue_t(number) {
+            Hip::HIPBLASLT_EPILOGUE_BGRADA => Some(BiasGradient::A),
+            Hip::HIPBLASLT_EPILOGUE_BGRADB => Some(BiasGradient::B),
+            _ => None,
+        };
         let (has_bias, has_aux, activation) = match hipblasLtEpilogue_t(number) {
-            Hip::HIPBLASLT_EPILOGUE_DEFAULT => (false, false, Activation::None),
+            Hip::HIPBLASLT_EPILOGUE_DEFAULT
+            | Hip::HIPBLASLT_EPILOGUE_BGRADA
+            | Hip::HIPBLASLT_EPILOGUE_BGRADB => (false, false, Activation::None),
             Hip::HIPBLASLT_EPILOGUE_BIAS => (true, false, Activation::None),
             Hip::HIPBLASLT_EPILOGUE_RELU => (false, false, Activation::Relu),
             Hip::HIPBLASLT_EPILOGUE_RELU_BIAS => (true, false, Activation::Relu),
@@ -54,6 +69,7 @@ impl Epilogue {
         };
         Ok(Self {
             has_bias,
+            gradient,
             has_aux,
             activation,
         })
@@ -118,10 +134,10 @@ mod tests {
     }
 
     #[test]
-    fn gradients_are_refused() {
+    fn gradients_of_activations_are_refused() {
         for epilogue in [
             hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DGELU,
-            hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_BGRADA,
+            hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DGELU_BGRAD,
         ] {
             assert_eq!(
                 Epilogue::new(epilogue.0, [0.0; 2]),

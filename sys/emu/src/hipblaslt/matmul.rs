@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::algorithm::Algorithm;
 use super::attributes::{Attributes, SAME_TYPE};
 use super::enumerations::{element, is_transposed};
-use super::epilogue::{Activation, Epilogue};
+use super::epilogue::{Activation, BiasGradient, Epilogue};
 use crate::compute::{Batch, Element, Factor, Matrix, Real, Scalar, Vector, gemm, read, write};
 
 const INVALID: hipblasStatus_t = hipblasStatus_t::HIPBLAS_STATUS_INVALID_VALUE;
@@ -231,7 +231,7 @@ impl Problem {
                 of.activation_argument(Desc::HIPBLASLT_MATMUL_DESC_EPILOGUE_ACT_ARG1_EXT),
             ],
         )?;
-        let bias = if epilogue.has_bias {
+        let bias = if epilogue.has_bias || epilogue.gradient.is_some() {
             Some((
                 of.value(Desc::HIPBLASLT_MATMUL_DESC_BIAS_POINTER),
                 of.element(Desc::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, d.element)?,
@@ -420,6 +420,10 @@ impl Problem {
             Some(matrix(self.c, operands.c)?.load::<T>(memory)?)
         };
         let bias = match self.bias {
+            Some(bias) if let Some(of) = self.epilogue.gradient => {
+                self.write_bias_gradient::<T>(memory, operands, of, bias, index)?;
+                None
+            }
             Some((address, element)) => Some(
                 Vector {
                     address,
@@ -466,6 +470,41 @@ impl Problem {
             result.par_iter_mut().for_each(|value| *value = *value * scale);
         }
         matrix(self.d, operands.d)?.store(memory, &result)
+    }
+
+    /// Writes the sums of an operand over k.
+    fn write_bias_gradient<T: Real>(
+        &self,
+        memory: &Memory,
+        operands: &Operands,
+        of: BiasGradient,
+        (to, element): (u64, Element),
+        index: usize,
+    ) -> Result<(), FaultKind> {
+        let (layout, address, len, is_first) = match of {
+            BiasGradient::A => (self.a, operands.a, self.m, !self.transposed[0]),
+            BiasGradient::B => (self.b, operands.b, self.n, self.transposed[1]),
+        };
+        let (rows, columns) = if is_first { (len, self.k) } else { (self.k, len) };
+        let stored = Matrix {
+            address: layout.batch(address).address(memory, index, layout.element)?,
+            element: layout.element,
+            rows,
+            columns,
+            leading: layout.leading,
+        };
+        let mut sums = vec![0.0; len];
+        for (at, value) in stored.load::<T>(memory)?.iter().enumerate() {
+            sums[if is_first { at % rows } else { at / rows }] += value.wide();
+        }
+        let sums: Vec<T> = sums.into_iter().map(T::of).collect();
+        let vector = Vector {
+            address: to,
+            element,
+            len,
+            increment: 1,
+        };
+        vector.store(memory, &sums)
     }
 
     /// Alpha: one, or one for each row.
