@@ -5,8 +5,8 @@
 
 namespace hipvit {
 
-/// Maximum number of channels of a row that a wave takes. The entries `_wide` take a longer row with a block.
-constexpr unsigned NORM_BACKWARD_ROW = 1024;
+/// Threads per block of the entries that take a row with a wave.
+constexpr unsigned NORM_BACKWARD_THREADS = 128;
 /// Maximum number of channels: a block of ROW_THREADS threads keeps a row and the sums of its columns in registers.
 constexpr unsigned NORM_BACKWARD_CHANNELS = ROW_THREADS * ROW_REGISTERS;
 /// Maximum number of blocks. Each block writes a row of partial sums for the gradients of weight and bias. For 50,432 rows in bf16, they
@@ -21,7 +21,9 @@ struct NormBackwardArgs {
     DEVICE_POINTER(const void) weight;
     /// T `[rows, channels]`.
     DEVICE_POINTER(const void) dy;
-    /// T `[rows, channels]`. May alias `x` or `dy`.
+    /// T `[rows, channels]`: added to dx. May be null.
+    DEVICE_POINTER(const void) residual;
+    /// T `[rows, channels]`. May alias `x`, `dy` or `residual`.
     DEVICE_POINTER(void) dx;
     /// f32 `[blocks, channels]`: partial sums of the gradient of the weight. May be null.
     DEVICE_POINTER(float) dweight;

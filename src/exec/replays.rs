@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 /// - For each captured graph, the 4th, 16th, 64th, 256th and then every 256th replay is followed by the individual steps on the same input.
 ///   The results are compared byte for byte.
 ///
-/// A graph with parameters or states is compared before new values are written to them. If another replay leaves logits or embeddings
+/// A graph with parameters or states is compared before new values are written to them, by checksums of 64 bits. If another replay leaves logits or embeddings
 /// unwritten, the run fails, since it cannot be repeated.
 ///
 /// After the first difference every run submits its steps one by one, and [`Replays::fallback`] says why. Runs in flight are computed

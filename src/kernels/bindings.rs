@@ -1461,6 +1461,38 @@ const _: () = {
     ][::core::mem::offset_of!(BiasActivationArgs, float8_factor) - 44usize];
 };
 
+/// Threads per block.
+pub const CHECKSUM_THREADS: u32 = 256;
+
+/// Words of 32 bits per block.
+pub const CHECKSUM_PART: u32 = 16384;
+
+/// `checksum`: adds the checksum of a buffer to a number.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ChecksumArgs {
+    /// Words of 32 bits. The last is extended by zeros.
+    pub from: DeviceAddress,
+    /// A number of 64 bits.
+    pub out: DeviceAddress,
+    /// Size of the buffer.
+    pub bytes: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ChecksumArgs"][::core::mem::size_of::<ChecksumArgs>() - 24usize];
+    ["Alignment of ChecksumArgs"][::core::mem::align_of::<ChecksumArgs>() - 8usize];
+    [
+        "Offset of field: ChecksumArgs::from",
+    ][::core::mem::offset_of!(ChecksumArgs, from) - 0usize];
+    [
+        "Offset of field: ChecksumArgs::out",
+    ][::core::mem::offset_of!(ChecksumArgs, out) - 8usize];
+    [
+        "Offset of field: ChecksumArgs::bytes",
+    ][::core::mem::offset_of!(ChecksumArgs, bytes) - 16usize];
+};
+
 /// Vec128s of columns per block.
 pub const COLUMN_SUM_VECS: u32 = 8;
 
@@ -2044,8 +2076,8 @@ const _: () = {
     ][::core::mem::offset_of!(MulArgs, reserved) - 36usize];
 };
 
-/// Maximum number of channels of a row that a wave takes. The entries `_wide` take a longer row with a block.
-pub const NORM_BACKWARD_ROW: u32 = 1024;
+/// Threads per block of the entries that take a row with a wave.
+pub const NORM_BACKWARD_THREADS: u32 = 128;
 
 /// Maximum number of channels: a block of ROW_THREADS threads keeps a row and the sums of its columns in registers.
 pub const NORM_BACKWARD_CHANNELS: u32 = 8192;
@@ -2064,7 +2096,9 @@ pub struct NormBackwardArgs {
     pub weight: DeviceAddress,
     /// T `[rows, channels]`.
     pub dy: DeviceAddress,
-    /// T `[rows, channels]`. May alias `x` or `dy`.
+    /// T `[rows, channels]`: added to dx. May be null.
+    pub residual: DeviceAddress,
+    /// T `[rows, channels]`. May alias `x`, `dy` or `residual`.
     pub dx: DeviceAddress,
     /// f32 `[blocks, channels]`: partial sums of the gradient of the weight. May be null.
     pub dweight: DeviceAddress,
@@ -2085,7 +2119,7 @@ pub struct NormBackwardArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of NormBackwardArgs"][::core::mem::size_of::<NormBackwardArgs>() - 72usize];
+    ["Size of NormBackwardArgs"][::core::mem::size_of::<NormBackwardArgs>() - 80usize];
     [
         "Alignment of NormBackwardArgs",
     ][::core::mem::align_of::<NormBackwardArgs>() - 8usize];
@@ -2099,32 +2133,35 @@ const _: () = {
         "Offset of field: NormBackwardArgs::dy",
     ][::core::mem::offset_of!(NormBackwardArgs, dy) - 16usize];
     [
+        "Offset of field: NormBackwardArgs::residual",
+    ][::core::mem::offset_of!(NormBackwardArgs, residual) - 24usize];
+    [
         "Offset of field: NormBackwardArgs::dx",
-    ][::core::mem::offset_of!(NormBackwardArgs, dx) - 24usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, dx) - 32usize];
     [
         "Offset of field: NormBackwardArgs::dweight",
-    ][::core::mem::offset_of!(NormBackwardArgs, dweight) - 32usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, dweight) - 40usize];
     [
         "Offset of field: NormBackwardArgs::dbias",
-    ][::core::mem::offset_of!(NormBackwardArgs, dbias) - 40usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, dbias) - 48usize];
     [
         "Offset of field: NormBackwardArgs::rows",
-    ][::core::mem::offset_of!(NormBackwardArgs, rows) - 48usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, rows) - 56usize];
     [
         "Offset of field: NormBackwardArgs::channels",
-    ][::core::mem::offset_of!(NormBackwardArgs, channels) - 52usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, channels) - 60usize];
     [
         "Offset of field: NormBackwardArgs::blocks",
-    ][::core::mem::offset_of!(NormBackwardArgs, blocks) - 56usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, blocks) - 64usize];
     [
         "Offset of field: NormBackwardArgs::epsilon",
-    ][::core::mem::offset_of!(NormBackwardArgs, epsilon) - 60usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, epsilon) - 68usize];
     [
         "Offset of field: NormBackwardArgs::fixed",
-    ][::core::mem::offset_of!(NormBackwardArgs, fixed) - 64usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, fixed) - 72usize];
     [
         "Offset of field: NormBackwardArgs::rms",
-    ][::core::mem::offset_of!(NormBackwardArgs, rms) - 68usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, rms) - 76usize];
 };
 
 #[repr(u32)]
@@ -3328,6 +3365,9 @@ macro_rules! kernel_list {
                 }
                 bias_activation {
                     BiasActivation(BiasActivationArgs),
+                }
+                checksum {
+                    Checksum(ChecksumArgs),
                 }
                 column_sum {
                     ColumnSum(ColumnSumArgs),

@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use hipvit_graph::op::{LayerNormBackward, Op, RmsNormBackward};
 
 use super::bindings::{
-    ColumnSumArgs, NORM_BACKWARD_BLOCKS, NORM_BACKWARD_CHANNELS, NORM_BACKWARD_ROW, NormBackwardArgs,
-    ROW_THREADS,
+    ColumnSumArgs, NORM_BACKWARD_BLOCKS, NORM_BACKWARD_CHANNELS, NORM_BACKWARD_THREADS, NormBackwardArgs,
+    ROW_THREADS, VEC128_BYTES,
 };
 use super::launch::check_channels;
 use super::lower::{Call, Lower, Lowering, shape_of};
@@ -25,6 +25,7 @@ pub(crate) struct NormBackward {
     fixed: bool,
     /// True if the gradients of weight and bias are results.
     parameters: bool,
+    residual: bool,
 }
 
 impl From<LayerNormBackward> for NormBackward {
@@ -34,6 +35,7 @@ impl From<LayerNormBackward> for NormBackward {
             epsilon: op.epsilon,
             fixed: op.fixed_deviation,
             parameters: op.parameters,
+            residual: op.residual,
         }
     }
 }
@@ -45,6 +47,7 @@ impl From<RmsNormBackward> for NormBackward {
             epsilon: op.epsilon,
             fixed: op.fixed_root,
             parameters: op.parameters,
+            residual: false,
         }
     }
 }
@@ -85,6 +88,7 @@ impl NormBackwardArgs {
             x,
             weight,
             dy,
+            residual: DeviceAddress::NULL,
             dx,
             dweight: DeviceAddress::NULL,
             dbias: DeviceAddress::NULL,
@@ -98,18 +102,30 @@ impl NormBackwardArgs {
     }
 }
 
+impl NormBackwardArgs {
+    /// Returns the channels of the entry that takes a row with a wave. `None` if a row needs a block: if it is long, or not in whole vec128s
+    /// in each dtype.
+    fn row_channels(&self) -> Option<u32> {
+        let is_aligned = |address: DeviceAddress| address.is_aligned_to(VEC128_BYTES as usize);
+        let addresses = [self.x, self.weight, self.dy, self.residual, self.dx];
+        let whole = self.channels.is_multiple_of(VEC128_BYTES / 2) && addresses.into_iter().all(is_aligned);
+        let entries = [512, 768, 1024];
+        entries
+            .into_iter()
+            .find(|&channels| whole && self.channels <= channels)
+    }
+}
+
 // SAFETY: see hip/norm_backward.hip. Waves and blocks beyond the last row access only their partial sums.
 unsafe impl KernelArguments for NormBackwardArgs {
     const FILE: &'static str = "norm_backward";
 
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        let entry = match (self.rms, self.channels <= NORM_BACKWARD_ROW) {
-            (0, true) => "layer_norm_backward",
-            (0, false) => "layer_norm_backward_wide",
-            (_, true) => "rms_norm_backward",
-            (_, false) => "rms_norm_backward_wide",
-        };
-        Ok(entry.into())
+        let norm = if self.rms == 0 { "layer" } else { "rms" };
+        Ok(match self.row_channels() {
+            Some(channels) => format!("{norm}_norm_backward_{channels}").into(),
+            None => format!("{norm}_norm_backward_wide").into(),
+        })
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
@@ -120,7 +136,11 @@ unsafe impl KernelArguments for NormBackwardArgs {
                 self.channels
             )));
         }
-        target.blocks(self.blocks.into(), ROW_THREADS)
+        let threads = match self.row_channels() {
+            Some(_) => NORM_BACKWARD_THREADS,
+            None => ROW_THREADS,
+        };
+        target.blocks(self.blocks.into(), threads)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
@@ -133,6 +153,7 @@ unsafe impl KernelArguments for NormBackwardArgs {
             bytes(element, &[self.channels]),
         ));
         visit(Access::read("dy", self.dy, all));
+        visit(optional(Access::read("residual", self.residual, all)));
         visit(Access::write("dx", self.dx, all));
         visit(optional(Access::write("dweight", self.dweight, sums)));
         visit(optional(Access::write("dbias", self.dbias, sums)));
@@ -194,6 +215,9 @@ impl Lowering<'_> {
         let extents = self.groups()?;
         let addresses = [self.address(0)?, self.address(1)?, self.address(2)?, self.out];
         let mut arguments = NormBackwardArgs::new(addresses, extents, op)?;
+        if op.residual {
+            arguments.residual = self.address(3)?;
+        }
         let mut sums = Vec::with_capacity(2);
         for index in (1..=op.parameters()).filter(|&index| self.is_read(index)) {
             let partial = self
@@ -237,18 +261,20 @@ mod tests {
             epsilon: 1e-6,
             fixed_deviation: false,
             parameters: true,
+            residual: false,
         };
         let addresses = [1, 2, 3, 4].map(|n| DeviceAddress::from_raw(n << 20));
         let arguments = |extents| NormBackwardArgs::new(addresses, extents, op.into()).unwrap();
-        for (channels, entry) in [
-            (1024, "layer_norm_backward"),
-            (1025, "layer_norm_backward_wide"),
-            (8192, "layer_norm_backward_wide"),
+        for (channels, entry, threads) in [
+            (384, "layer_norm_backward_512", 128),
+            (1024, "layer_norm_backward_1024", 128),
+            (7, "layer_norm_backward_wide", 256),
+            (8192, "layer_norm_backward_wide", 256),
         ] {
             let mut of_row = arguments([5000, channels]);
             assert_eq!(of_row.entry().unwrap(), entry);
             let launch = of_row.plan(&target).unwrap();
-            assert_eq!((launch.grid[0], launch.block[0]), (1024, 256));
+            assert_eq!((launch.grid[0], launch.block[0]), (1024, threads));
         }
         let error = arguments([3, 8193]).plan(&target).unwrap_err().to_string();
         assert!(error.contains("8193 channels"), "{error}");
@@ -266,6 +292,7 @@ mod tests {
             ("x", all, false),
             ("weight", 7 * 2, false),
             ("dy", all, false),
+            ("residual", 0, false),
             ("dx", all, true),
             ("dweight", 3 * 7 * 4, true),
             ("dbias", 0, true),

@@ -71,6 +71,7 @@ impl Rules {
                     epsilon,
                     fixed_deviation: true,
                     parameters: false,
+                    residual: false,
                 };
                 let operands = [x, node.inputs[1], gradient];
                 gradients[0] = Some(builder.push(backward, operands)?);

@@ -10,6 +10,7 @@ use super::steps::Steps;
 use crate::error::{Error, Result};
 use crate::graph::plan::{BufferId, Plan};
 use crate::hip::{self, Operand, Pending, PinnedBuffer, Work};
+use crate::kernels::{ChecksumArgs, KernelCall};
 use crate::timeline::{self, Activity};
 
 impl HipExecutor {
@@ -84,10 +85,10 @@ impl HipExecutor {
             return Ok(());
         }
         let _span = timeline::span(Activity::CheckReplay);
-        let replayed = self.read_kept(context, plan)?;
+        let replayed = self.checksums(context, plan)?;
         let stream = context.stream.clone();
         Steps::new(self, plan, context, turn).enqueue(&stream)?;
-        let right = replayed == self.read_kept(context, plan)?;
+        let right = replayed == self.checksums(context, plan)?;
         self.graphs.count_checked();
         let Some(captured) = context.captured(plan) else {
             return Ok(());
@@ -173,9 +174,23 @@ impl HipExecutor {
             .transpose()
     }
 
-    /// Returns the outputs, and the new values of parameters and states.
-    fn read_kept(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<Vec<u8>>> {
-        kept(plan).map(|id| self.read_buffer(context, plan, id)).collect()
+    /// Waits for the steps, and returns a checksum of each output, and of each new value of a parameter or state. These may be all weights of
+    /// a model, which take longer to copy to the host than to compute.
+    fn checksums(&self, context: &ExecutionContext, plan: &Plan) -> Result<Vec<u64>> {
+        let arena = context.memory.arena.reading();
+        let buffers: Vec<_> = kept(plan).map(|id| plan.buffer(id)).collect();
+        let mut sums = context.stream.zeroed(buffers.len())?;
+        for (index, buffer) in buffers.into_iter().enumerate() {
+            let part = arena.part(buffer.offset..buffer.offset + buffer.bytes)?;
+            let arguments = ChecksumArgs {
+                from: part.address(),
+                out: sums.address().offset(index * size_of::<u64>()),
+                bytes: buffer.bytes as u64,
+            };
+            let call = KernelCall::from(arguments);
+            call.launch(&self.kernels, &context.stream, &[part, sums.writing()])?;
+        }
+        Ok(sums.read()?)
     }
 
     /// Waits for the steps, and returns the bytes of a buffer.

@@ -114,10 +114,13 @@ impl HipExecutor {
         let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
         let rounding = rounding_units(graph, device.properties().arch());
         let attention = attention_units(graph).chain(attention_backward_units(graph));
+        // Compares replays.
+        let checksum = graph.states().next().map(|_| Unit::of("checksum"));
         let units = units
             .chain(attention)
             .chain(rounding)
-            .chain(norm_backward_units(graph));
+            .chain(norm_backward_units(graph))
+            .chain(checksum);
         let loading = timeline::span(Activity::LoadKernels);
         let mut kernels = Kernels::load(device, dtype, units.chain(sparse))?;
         for node in graph.nodes() {

@@ -113,6 +113,7 @@ impl Definition for LayerNorm {
             epsilon: self.epsilon,
             fixed_deviation: false,
             parameters: true,
+            residual: false,
         };
         let gradients = builder.push_node(backward, [node.inputs[0], node.inputs[1], gradient])?;
         Ok(gradients.into_iter().map(Some).collect())

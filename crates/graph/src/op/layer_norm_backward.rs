@@ -9,9 +9,10 @@ use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::tolerance::{cancellation, narrow, tolerance};
 
-/// `(x [..,G·D], weight [D], dy) → (dx, dweight?, dbias?)` of [`LayerNorm`](super::LayerNorm). With
+/// `(x [..,G·D], weight [D], dy, residual?) → (dx, dweight?, dbias?)` of [`LayerNorm`](super::LayerNorm). With
 /// `n = (x − mean) / √(variance + epsilon)` and `g = dy · weight`, dx is `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The
-/// gradients of weight and bias are the sums of `dy · n` and `dy` over all rows, in order.
+/// gradients of weight and bias are the sums of `dy · n` and `dy` over all rows, in order. The residual, another gradient of x, is added to
+/// dx.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNormBackward {
     /// Constant added to the variance.
@@ -20,6 +21,8 @@ pub struct LayerNormBackward {
     pub fixed_deviation: bool,
     /// True if the gradients of weight and bias are results too.
     pub parameters: bool,
+    /// True if there is a residual.
+    pub residual: bool,
 }
 
 impl Definition for LayerNormBackward {
@@ -28,11 +31,19 @@ impl Definition for LayerNormBackward {
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " ε={:e}", self.epsilon)?;
         f.write_str(if self.fixed_deviation { " fixed" } else { "" })?;
-        f.write_str(if self.parameters { " parameters" } else { "" })
+        f.write_str(if self.parameters { " parameters" } else { "" })?;
+        f.write_str(if self.residual { " +residual" } else { "" })
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
-        let [x, weight, dy] = exactly(operands)?;
+        let operands = if self.residual {
+            let [x, weight, dy, residual] = exactly(operands)?;
+            expect("residual", residual, x)?;
+            [x, weight, dy]
+        } else {
+            exactly(operands)?
+        };
+        let [x, weight, dy] = operands;
         expect("dy", dy, x)?;
         let mut shapes = norms::shape([x, weight])?;
         shapes.extend(vec![weight.to_vec(); 2 * usize::from(self.parameters)]);
@@ -41,7 +52,8 @@ impl Definition for LayerNormBackward {
 
     /// The operations of the norm, the two means (4), their subtraction (5) and the sums of the parameters (3).
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        (norms::LAYER_NORM_FLOPS + if self.parameters { 12 } else { 9 }) * count(&results[0])
+        let sums = if self.parameters { 12 } else { 9 };
+        (norms::LAYER_NORM_FLOPS + sums + u64::from(self.residual)) * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {
@@ -80,6 +92,9 @@ impl Definition for LayerNormBackward {
                 norms::add(d_bias.values_mut(), |i| dy[i]);
             }
         }
+        if let Some(residual) = operands.get(3) {
+            norms::add(results[0].values_mut(), |i| residual.values()[i]);
+        }
     }
 
     fn cases(cases: &mut Cases<Self>) {
@@ -87,6 +102,13 @@ impl Definition for LayerNormBackward {
             epsilon: norms::EPSILON,
             fixed_deviation,
             parameters,
+            residual: false,
+        });
+        norms::residual_cases(cases, Self {
+            epsilon: norms::EPSILON,
+            fixed_deviation: false,
+            parameters: true,
+            residual: true,
         });
     }
 

@@ -74,6 +74,15 @@ pub(super) fn add<T: Real>(sums: &mut [T], term: impl Fn(usize) -> T) {
     }
 }
 
+/// Adds the cases of the derivative `op` with another gradient of x as its last operand.
+pub(super) fn residual_cases<O: Clone>(cases: &mut Cases<O>, op: O) {
+    for (outer, channels, weight) in norms(cases).into_iter().step_by(2) {
+        let gradient = || activation(&with(&outer, channels));
+        let x = normed(&outer, channels, weight);
+        cases.push_in_arena(op.clone(), vec![x, parameter(&[weight]), gradient(), gradient()]);
+    }
+}
+
 /// Adds the cases of a norm's derivative with up to `results` results. `op` takes whether the deviation is fixed, and whether the gradients
 /// of the parameters are results.
 pub(super) fn backward_cases<O>(cases: &mut Cases<O>, results: usize, op: impl Fn(bool, bool) -> O) {

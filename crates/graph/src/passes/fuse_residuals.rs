@@ -1,8 +1,8 @@
-//! Fuses the addition of a residual into the Linear or Transpose before it.
+//! Fuses the addition of a residual into the Linear, the Transpose or the derivative of a layer norm before it.
 
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::op::{Add, Combine, Linear, Op, Transpose};
+use crate::op::{Add, Combine, LayerNormBackward, Linear, Op, Transpose};
 use crate::rewrite::{Rewritten, rewrite};
 
 /// Counts the additions that became part of another op.
@@ -32,12 +32,25 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
                         ..transpose
                     }))
                 }
+                // A gradient of the residual stream.
+                Op::LayerNormBackward(norm @ LayerNormBackward { residual: false, .. })
+                    if branch == producer.output() =>
+                {
+                    Some(Op::LayerNormBackward(LayerNormBackward {
+                        residual: true,
+                        ..norm
+                    }))
+                }
                 _ => None,
             };
             if let Some(op) = op {
                 let mut inputs = rewriter.map_all(&producer.inputs);
                 inputs.push(rewriter.map(residual));
-                return rewriter.emit(producer.role, &producer.name, op, inputs).map(Some);
+                let results = rewriter.emit_node(producer.role, &producer.name, op, inputs)?;
+                for (&old, &new) in producer.outputs.iter().zip(&results).skip(1) {
+                    rewriter.replace(old, new);
+                }
+                return Ok(results.first().copied());
             }
         }
         Ok(None)
