@@ -45,6 +45,32 @@ pub(super) fn place(storages: &[Storage]) -> (Vec<usize>, usize) {
     .unwrap_or_default()
 }
 
+/// As [`place`], with the storages of `adjacent` behind each other in this order. They become one storage that lives as long as any.
+pub(super) fn place_adjacent(storages: &[Storage], adjacent: &[usize]) -> (Vec<usize>, usize) {
+    let apart = |index: &usize| !adjacent.contains(index);
+    let mut reduced: Vec<Storage> = (0..storages.len())
+        .filter(apart)
+        .map(|index| storages[index])
+        .collect();
+    let together = adjacent.iter().map(|&index| storages[index]);
+    reduced.extend(together.reduce(|all, one| Storage {
+        bytes: all.padded() + one.padded(),
+        first: all.first.min(one.first),
+        last: all.last.max(one.last),
+    }));
+    let (placed, bytes) = place(&reduced);
+    let mut offsets = vec![0; storages.len()];
+    for (index, &offset) in (0..storages.len()).filter(apart).zip(&placed) {
+        offsets[index] = offset;
+    }
+    let mut end = placed.last().copied().unwrap_or(0);
+    for &index in adjacent {
+        offsets[index] = end;
+        end += storages[index].padded();
+    }
+    (offsets, bytes)
+}
+
 /// Returns the peak of live bytes, a lower bound for any arena.
 pub(super) fn lower_bound(storages: &[Storage]) -> usize {
     let live = |step| {
@@ -121,6 +147,20 @@ mod tests {
             }
             prop_assert!(bytes >= lower_bound(&storages));
             prop_assert!(bytes <= naive(storages.iter().map(|s| s.bytes)));
+        }
+
+        #[test]
+        fn adjacent_storages_follow_each_other(storages in prop::collection::vec(storage(), 3..40), first in 0usize..2) {
+            let adjacent = [2, first];
+            let (offsets, bytes) = place_adjacent(&storages, &adjacent);
+            prop_assert_eq!(offsets[first], offsets[2] + storages[2].padded());
+            for (i, a) in storages.iter().enumerate() {
+                prop_assert!(offsets[i] + a.bytes <= bytes);
+                for (j, b) in storages.iter().enumerate().skip(i + 1) {
+                    let apart = offsets[i] + a.bytes <= offsets[j] || offsets[j] + b.bytes <= offsets[i];
+                    prop_assert!(apart || !a.lives_with(b), "{:?} at {}, {:?} at {}", a, offsets[i], b, offsets[j]);
+                }
+            }
         }
     }
 

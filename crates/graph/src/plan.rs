@@ -238,7 +238,12 @@ impl Plan {
             });
         }
 
-        let (offsets, arena_bytes) = arena::place(&storages);
+        let (first, last) = last_updates(&graph);
+        let adjacent = last.into_iter().filter_map(|value| {
+            let storage = storage_of[of_value.get(&value)?.index()];
+            (storages[storage].first >= first).then_some(storage)
+        });
+        let (offsets, arena_bytes) = arena::place_adjacent(&storages, &adjacent.collect::<Vec<_>>());
         for (buffer, &storage) in buffers.iter_mut().zip(&storage_of) {
             buffer.offset = offsets[storage];
         }
@@ -373,6 +378,25 @@ fn last_uses(graph: &Graph) -> Vec<Option<usize>> {
         }
     }
     last
+}
+
+/// Returns the first of the last nodes, which only compute new values of states, and these values in the order of the states. As neighbours in
+/// the arena, they are written to the states by few copies.
+fn last_updates(graph: &Graph) -> (usize, Vec<ValueId>) {
+    let state_of: HashMap<ValueId, ValueId> =
+        graph.updates().iter().map(|&(to, result)| (result, to)).collect();
+    let updates = |node: &Node| node.outputs.iter().all(|id| state_of.contains_key(id));
+    let count = graph
+        .nodes()
+        .iter()
+        .rev()
+        .take_while(|node| updates(node))
+        .count();
+    let first = graph.nodes().len() - count;
+    let results = graph.nodes()[first..].iter().flat_map(|node| &node.outputs);
+    let mut results: Vec<ValueId> = results.copied().collect();
+    results.sort_by_key(|result| state_of[result]);
+    (first, results)
 }
 
 fn operands(graph: &Graph, node: &Node, of_value: &HashMap<ValueId, BufferId>) -> Result<Vec<Operand>> {

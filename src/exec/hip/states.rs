@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::elements::{append, unpack};
 use crate::error::{Error, Result};
-use crate::graph::plan::{ALIGNMENT, Plan, state_dtype};
+use crate::graph::plan::{ALIGNMENT, BufferId, Plan, state_dtype};
 use crate::graph::{Graph, ValueId};
 use crate::hip::{Device, DeviceAddress, DeviceBuffer, Operand, PinnedBuffer, Stream};
 use crate::tensor::DType;
@@ -34,6 +34,14 @@ struct Place {
     offset: usize,
     bytes: usize,
     dtype: DType,
+}
+
+/// A copy from the arena to the memory of the states.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    from: usize,
+    to: usize,
+    bytes: usize,
 }
 
 /// The right to submit work to the stream of a graph's parameters and states. Without them, runs have their own streams and need no turns.
@@ -120,15 +128,39 @@ impl States {
         let Some(memory) = &mut turn.0 else {
             return Err(Error::internal("states", "are written without a turn"));
         };
-        for &(to, id) in plan.updates() {
-            let (place, buffer) = (self.place(to)?, plan.buffer(id));
-            let source = arena.part(buffer.offset..buffer.offset + buffer.bytes)?;
-            let target = memory.writing().part(place.offset..place.offset + place.bytes)?;
-            let row = place.bytes.max(1);
-            self.stream
-                .copy_rows((target, row), (source, row), place.bytes, 1)?;
+        for Move { from, to, bytes } in self.moves(plan)? {
+            let source = arena.part(from..from + bytes)?;
+            let target = memory.writing().part(to..to + bytes)?;
+            let row = bytes.max(1);
+            self.stream.copy_rows((target, row), (source, row), bytes, 1)?;
         }
         Ok(())
+    }
+
+    /// Returns the copies of the new values of `plan`. Neighbours are copied at once.
+    fn moves(&self, plan: &Plan) -> Result<Vec<Move>> {
+        let one = |&(to, id): &(ValueId, BufferId)| {
+            let (place, buffer) = (self.place(to)?, plan.buffer(id));
+            Ok(Move {
+                from: buffer.offset,
+                to: place.offset,
+                bytes: place.bytes,
+            })
+        };
+        let mut all: Vec<Move> = plan.updates().iter().map(one).collect::<Result<_>>()?;
+        all.sort_by_key(|copy| copy.to);
+        let mut merged: Vec<Move> = Vec::new();
+        for copy in all {
+            if let Some(before) = merged.last_mut()
+                && before.from + before.bytes.next_multiple_of(ALIGNMENT) == copy.from
+                && before.to + before.bytes.next_multiple_of(ALIGNMENT) == copy.to
+            {
+                before.bytes = copy.to + copy.bytes - before.to;
+            } else {
+                merged.push(copy);
+            }
+        }
+        Ok(merged)
     }
 
     /// Returns the elements of a parameter or state, as of the runs that were submitted before. Waits for these runs.
