@@ -1,14 +1,18 @@
 //! Times training steps of a model directory, and prints a line of JSON for each round: `cargo bench -p hipvit-train --bench training -- DIR
 //! [BATCH [STEPS [ROUNDS [DTYPE [DEVICE]]]]]`.
 //!
+//! With `HIPVIT_BENCH_CALLS=1`, the device's time of a step follows, and those of its kernels and library calls, summed by name.
+//!
 //! A step is what [`Trainer::step`] does: pixels from the host, forward pass, loss, backward pass, clipping and AdamW. `benches/training.py`
 //! runs it beside PyTorch.
 
+use std::collections::HashMap;
 use std::env;
 use std::error::Error;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use hipvit::exec::TimedCall;
 use hipvit::model::Checkpoint;
 use hipvit::tensor::Input;
 use hipvit_train::{TensorRule, TrainOptions, Trainer};
@@ -51,7 +55,8 @@ fn main() -> Result<()> {
     // The first steps compile kernels, plan memory, capture the graph and check its first replay.
     run(&mut trainer, 1)?;
     let first_s = begun.elapsed().as_secs_f64();
-    run(&mut trainer, 3)?;
+    // Beyond the sixteenth replay, which is checked. The next check is of replay 64.
+    run(&mut trainer, if argument(4) == "cpu" { 1 } else { 18 })?;
     for round in 0..rounds {
         let ms = run(&mut trainer, steps)?;
         let images_per_second = batch as f64 * 1e3 / ms;
@@ -63,7 +68,31 @@ fn main() -> Result<()> {
     if losses.last() >= losses.first() {
         return Err(format!("the loss has not fallen: {losses:?}").into());
     }
+    if env::var_os("HIPVIT_BENCH_CALLS").is_some() {
+        let device = trainer.time_runs(batch, Duration::from_secs(1))?;
+        eprintln!("{:9.3} ms  a replay", device.as_secs_f64() * 1e3);
+        print_calls(trainer.time_calls(batch)?);
+    }
     Ok(())
+}
+
+/// Prints the time and number of the calls of each name and shape, the longest first.
+fn print_calls(calls: Vec<TimedCall>) {
+    let mut by_name: HashMap<String, (f64, usize)> = HashMap::new();
+    for TimedCall {
+        name, shape, time, ..
+    } in calls
+    {
+        let entry = by_name.entry(format!("{name} {}", shape.unwrap_or_default()));
+        let (ms, count) = entry.or_default();
+        *ms += time.as_secs_f64() * 1e3;
+        *count += 1;
+    }
+    let mut rows: Vec<_> = by_name.into_iter().collect();
+    rows.sort_by(|a, b| b.1.0.total_cmp(&a.1.0));
+    for (name, (ms, count)) in rows {
+        eprintln!("{ms:9.3} ms  {count:4} x {name}");
+    }
 }
 
 /// Returns pixels and targets that differ between images.

@@ -18,8 +18,9 @@ template <class T> HIPVIT_DEVICE void activation_backward(const ActivationBackwa
     float value[VEC<T>], gradient[VEC<T>];
     load_vec(x, vec.valid, aligned(x, VEC128_BYTES), value);
     load_vec(dy, vec.valid, aligned(dy, VEC128_BYTES), gradient);
+    activation_slopes_as<T>(a.activation, a.secant != 0, value);
 #pragma unroll
-    for (u32 i = 0; i < VEC<T>; ++i) gradient[i] *= activation_slope(a.activation, a.secant != 0, value[i]);
+    for (u32 i = 0; i < VEC<T>; ++i) gradient[i] *= value[i];
     T *to = (T *)a.dx + at;
     store_vec(to, vec.valid, aligned(to, VEC128_BYTES), gradient);
 }

@@ -25,8 +25,7 @@ template <class T> HIPVIT_DEVICE void bias_activation(const BiasActivationArgs &
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) value[i] += add[i];
     }
-#pragma unroll
-    for (u32 i = 0; i < VEC<T>; ++i) value[i] = activate(a.activation, value[i]);
+    activate_as<T>(a.activation, value);
     if (a.residual) {
         const T *residual = (const T *)a.residual + at;
         float add[VEC<T>];

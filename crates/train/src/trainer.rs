@@ -5,9 +5,10 @@ mod diagnosis;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs};
+use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
 use hipvit::graph::{Graph, Passes, ValueId, optimize, prepare_training};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, InputKind, LoadOptions, Model, TensorValues};
@@ -227,6 +228,26 @@ impl Trainer {
     /// The errors of planning a run.
     pub fn flops(&self, images: usize) -> Result<u64> {
         Ok(self.executor.plan(images)?.flops())
+    }
+
+    /// Runs a step on whatever the device's buffers contain, and returns the time of each of its kernels and library calls. Empty on the CPU.
+    /// The weights are of no use afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The errors of a step.
+    pub fn time_calls(&mut self, images: usize) -> Result<Vec<TimedCall>> {
+        self.executor.time_calls(&self.executor.plan(images)?)
+    }
+
+    /// Returns the device's time of a step, without the copies of inputs and weights: steps that are repeated for `time`, on one GPU. The
+    /// weights are of no use afterwards.
+    ///
+    /// # Errors
+    ///
+    /// The errors of a step. [`Error::Argument`] on the CPU.
+    pub fn time_runs(&mut self, images: usize, time: Duration) -> Result<Duration> {
+        self.executor.time_runs(&self.executor.plan(images)?, time)
     }
 
     /// Returns the tensors that are not trained.
