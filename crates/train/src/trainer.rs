@@ -499,13 +499,19 @@ fn report(step: u64, outputs: &RunOutputs, targets: &[f32], classes: usize) -> R
 
 /// Returns the index of the largest value, the first of equal ones.
 fn largest(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (index, &value) in values.iter().enumerate() {
-        if value > values[best] {
-            best = index;
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    // Lanes, so that the compiler uses vectors.
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let (chunks, rest) = values.as_chunks();
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip::<&[f32; 16]>(chunk) {
+            *lane = larger(*lane, value);
         }
     }
-    best
+    let all = lanes.iter().chain(rest).copied();
+    let maximum = all.fold(f32::NEG_INFINITY, larger);
+    let found = values.iter().position(|&value| value == maximum);
+    found.unwrap_or(0)
 }
 
 #[cfg(test)]
