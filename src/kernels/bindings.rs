@@ -3,6 +3,53 @@
 
 use super::DeviceAddress;
 
+/// Threads per block of the kernels that update weights and states.
+pub const OPTIMIZER_THREADS: u32 = 256;
+
+/// Elements that a thread of these kernels updates.
+pub const OPTIMIZER_ELEMENTS: u32 = 4;
+
+/// `accumulate`: out = keep · sum + gradient, or the gradient if keep is 0.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AccumulateArgs {
+    /// f32 `[elements]`.
+    pub sum: DeviceAddress,
+    /// T `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[1]`.
+    pub keep: DeviceAddress,
+    /// f32 `[elements]`; may alias `sum`.
+    pub out: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AccumulateArgs"][::core::mem::size_of::<AccumulateArgs>() - 40usize];
+    ["Alignment of AccumulateArgs"][::core::mem::align_of::<AccumulateArgs>() - 8usize];
+    [
+        "Offset of field: AccumulateArgs::sum",
+    ][::core::mem::offset_of!(AccumulateArgs, sum) - 0usize];
+    [
+        "Offset of field: AccumulateArgs::gradient",
+    ][::core::mem::offset_of!(AccumulateArgs, gradient) - 8usize];
+    [
+        "Offset of field: AccumulateArgs::keep",
+    ][::core::mem::offset_of!(AccumulateArgs, keep) - 16usize];
+    [
+        "Offset of field: AccumulateArgs::out",
+    ][::core::mem::offset_of!(AccumulateArgs, out) - 24usize];
+    [
+        "Offset of field: AccumulateArgs::elements",
+    ][::core::mem::offset_of!(AccumulateArgs, elements) - 32usize];
+    [
+        "Offset of field: AccumulateArgs::reserved",
+    ][::core::mem::offset_of!(AccumulateArgs, reserved) - 36usize];
+};
+
 #[repr(u32)]
 /// Activation function, the `activation` of the kernels' arguments.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -79,19 +126,13 @@ const _: () = {
     ][::core::mem::offset_of!(ActivationBackwardArgs, secant) - 36usize];
 };
 
-/// Threads per block of `adamw`.
-pub const ADAMW_THREADS: u32 = 256;
-
-/// Elements that a thread of `adamw` updates.
-pub const ADAMW_ELEMENTS: u32 = 4;
-
 /// `adamw`: a step of AdamW.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AdamWArgs {
     /// f32 `[elements]`.
     pub weight: DeviceAddress,
-    /// T `[elements]`.
+    /// T or f32 `[elements]`.
     pub gradient: DeviceAddress,
     /// f32 `[elements]`.
     pub first: DeviceAddress,
@@ -121,10 +162,14 @@ pub struct AdamWArgs {
     pub weight_decay: f32,
     /// Multiplied with the learning rate.
     pub rate_factor: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AdamWArgs"][::core::mem::size_of::<AdamWArgs>() - 104usize];
+    ["Size of AdamWArgs"][::core::mem::size_of::<AdamWArgs>() - 112usize];
     ["Alignment of AdamWArgs"][::core::mem::align_of::<AdamWArgs>() - 8usize];
     [
         "Offset of field: AdamWArgs::weight",
@@ -174,6 +219,12 @@ const _: () = {
     [
         "Offset of field: AdamWArgs::rate_factor",
     ][::core::mem::offset_of!(AdamWArgs, rate_factor) - 100usize];
+    [
+        "Offset of field: AdamWArgs::f32_gradient",
+    ][::core::mem::offset_of!(AdamWArgs, f32_gradient) - 104usize];
+    [
+        "Offset of field: AdamWArgs::reserved",
+    ][::core::mem::offset_of!(AdamWArgs, reserved) - 108usize];
 };
 
 /// `add`: out = factor · gamma · x + y.
@@ -1722,14 +1773,14 @@ pub const L2_NORM_PART: u32 = 4096;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct L2NormPartArgs {
-    /// T `[elements]`.
+    /// T or f32 `[elements]`.
     pub x: DeviceAddress,
     /// f32, one for each part.
     pub out: DeviceAddress,
     /// Number of elements.
     pub elements: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
+    /// 1 if x is in f32 for any T.
+    pub f32_gradient: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1745,8 +1796,8 @@ const _: () = {
         "Offset of field: L2NormPartArgs::elements",
     ][::core::mem::offset_of!(L2NormPartArgs, elements) - 16usize];
     [
-        "Offset of field: L2NormPartArgs::reserved",
-    ][::core::mem::offset_of!(L2NormPartArgs, reserved) - 20usize];
+        "Offset of field: L2NormPartArgs::f32_gradient",
+    ][::core::mem::offset_of!(L2NormPartArgs, f32_gradient) - 20usize];
 };
 
 /// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)), or NaN with the norm.
@@ -3302,6 +3353,9 @@ macro_rules! kernel_list {
     ($then:ident $(, $($more:tt)*)?) => {
         $then! {
             {
+                accumulate {
+                    Accumulate(AccumulateArgs),
+                }
                 activation_backward {
                     ActivationBackward(ActivationBackwardArgs),
                 }

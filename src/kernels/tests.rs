@@ -423,6 +423,7 @@ fn what_a_device_cannot_do_is_an_error() {
 #[test]
 fn every_entry_is_in_its_source() {
     for kernel in [
+        "accumulate",
         "activation_backward",
         "adamw",
         "add",

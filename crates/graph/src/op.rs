@@ -44,6 +44,7 @@ pub use crate::rounding::{Levels, Rounding};
 macro_rules! for_each_op {
     ($then:ident) => {
         $then! {
+            accumulate: Accumulate,
             activation: Activation,
             activation_backward: ActivationBackward,
             adamw: AdamW,

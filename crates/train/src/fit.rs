@@ -452,7 +452,7 @@ impl Fit {
         let builder = Session::builder()
             .device(self.options.device)
             .dtype(self.options.dtype)
-            .batch(self.recipe.batch);
+            .batch(self.recipe.batch.div_ceil(self.recipe.accumulate));
         let builder = match self.options.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
@@ -534,6 +534,7 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
             epsilon: optimizer.eps as f32,
         },
         loss_scale: TrainOptions::default().loss_scale,
+        accumulate: recipe.accumulate,
         clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
         drop_path: recipe.drop_path as f32,
         lora: (recipe.lora.rank > 0).then(|| LoraOptions {

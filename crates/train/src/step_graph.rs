@@ -3,7 +3,7 @@
 use hipvit::error::{Error, Result};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, Value, ValueId, rewrite};
-use hipvit::ops::{AdamW, Add, L2Norm, Loss, LossKind, Mul, Op, ScaleImages};
+use hipvit::ops::{Accumulate, AdamW, Add, L2Norm, Loss, LossKind, Mul, Op, ScaleImages};
 use hipvit::tensor::{DType, Tensor};
 
 /// Names of the inputs of a step beside the images.
@@ -16,8 +16,18 @@ pub(crate) mod inputs {
     pub(crate) const BRANCH_FACTORS: &str = "branch_factors";
     /// f32 `[3]`: see [`AdamW`](hipvit::ops::AdamW).
     pub(crate) const RATES: &str = "rates";
-    /// f32 `[1]`: factor of all gradients.
+    /// f32 `[1]`: factor of all gradients. NaN in a run that updates no weights.
     pub(crate) const GRADIENT_SCALE: &str = "gradient_scale";
+    /// f32 `[1]`: 0 in the run that starts the sums of gradients, 1 in the others.
+    pub(crate) const KEEP_SUMS: &str = "keep_sums";
+}
+
+/// End of the names of the states with sums of gradients. A step starts them anew.
+const GRADIENT_SUM: &str = ".gradient_sum";
+
+/// Returns true if a state has no information between two steps.
+pub(crate) fn is_transient(state: &str) -> bool {
+    state.ends_with(GRADIENT_SUM)
 }
 
 /// Constants of AdamW that all tensors share.
@@ -90,6 +100,8 @@ pub(crate) struct StepOptions {
     pub(crate) loss: LossKind,
     pub(crate) optimizer: AdamWOptions,
     pub(crate) clip_norm: Option<f32>,
+    /// True if a step adds the gradients of several runs.
+    pub(crate) accumulated: bool,
     /// True if the forward pass reads copies of the weights that are rounded to 16 bits.
     pub(crate) rounded: bool,
 }
@@ -198,12 +210,18 @@ impl StepGraph {
             .graph
             .add_fixed_input(inputs::GRADIENT_SCALE, [1], DType::F32)?;
         let rates = self.graph.add_fixed_input(inputs::RATES, [3], DType::F32)?;
+        let keep = if options.accumulated {
+            Some(self.graph.add_fixed_input(inputs::KEEP_SUMS, [1], DType::F32)?)
+        } else {
+            None
+        };
         let mut operands = vec![scale];
         let mut known = Vec::with_capacity(trained.len());
         for (constant, gradient) in trained.iter().zip(gradients) {
-            let gradient = gradient
-                .map(|gradient| self.masked(constant, gradient))
-                .transpose()?;
+            let gradient = match gradient {
+                Some(gradient) => Some(self.summed(constant, gradient, keep)?),
+                None => None,
+            };
             operands.extend(gradient);
             known.push((constant, gradient));
         }
@@ -213,6 +231,7 @@ impl StepGraph {
         }
         let op = L2Norm {
             maximum: options.clip_norm,
+            f32_gradients: options.accumulated,
         };
         let norm = self
             .graph
@@ -227,6 +246,24 @@ impl StepGraph {
             self.weights.push(name);
         }
         Ok(())
+    }
+
+    /// Returns a gradient without the elements that stay as they are. With `keep`, returns the sum of this gradient over the runs of a step.
+    fn summed(&mut self, constant: &Trained, gradient: ValueId, keep: Option<ValueId>) -> Result<ValueId> {
+        let gradient = self.masked(constant, gradient)?;
+        let Some(keep) = keep else {
+            return Ok(gradient);
+        };
+        let Value { name, shape, .. } = self.graph.value(constant.id).clone();
+        let zeros = Tensor::from_f32(shape.as_slice(), vec![0.0; shape.iter().product()]);
+        let zeros = zeros.ok_or_else(|| Error::graph(&name, "has a shape without elements"))?;
+        let sum = self.graph.state(format!("{name}{GRADIENT_SUM}"), zeros);
+        let node = format!("{name}.accumulated");
+        let added = self
+            .graph
+            .push(Role::Other, node, Accumulate, [sum, gradient, keep])?;
+        self.graph.update(sum, added)?;
+        Ok(added)
     }
 
     /// Returns a gradient without the elements that stay as they are.
@@ -282,6 +319,7 @@ impl StepGraph {
             weight_decay: constant.rule.weight_decay,
             rate_factor: constant.rule.rate_factor,
             rounded: options.rounded,
+            f32_gradient: options.accumulated,
         };
         let operands = vec![weight, gradient, first, second, rates, factor];
         let node = self

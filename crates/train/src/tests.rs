@@ -137,6 +137,7 @@ fn ten_steps_are_those_of_pytorch() {
 #[test]
 fn resumed_training_has_the_bits_of_uninterrupted_training() {
     let options = TrainOptions {
+        accumulate: 2,
         drop_path: 0.3,
         seed: 7,
         ..options(LossKind::CrossEntropy)
@@ -161,11 +162,59 @@ fn resumed_training_has_the_bits_of_uninterrupted_training() {
         std::fs::read(&file).unwrap()
     });
     assert!(bytes[0] == bytes[1]);
+    // Sums of gradients have no information between steps.
+    let tensors = SafeTensors::deserialize(&bytes[0]).unwrap();
+    assert!(tensors.names().iter().all(|name| !name.ends_with("sum")));
     // The file of another model is refused, and changes nothing.
     let mut other = trainer("timm_vit_class_token", self::options(LossKind::CrossEntropy)).unwrap();
     let error = other.restore(&file).unwrap_err().to_string();
     assert!(error.contains("another model or other options"), "{error}");
     assert_eq!(other.steps(), 0);
+}
+
+/// The gradients of micro-batches differ from those of the whole batch by the order of their sums.
+#[test]
+fn accumulated_steps_are_those_of_the_whole_batch() {
+    const STEPS: usize = 3;
+    const EPSILON: f32 = 1e-2;
+    let train = |accumulate| {
+        let options = TrainOptions {
+            accumulate,
+            drop_path: 0.3,
+            optimizer: AdamWOptions {
+                epsilon: EPSILON,
+                ..AdamWOptions::default()
+            },
+            ..options(LossKind::CrossEntropy)
+        };
+        let mut trainer = trainer("hf_vit", options).unwrap();
+        let reports: Vec<StepReport> = (0..STEPS).map(|_| step(&mut trainer).unwrap()).collect();
+        (reports, trainer.values().unwrap())
+    };
+    let (expected, weights) = train(1);
+    // Relative to the norm, which clipping limits to 1: some roundings of each layer's sums over tokens and images.
+    let gradient_error = 64.0 * f32::EPSILON;
+    // An update is the learning rate times a quotient, whose divisor is at least epsilon. Later steps start from earlier errors.
+    let bound = (STEPS * STEPS) as f32 * RATE * gradient_error / EPSILON;
+    for accumulate in [2, 4] {
+        let (reports, found) = train(accumulate);
+        for (report, expected) in reports.iter().zip(&expected) {
+            let close = |found: f32, expected: f32| (found / expected - 1.0).abs() <= gradient_error;
+            assert!(
+                close(report.loss, expected.loss) && close(report.grad_norm, expected.grad_norm),
+                "{accumulate}: {report:?}, expected {expected:?}"
+            );
+            assert_eq!((report.correct, report.step), (expected.correct, expected.step));
+        }
+        for (name, expected) in &weights {
+            let errors = found[name].iter().zip(expected).map(|(a, b)| (a - b).abs());
+            let error = errors.fold(0.0, f32::max);
+            assert!(
+                error <= bound,
+                "{accumulate}: `{name}` is off by {error:e}, not {bound:e}"
+            );
+        }
+    }
 }
 
 /// A model that is evaluated has the weights of the last step, not those of the checkpoint.
@@ -313,22 +362,29 @@ fn updates_of_low_rank_are_trained_merged_and_written() {
 
 #[test]
 fn a_step_with_an_infinite_value_changes_nothing_and_its_layer_is_named() {
-    let mut trainer = trainer("hf_vit", options(LossKind::CrossEntropy)).unwrap();
-    step(&mut trainer).unwrap();
-    let before = trainer.values().unwrap();
-    let (width, height) = trainer.preprocess().output_size();
-    let mut values = vec![0.5; 3 * width * height];
-    values[7] = f32::INFINITY;
-    let mut targets = vec![0.0; trainer.classes()];
-    targets[1] = 1.0;
-    let report = trainer.step(Input::Values(&values), &targets, RATE).unwrap();
-    assert!(!report.updated && !report.grad_norm.is_finite(), "{report:?}");
-    assert_eq!(trainer.values().unwrap(), before);
-    let place = trainer.first_non_finite(Input::Values(&values), 1).unwrap();
-    assert_eq!(place.as_deref(), Some("the embedding"));
-    // The next step is as if there had been no such step.
-    let next = step(&mut trainer).unwrap();
-    assert!(next.updated && next.step == 3, "{next:?}");
-    let finite = vec![0.5; 3 * width * height];
-    assert_eq!(trainer.first_non_finite(Input::Values(&finite), 1).unwrap(), None);
+    for accumulate in [1, 2] {
+        let options = TrainOptions {
+            accumulate,
+            ..options(LossKind::CrossEntropy)
+        };
+        let mut trainer = trainer("hf_vit", options).unwrap();
+        step(&mut trainer).unwrap();
+        let before = trainer.values().unwrap();
+        let (width, height) = trainer.preprocess().output_size();
+        // The value is in the first of two images.
+        let mut values = vec![0.5; 2 * 3 * width * height];
+        values[7] = f32::INFINITY;
+        let mut targets = vec![0.0; 2 * trainer.classes()];
+        targets[1] = 1.0;
+        let report = trainer.step(Input::Values(&values), &targets, RATE).unwrap();
+        assert!(!report.updated && !report.grad_norm.is_finite(), "{report:?}");
+        assert_eq!(trainer.values().unwrap(), before);
+        let place = trainer.first_non_finite(Input::Values(&values), 2).unwrap();
+        assert_eq!(place.as_deref(), Some("the embedding"));
+        // The next step is as if there had been no such step.
+        let next = step(&mut trainer).unwrap();
+        assert!(next.updated && next.step == 3, "{next:?}");
+        let finite = vec![0.5; 3 * width * height];
+        assert_eq!(trainer.first_non_finite(Input::Values(&finite), 1).unwrap(), None);
+    }
 }

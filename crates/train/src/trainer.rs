@@ -1,6 +1,7 @@
 //! The [`Trainer`]: steps of training on one device.
 
 mod diagnosis;
+mod micro_batch;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -17,6 +18,7 @@ use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
+use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
 use crate::saved::{self, Counters};
@@ -44,6 +46,9 @@ pub struct TrainOptions {
     pub optimizer: AdamWOptions,
     /// First factor of the loss in f16. It halves after a step whose gradients overflow, and doubles after 2,000 steps without one.
     pub loss_scale: f32,
+    /// Largest number of micro-batches of a step. Their gradients are added up in f32, and then update the weights once. More micro-batches
+    /// need less memory for activations.
+    pub accumulate: usize,
     /// Maximum norm of all gradients together. Larger gradients are scaled down.
     pub clip_norm: Option<f32>,
     /// Probability that an image skips a residual branch of the last block. It grows linearly from 0 at the first block.
@@ -65,6 +70,7 @@ impl Default for TrainOptions {
             loss: LossKind::CrossEntropy,
             optimizer: AdamWOptions::default(),
             loss_scale: 65536.0,
+            accumulate: 1,
             clip_norm: None,
             drop_path: 0.0,
             lora: None,
@@ -142,6 +148,7 @@ impl Trainer {
             loss: options.loss,
             optimizer: options.optimizer,
             clip_norm: options.clip_norm,
+            accumulated: options.accumulate > 1,
             rounded: dtype.size() == 2,
         };
         let mut trained = scatter.trained.clone();
@@ -226,7 +233,11 @@ impl Trainer {
     ///
     /// The errors of planning a run.
     pub fn flops(&self, images: usize) -> Result<u64> {
-        Ok(self.executor.plan(images)?.flops())
+        let mut flops = 0;
+        for part in micro_batches(images, self.options.accumulate) {
+            flops += self.executor.plan(part.len())?.flops();
+        }
+        Ok(flops)
     }
 
     /// Returns the tensors that are not trained.
@@ -236,6 +247,9 @@ impl Trainer {
 
     /// Computes the loss of a batch and its gradients, and updates the weights. `images` has the form of [`TrainOptions::input`].
     /// `targets` is `[images, classes]`: probabilities of the classes, or values for [`LossKind::MeanSquaredError`].
+    ///
+    /// With [`TrainOptions::accumulate`], the batch is divided into micro-batches of equal size. The last one is smaller if the size of the
+    /// batch is no multiple.
     ///
     /// # Errors
     ///
@@ -250,19 +264,50 @@ impl Trainer {
             );
             return Err(Error::argument("targets", reason));
         }
+        let step = self.counters.steps + 1;
+        let factors = self.branch_factors(step, batch);
+        let mut tally = Tally::default();
+        for part in micro_batches(batch, self.options.accumulate) {
+            let run = MicroBatch {
+                images: rows_of(images, batch, &part),
+                targets: &targets[part.start * classes..part.end * classes],
+                factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
+                weight: self.counters.scale.factor / batch as f32,
+                is_first: part.start == 0,
+                is_last: part.end == batch,
+            };
+            let outputs = self.run(&run, learning_rate)?;
+            tally.add(&outputs, run.targets, classes)?;
+        }
+        let report = tally.report(step);
+        self.counters.steps = step;
+        self.counters.updates += u64::from(report.updated);
+        self.counters.scale.after(report.updated);
+        Ok(report)
+    }
+
+    /// Computes the gradients of a micro-batch. The last one of a step updates the weights.
+    fn run(&self, micro_batch: &MicroBatch<'_>, learning_rate: f32) -> Result<RunOutputs> {
+        let MicroBatch {
+            images,
+            targets,
+            factors,
+            ..
+        } = *micro_batch;
+        let batch = targets.len() / self.classes.max(1);
         let plan = self.executor.plan(batch)?;
-        let Counters {
-            steps,
-            updates,
-            scale,
-        } = self.counters;
-        let step = steps + 1;
+        let Counters { updates, scale, .. } = self.counters;
         let AdamWOptions { beta1, beta2, .. } = self.options.optimizer;
         let [first, second] = [beta1, beta2].map(|beta| correction(beta, updates + 1));
         let rates = [learning_rate, first, second];
-        let weights = vec![scale.factor / batch as f32; batch];
-        let unscale = [1.0 / scale.factor];
-        let factors = self.branch_factors(step, batch);
+        let weights = vec![micro_batch.weight; batch];
+        let unscale = [if micro_batch.is_last {
+            1.0 / scale.factor
+        } else {
+            // Nothing is updated.
+            f32::NAN
+        }];
+        let keep = [if micro_batch.is_first { 0.0 } else { 1.0 }];
         let mut named = vec![
             (plan.graph().first_input_name(), images.into()),
             (inputs::TARGETS, Input::Values(targets).into()),
@@ -270,15 +315,13 @@ impl Trainer {
             (inputs::RATES, Input::Values(&rates).into()),
             (inputs::GRADIENT_SCALE, Input::Values(&unscale).into()),
         ];
-        if !factors.is_empty() {
-            named.push((inputs::BRANCH_FACTORS, Input::Values(&factors).into()));
+        if self.options.accumulate > 1 {
+            named.push((inputs::KEEP_SUMS, Input::Values(&keep).into()));
         }
-        let outputs = self.executor.run_inputs(&plan, Inputs::new(named))?;
-        let report = report(step, &outputs, targets, classes)?;
-        self.counters.steps = step;
-        self.counters.updates += u64::from(report.updated);
-        self.counters.scale.after(report.updated);
-        Ok(report)
+        if !factors.is_empty() {
+            named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
+        }
+        self.executor.run_inputs(&plan, Inputs::new(named))
     }
 
     /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
@@ -386,6 +429,12 @@ fn check(options: &TrainOptions) -> Result<()> {
         let reason = format!("{} is not a probability below 1", options.drop_path);
         return Err(Error::argument("drop path", reason));
     }
+    if options.accumulate == 0 {
+        return Err(Error::argument(
+            "accumulate",
+            "is 0: a step has at least one micro-batch",
+        ));
+    }
     if options
         .clip_norm
         .is_some_and(|maximum| maximum.is_nan() || maximum <= 0.0)
@@ -453,38 +502,6 @@ fn uniform(seed: u64, step: u64, index: u64) -> f32 {
         repeat: 0,
     };
     (Stream::new(seed, draw).next_u32() >> 8) as f32 / (1 << 24) as f32
-}
-
-fn report(step: u64, outputs: &RunOutputs, targets: &[f32], classes: usize) -> Result<StepReport> {
-    let output = |name| {
-        let found = outputs.get(name);
-        found.ok_or_else(|| Error::internal("training", format!("a step has no output `{name}`")))
-    };
-    let losses = &output("loss")?.values;
-    let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
-    let images = logits.chunks_exact(classes).zip(targets.chunks_exact(classes));
-    let grad_norm = output("gradient_norm")?.values.iter().copied().next();
-    let grad_norm = grad_norm.unwrap_or(f32::NAN);
-    Ok(StepReport {
-        step,
-        loss: (losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / losses.len().max(1) as f64) as f32,
-        grad_norm,
-        updated: grad_norm.is_finite(),
-        correct: images
-            .filter(|(logits, targets)| largest(logits) == largest(targets))
-            .count(),
-    })
-}
-
-/// Returns the index of the largest value, the first of equal ones.
-fn largest(values: &[f32]) -> usize {
-    let mut best = 0;
-    for (index, &value) in values.iter().enumerate() {
-        if value > values[best] {
-            best = index;
-        }
-    }
-    best
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub struct Recipe {
     pub epochs: u64,
     /// Number of images per step.
     pub batch: usize,
+    /// Number of micro-batches per step, whose gradients are added up.
+    pub accumulate: usize,
     /// Seed of the initial weights, the order of the images, and the augmentation.
     pub seed: u64,
     /// Maximum norm of all gradients together. Larger gradients are scaled down. 0 disables clipping.
@@ -281,6 +283,7 @@ impl Default for Recipe {
         Self {
             epochs: 100,
             batch: 64,
+            accumulate: 1,
             seed: 0,
             clip_norm: 1.0,
             layer_decay: 1.0,
