@@ -1945,6 +1945,87 @@ const _: () = {
     ][::core::mem::offset_of!(LayerNormArgs, reserved) - 68usize];
 };
 
+/// `lion`: a step of Lion.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct LionArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// T or f32 `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[elements]`.
+    pub momentum: DeviceAddress,
+    /// f32 `[1]`: learning rate.
+    pub rate: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the momentum stay as they are.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `weight`.
+    pub new_weight: DeviceAddress,
+    /// f32 `[elements]`; may alias `momentum`.
+    pub new_momentum: DeviceAddress,
+    /// T `[elements]`. May be null.
+    pub rounded: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Share of the momentum in the update.
+    pub beta1: f32,
+    /// Decay of the momentum.
+    pub beta2: f32,
+    /// Part of the weight that a learning rate of 1 subtracts.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate.
+    pub rate_factor: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LionArgs"][::core::mem::size_of::<LionArgs>() - 88usize];
+    ["Alignment of LionArgs"][::core::mem::align_of::<LionArgs>() - 8usize];
+    [
+        "Offset of field: LionArgs::weight",
+    ][::core::mem::offset_of!(LionArgs, weight) - 0usize];
+    [
+        "Offset of field: LionArgs::gradient",
+    ][::core::mem::offset_of!(LionArgs, gradient) - 8usize];
+    [
+        "Offset of field: LionArgs::momentum",
+    ][::core::mem::offset_of!(LionArgs, momentum) - 16usize];
+    [
+        "Offset of field: LionArgs::rate",
+    ][::core::mem::offset_of!(LionArgs, rate) - 24usize];
+    [
+        "Offset of field: LionArgs::factor",
+    ][::core::mem::offset_of!(LionArgs, factor) - 32usize];
+    [
+        "Offset of field: LionArgs::new_weight",
+    ][::core::mem::offset_of!(LionArgs, new_weight) - 40usize];
+    [
+        "Offset of field: LionArgs::new_momentum",
+    ][::core::mem::offset_of!(LionArgs, new_momentum) - 48usize];
+    [
+        "Offset of field: LionArgs::rounded",
+    ][::core::mem::offset_of!(LionArgs, rounded) - 56usize];
+    [
+        "Offset of field: LionArgs::elements",
+    ][::core::mem::offset_of!(LionArgs, elements) - 64usize];
+    [
+        "Offset of field: LionArgs::beta1",
+    ][::core::mem::offset_of!(LionArgs, beta1) - 68usize];
+    [
+        "Offset of field: LionArgs::beta2",
+    ][::core::mem::offset_of!(LionArgs, beta2) - 72usize];
+    [
+        "Offset of field: LionArgs::weight_decay",
+    ][::core::mem::offset_of!(LionArgs, weight_decay) - 76usize];
+    [
+        "Offset of field: LionArgs::rate_factor",
+    ][::core::mem::offset_of!(LionArgs, rate_factor) - 80usize];
+    [
+        "Offset of field: LionArgs::f32_gradient",
+    ][::core::mem::offset_of!(LionArgs, f32_gradient) - 84usize];
+};
+
 /// Threads per block of `loss` and `loss_backward`.
 pub const LOSS_THREADS: u32 = 256;
 
@@ -2055,6 +2136,49 @@ const _: () = {
     [
         "Offset of field: LossBackwardArgs::reserved",
     ][::core::mem::offset_of!(LossBackwardArgs, reserved) - 44usize];
+};
+
+/// `moving_average`: out = decay · average + (1 − decay) · weight, or the average if the factor is NaN.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct MovingAverageArgs {
+    /// f32 `[elements]`.
+    pub average: DeviceAddress,
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// f32 `[1]`. If it is NaN, the average stays as it is.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `average`.
+    pub out: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Share of the average that stays.
+    pub decay: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MovingAverageArgs"][::core::mem::size_of::<MovingAverageArgs>() - 40usize];
+    [
+        "Alignment of MovingAverageArgs",
+    ][::core::mem::align_of::<MovingAverageArgs>() - 8usize];
+    [
+        "Offset of field: MovingAverageArgs::average",
+    ][::core::mem::offset_of!(MovingAverageArgs, average) - 0usize];
+    [
+        "Offset of field: MovingAverageArgs::weight",
+    ][::core::mem::offset_of!(MovingAverageArgs, weight) - 8usize];
+    [
+        "Offset of field: MovingAverageArgs::factor",
+    ][::core::mem::offset_of!(MovingAverageArgs, factor) - 16usize];
+    [
+        "Offset of field: MovingAverageArgs::out",
+    ][::core::mem::offset_of!(MovingAverageArgs, out) - 24usize];
+    [
+        "Offset of field: MovingAverageArgs::elements",
+    ][::core::mem::offset_of!(MovingAverageArgs, elements) - 32usize];
+    [
+        "Offset of field: MovingAverageArgs::decay",
+    ][::core::mem::offset_of!(MovingAverageArgs, decay) - 36usize];
 };
 
 /// `mul`: out = x · y.
@@ -2926,6 +3050,85 @@ const _: () = {
     ][::core::mem::offset_of!(ScaleImagesArgs, reserved) - 36usize];
 };
 
+/// `sgd`: a step of SGD with momentum.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SgdArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// T or f32 `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[elements]`.
+    pub momentum: DeviceAddress,
+    /// f32 `[1]`: learning rate.
+    pub rate: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the momentum stay as they are.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `weight`.
+    pub new_weight: DeviceAddress,
+    /// f32 `[elements]`; may alias `momentum`.
+    pub new_momentum: DeviceAddress,
+    /// T `[elements]`. May be null.
+    pub rounded: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Decay of the momentum.
+    pub decay: f32,
+    /// Multiplied with the weight and added to the gradient.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate.
+    pub rate_factor: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+    /// 1 for Nesterov's momentum.
+    pub nesterov: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SgdArgs"][::core::mem::size_of::<SgdArgs>() - 88usize];
+    ["Alignment of SgdArgs"][::core::mem::align_of::<SgdArgs>() - 8usize];
+    [
+        "Offset of field: SgdArgs::weight",
+    ][::core::mem::offset_of!(SgdArgs, weight) - 0usize];
+    [
+        "Offset of field: SgdArgs::gradient",
+    ][::core::mem::offset_of!(SgdArgs, gradient) - 8usize];
+    [
+        "Offset of field: SgdArgs::momentum",
+    ][::core::mem::offset_of!(SgdArgs, momentum) - 16usize];
+    ["Offset of field: SgdArgs::rate"][::core::mem::offset_of!(SgdArgs, rate) - 24usize];
+    [
+        "Offset of field: SgdArgs::factor",
+    ][::core::mem::offset_of!(SgdArgs, factor) - 32usize];
+    [
+        "Offset of field: SgdArgs::new_weight",
+    ][::core::mem::offset_of!(SgdArgs, new_weight) - 40usize];
+    [
+        "Offset of field: SgdArgs::new_momentum",
+    ][::core::mem::offset_of!(SgdArgs, new_momentum) - 48usize];
+    [
+        "Offset of field: SgdArgs::rounded",
+    ][::core::mem::offset_of!(SgdArgs, rounded) - 56usize];
+    [
+        "Offset of field: SgdArgs::elements",
+    ][::core::mem::offset_of!(SgdArgs, elements) - 64usize];
+    [
+        "Offset of field: SgdArgs::decay",
+    ][::core::mem::offset_of!(SgdArgs, decay) - 68usize];
+    [
+        "Offset of field: SgdArgs::weight_decay",
+    ][::core::mem::offset_of!(SgdArgs, weight_decay) - 72usize];
+    [
+        "Offset of field: SgdArgs::rate_factor",
+    ][::core::mem::offset_of!(SgdArgs, rate_factor) - 76usize];
+    [
+        "Offset of field: SgdArgs::f32_gradient",
+    ][::core::mem::offset_of!(SgdArgs, f32_gradient) - 80usize];
+    [
+        "Offset of field: SgdArgs::nesterov",
+    ][::core::mem::offset_of!(SgdArgs, nesterov) - 84usize];
+};
+
 /// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -3402,11 +3605,17 @@ macro_rules! kernel_list {
                 layer_norm {
                     LayerNorm(LayerNormArgs),
                 }
+                lion {
+                    Lion(LionArgs),
+                }
                 loss {
                     Loss(LossArgs),
                 }
                 loss_backward {
                     LossBackward(LossBackwardArgs),
+                }
+                moving_average {
+                    MovingAverage(MovingAverageArgs),
                 }
                 mul {
                     Mul(MulArgs),
@@ -3441,6 +3650,9 @@ macro_rules! kernel_list {
                 }
                 scale_images {
                     ScaleImages(ScaleImagesArgs),
+                }
+                sgd {
+                    Sgd(SgdArgs),
                 }
                 softmax {
                     Softmax(SoftmaxArgs),
