@@ -3,7 +3,7 @@
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
-use hipvit_train::{AdamWOptions, StepReport, TensorRule, TrainOptions, Trainer};
+use hipvit_train::{AdamWOptions, OptimizerOptions, StepReport, TensorRule, TrainOptions, Trainer};
 
 use crate::support::at;
 use crate::support::gpu::{device, dtypes};
@@ -11,17 +11,19 @@ use crate::support::gpu::{device, dtypes};
 const STEPS: usize = 3;
 const IMAGES: usize = 2;
 
-/// Returns the reports of some steps with up to `accumulate` micro-batches each, and the elements of a weight after them.
+/// Returns the reports of some steps with up to `accumulate` micro-batches each, and the elements of a weight's
+/// average after them.
 fn train(device: Device, dtype: DType, accumulate: usize) -> (Vec<StepReport>, Vec<f32>) {
     let checkpoint = Checkpoint::open(Some(&at("tests/golden/hf_vit"))).unwrap();
     let options = TrainOptions {
         device,
         dtype,
         input: InputKind::PixelValues,
-        optimizer: AdamWOptions {
+        optimizer: OptimizerOptions::AdamW(AdamWOptions {
             epsilon: 1e-4,
             ..AdamWOptions::default()
-        },
+        }),
+        ema_decay: Some(0.25),
         clip_norm: Some(1.0),
         accumulate,
         // No gradient overflows.

@@ -382,8 +382,12 @@ impl Callbacks for Display {
             Some(accuracy) => format!(", validation {}", percent(accuracy)),
             None => String::new(),
         };
+        let unaveraged = match event.unaveraged_val_accuracy {
+            Some(accuracy) => format!(" ({} without averages)", percent(accuracy)),
+            None => String::new(),
+        };
         let line = format!(
-            "epoch {}/{}: loss {:.4}, training {}{validation}",
+            "epoch {}/{}: loss {:.4}, training {}{validation}{unaveraged}",
             event.epoch,
             self.epochs,
             event.loss,

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use hipvit_files::regular_file;
 
 pub use self::keys::{
-    Augmentation, Checkpoints, Crop, Freeze, Lora, Loss, LossKind, Optimizer, Policy, Recipe, ScheduleKeys,
+    Augmentation, Checkpoints, Crop, Freeze, Lora, Loss, LossKind, Optimizer, OptimizerKind, Policy, Recipe,
+    ScheduleKeys,
 };
 use crate::schedule::Schedule;
 
@@ -175,6 +176,7 @@ impl Recipe {
                 "a number above 0, at most 1",
             ),
             ("drop_path", below_1(self.drop_path), BELOW_1),
+            ("ema_decay", below_1(self.ema_decay), BELOW_1),
             (
                 "loss.label_smoothing",
                 below_1(self.loss.label_smoothing),
@@ -183,6 +185,12 @@ impl Recipe {
             ("optimizer.lr", positive(optimizer.lr), POSITIVE),
             ("optimizer.betas", betas, "two numbers from 0 to below 1"),
             ("optimizer.eps", positive(optimizer.eps), POSITIVE),
+            ("optimizer.momentum", below_1(optimizer.momentum), BELOW_1),
+            (
+                "optimizer.nesterov",
+                !optimizer.nesterov || (optimizer.kind == OptimizerKind::Sgd && optimizer.momentum > 0.0),
+                "false, or the kind sgd with a momentum above 0",
+            ),
             (
                 "optimizer.weight_decay",
                 not_negative(optimizer.weight_decay),
@@ -346,6 +354,8 @@ mod tests {
             ("layer_decay = 1.5", "layer_decay"),
             ("[optimizer]\nlr = nan", "optimizer.lr"),
             ("[optimizer]\nbetas = [0.9, 1.0]", "optimizer.betas"),
+            ("ema_decay = 1.0", "ema_decay"),
+            ("[optimizer]\nnesterov = true", "optimizer.nesterov"),
             ("[augmentation]\nscale = [0.5, 0.1]", "augmentation.scale"),
             ("[checkpoints]\nkeep = 0", "checkpoints.keep"),
         ] {

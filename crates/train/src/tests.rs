@@ -9,7 +9,10 @@ use hipvit::model::{Checkpoint, InputKind, LoadOptions};
 use hipvit::tensor::Input;
 use safetensors::{Dtype, SafeTensors};
 
-use crate::{AdamWOptions, LoraOptions, LossKind, StepReport, TensorInfo, TensorRule, TrainOptions, Trainer};
+use crate::{
+    AdamWOptions, LionOptions, LoraOptions, LossKind, OptimizerOptions, SgdOptions, StepReport, TensorInfo,
+    TensorRule, TrainOptions, Trainer, Weights,
+};
 
 const IMAGES: usize = 4;
 const RATE: f32 = 1e-3;
@@ -21,16 +24,20 @@ fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
+fn adamw(epsilon: f32) -> OptimizerOptions {
+    OptimizerOptions::AdamW(AdamWOptions {
+        epsilon,
+        ..AdamWOptions::default()
+    })
+}
+
 fn options(loss: LossKind) -> TrainOptions {
     TrainOptions {
         device: Device::Cpu,
         threads: Some(2),
         input: InputKind::PixelValues,
         loss,
-        optimizer: AdamWOptions {
-            epsilon: 1e-6,
-            ..AdamWOptions::default()
-        },
+        optimizer: adamw(1e-6),
         clip_norm: Some(1.0),
         ..TrainOptions::default()
     }
@@ -46,6 +53,10 @@ fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
 
 /// Makes the step that follows those of the trainer, with the batch of `scripts/golden_training.py`.
 fn step(trainer: &mut Trainer) -> Result<StepReport> {
+    step_at(trainer, RATE)
+}
+
+fn step_at(trainer: &mut Trainer, rate: f32) -> Result<StepReport> {
     let turn = (trainer.steps() % 2) as usize;
     let (width, height) = trainer.preprocess().output_size();
     let number = |i: usize| ((i * 7919 + turn * 104_729) % 33) as f32 / 16.0 - 1.0;
@@ -55,7 +66,7 @@ fn step(trainer: &mut Trainer) -> Result<StepReport> {
     for (image, targets) in targets.chunks_exact_mut(classes).enumerate() {
         targets[(image * 3 + turn) % classes] += 1.0 - SMOOTHING;
     }
-    trainer.step(Input::Values(&values), &targets, RATE)
+    trainer.step(Input::Values(&values), &targets, rate)
 }
 
 fn f64s(bytes: &[u8]) -> Vec<f64> {
@@ -139,6 +150,7 @@ fn resumed_training_has_the_bits_of_uninterrupted_training() {
     let options = TrainOptions {
         accumulate: 2,
         drop_path: 0.3,
+        ema_decay: Some(0.9),
         seed: 7,
         ..options(LossKind::CrossEntropy)
     };
@@ -165,6 +177,7 @@ fn resumed_training_has_the_bits_of_uninterrupted_training() {
     // Sums of gradients have no information between steps.
     let tensors = SafeTensors::deserialize(&bytes[0]).unwrap();
     assert!(tensors.names().iter().all(|name| !name.ends_with("sum")));
+    assert!(tensors.names().iter().any(|name| name.ends_with(".average")));
     // The file of another model is refused, and changes nothing.
     let mut other = trainer("timm_vit_class_token", self::options(LossKind::CrossEntropy)).unwrap();
     let error = other.restore(&file).unwrap_err().to_string();
@@ -181,15 +194,12 @@ fn accumulated_steps_are_those_of_the_whole_batch() {
         let options = TrainOptions {
             accumulate,
             drop_path: 0.3,
-            optimizer: AdamWOptions {
-                epsilon: EPSILON,
-                ..AdamWOptions::default()
-            },
+            optimizer: adamw(EPSILON),
             ..options(LossKind::CrossEntropy)
         };
         let mut trainer = trainer("hf_vit", options).unwrap();
         let reports: Vec<StepReport> = (0..STEPS).map(|_| step(&mut trainer).unwrap()).collect();
-        (reports, trainer.values().unwrap())
+        (reports, trainer.values(Weights::Last).unwrap())
     };
     let (expected, weights) = train(1);
     // Relative to the norm, which clipping limits to 1: some roundings of each layer's sums over tokens and images.
@@ -217,19 +227,101 @@ fn accumulated_steps_are_those_of_the_whole_batch() {
     }
 }
 
+/// A first step of SGD without momentum is the gradient times the learning rate, and one of Lion its signs.
+#[test]
+fn steps_of_sgd_and_lion_follow_the_gradients() {
+    let changes = |optimizer, rate: f32| {
+        let checkpoint = Checkpoint::open(Some(&golden("hf_vit"))).unwrap();
+        let options = TrainOptions {
+            optimizer,
+            clip_norm: None,
+            ..options(LossKind::CrossEntropy)
+        };
+        let mut trainer = Trainer::new(checkpoint, options, &|_| TensorRule::default()).unwrap();
+        let before = trainer.values(Weights::Last).unwrap();
+        let report = step_at(&mut trainer, rate).unwrap();
+        let after = trainer.values(Weights::Last).unwrap();
+        let pairs = after
+            .iter()
+            .flat_map(|(name, values)| values.iter().zip(&before[name]));
+        let changes: Vec<f32> = pairs.map(|(after, before)| after - before).collect();
+        (report, changes)
+    };
+    let sgd = OptimizerOptions::Sgd(SgdOptions {
+        momentum: 0.0,
+        nesterov: false,
+    });
+    let (report, found) = changes(sgd, 1.0);
+    let norm = found.iter().map(|change| change * change).sum::<f32>().sqrt();
+    assert!((norm / report.grad_norm - 1.0).abs() < 1e-4, "{norm}, {report:?}");
+    let (_, found) = changes(OptimizerOptions::Lion(LionOptions::default()), 0.125);
+    // A weight of up to 4 is rounded by its half unit in the last place.
+    assert!(
+        found
+            .iter()
+            .all(|change| (change.abs() - 0.125).abs() < 3e-7 || *change == 0.0)
+    );
+}
+
+#[test]
+fn averages_follow_the_weights_and_are_written() {
+    const DECAY: f32 = 0.75;
+    let options = TrainOptions {
+        ema_decay: Some(DECAY),
+        ..options(LossKind::CrossEntropy)
+    };
+    let mut trainer = trainer("hf_vit", options).unwrap();
+    let mut expected = trainer.values(Weights::Average).unwrap();
+    assert_eq!(expected, trainer.values(Weights::Last).unwrap());
+    for _ in 0..3 {
+        step(&mut trainer).unwrap();
+        for (name, weights) in trainer.values(Weights::Last).unwrap() {
+            let averages = expected.get_mut(&name).unwrap();
+            for (average, weight) in averages.iter_mut().zip(weights) {
+                *average = DECAY * *average + (1.0 - DECAY) * weight;
+            }
+        }
+    }
+    // A step rounds two products and their sum.
+    let averages = trainer.values(Weights::Average).unwrap();
+    for (name, expected) in &expected {
+        let largest = expected
+            .iter()
+            .fold(0.0_f32, |largest, value| largest.max(value.abs()));
+        let bound = 3.0 * 1.5 * f32::EPSILON * largest;
+        for (found, expected) in averages[name].iter().zip(expected) {
+            assert!(
+                (found - expected).abs() <= bound,
+                "{name}: {found}, expected {expected}"
+            );
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    trainer.write_model(folder.path()).unwrap();
+    let written = Checkpoint::open(Some(folder.path())).unwrap();
+    let weight = written.tensor("classifier.weight").unwrap();
+    assert_eq!(*weight.to_f32(), averages["classifier.weight"]);
+    let last = trainer.values(Weights::Last).unwrap();
+    assert_ne!(*weight.to_f32(), last["classifier.weight"]);
+}
+
 /// A model that is evaluated has the weights of the last step, not those of the checkpoint.
 #[test]
 fn models_have_the_present_weights() {
     let mut trainer = trainer("timm_vit_class_token", options(LossKind::CrossEntropy)).unwrap();
     step(&mut trainer).unwrap();
-    let model = trainer.model().unwrap();
+    let model = trainer.model(Weights::Last).unwrap();
     let found = model
         .graph
         .values()
         .iter()
         .find(|value| value.name == "head.weight")
         .unwrap();
-    let present = trainer.values().unwrap().remove("head.weight").unwrap();
+    let present = trainer
+        .values(Weights::Last)
+        .unwrap()
+        .remove("head.weight")
+        .unwrap();
     assert_eq!(*found.constant.as_ref().unwrap().to_f32(), present);
     assert_ne!(
         *trainer.checkpoint().tensor("head.weight").unwrap().to_f32(),
@@ -292,7 +384,10 @@ fn a_scaled_loss_gives_the_steps_of_an_unscaled_one() {
     for _ in 0..2 {
         assert_eq!(step(&mut scaled).unwrap(), step(&mut plain).unwrap());
     }
-    assert_eq!(scaled.values().unwrap(), plain.values().unwrap());
+    assert_eq!(
+        scaled.values(Weights::Last).unwrap(),
+        plain.values(Weights::Last).unwrap()
+    );
 }
 
 /// The elements of a model's constants, by name.
@@ -369,7 +464,7 @@ fn a_step_with_an_infinite_value_changes_nothing_and_its_layer_is_named() {
         };
         let mut trainer = trainer("hf_vit", options).unwrap();
         step(&mut trainer).unwrap();
-        let before = trainer.values().unwrap();
+        let before = trainer.values(Weights::Last).unwrap();
         let (width, height) = trainer.preprocess().output_size();
         // The value is in the first of two images.
         let mut values = vec![0.5; 2 * 3 * width * height];
@@ -378,7 +473,7 @@ fn a_step_with_an_infinite_value_changes_nothing_and_its_layer_is_named() {
         targets[1] = 1.0;
         let report = trainer.step(Input::Values(&values), &targets, RATE).unwrap();
         assert!(!report.updated && !report.grad_norm.is_finite(), "{report:?}");
-        assert_eq!(trainer.values().unwrap(), before);
+        assert_eq!(trainer.values(Weights::Last).unwrap(), before);
         let place = trainer.first_non_finite(Input::Values(&values), 2).unwrap();
         assert_eq!(place.as_deref(), Some("the embedding"));
         // The next step is as if there had been no such step.

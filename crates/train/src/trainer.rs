@@ -21,10 +21,11 @@ use hipvit_data::random::{Draw, Purpose, Stream};
 use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
+use crate::optimizer::OptimizerOptions;
 use crate::saved::{self, Counters};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{
-    AdamWOptions, StepGraph, StepOptions, TensorInfo, TensorRule, inputs, with_branch_factors,
+    StepGraph, StepOptions, TensorInfo, TensorRule, average_of, inputs, with_branch_factors,
 };
 
 /// Options of a [`Trainer`].
@@ -42,8 +43,11 @@ pub struct TrainOptions {
     pub image_size: Option<[usize; 2]>,
     /// Loss function.
     pub loss: LossKind,
-    /// Constants of the optimiser.
-    pub optimizer: AdamWOptions,
+    /// Optimiser.
+    pub optimizer: OptimizerOptions,
+    /// Decay of the moving averages of the weights (EMA): a step that updates the weights makes each average `decay · average + (1 − decay) ·
+    /// weight`. Models are then written with the averages. `None` if there are no averages.
+    pub ema_decay: Option<f32>,
     /// First factor of the loss in f16. It halves after a step whose gradients overflow, and doubles after 2,000 steps without one.
     pub loss_scale: f32,
     /// Largest number of micro-batches of a step. Their gradients are added up in f32, and then update the weights once. More micro-batches
@@ -68,7 +72,8 @@ impl Default for TrainOptions {
             input: InputKind::Pixels,
             image_size: None,
             loss: LossKind::CrossEntropy,
-            optimizer: AdamWOptions::default(),
+            optimizer: OptimizerOptions::default(),
+            ema_decay: None,
             loss_scale: 65536.0,
             accumulate: 1,
             clip_norm: None,
@@ -77,6 +82,15 @@ impl Default for TrainOptions {
             seed: 0,
         }
     }
+}
+
+/// Weights of a model that a [`Trainer`] makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// The weights after the last step.
+    Last,
+    /// Their moving averages.
+    Average,
 }
 
 /// Result of a step.
@@ -147,6 +161,7 @@ impl Trainer {
         let step_options = StepOptions {
             loss: options.loss,
             optimizer: options.optimizer,
+            ema_decay: options.ema_decay,
             clip_norm: options.clip_norm,
             accumulated: options.accumulate > 1,
             rounded: dtype.size() == 2,
@@ -297,9 +312,7 @@ impl Trainer {
         let batch = targets.len() / self.classes.max(1);
         let plan = self.executor.plan(batch)?;
         let Counters { updates, scale, .. } = self.counters;
-        let AdamWOptions { beta1, beta2, .. } = self.options.optimizer;
-        let [first, second] = [beta1, beta2].map(|beta| correction(beta, updates + 1));
-        let rates = [learning_rate, first, second];
+        let rates = self.options.optimizer.rates(learning_rate, updates + 1);
         let weights = vec![micro_batch.weight; batch];
         let unscale = [if micro_batch.is_last {
             1.0 / scale.factor
@@ -337,35 +350,49 @@ impl Trainer {
     }
 
     /// Returns the present elements of the checkpoint's trained tensors.
-    pub(crate) fn values(&self) -> Result<TensorValues> {
-        let mut values = self.whole_values()?;
+    pub(crate) fn values(&self, weights: Weights) -> Result<TensorValues> {
+        let mut values = self.whole_values(weights)?;
         if let Some(lora) = &self.lora {
-            lora.merge(&self.checkpoint, &mut values, &|name| self.state(name))?;
+            lora.merge(&self.checkpoint, &mut values, &|name| self.weight(name, weights))?;
         }
         Ok(values)
     }
 
     /// Returns the present elements of the tensors that are trained as a whole.
-    fn whole_values(&self) -> Result<TensorValues> {
-        self.scatter
-            .tensors(&self.checkpoint, |index| self.state(&self.weights[index]))
+    fn whole_values(&self, weights: Weights) -> Result<TensorValues> {
+        self.scatter.tensors(&self.checkpoint, |index| {
+            self.weight(&self.weights[index], weights)
+        })
     }
 
-    fn state(&self, name: &str) -> Result<Vec<f32>> {
-        Ok(self.executor.state(name)?.to_f32().into_owned())
+    /// Returns the elements of the weight `name`, or of its average.
+    fn weight(&self, name: &str, weights: Weights) -> Result<Vec<f32>> {
+        let tensor = match weights {
+            Weights::Last => self.executor.state(name),
+            Weights::Average => self.executor.state(&average_of(name)),
+        };
+        Ok(tensor?.to_f32().into_owned())
+    }
+
+    /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`] is set.
+    pub fn evaluated_weights(&self) -> Weights {
+        match self.options.ema_decay {
+            Some(_) => Weights::Average,
+            None => Weights::Last,
+        }
     }
 
     /// Returns the model with its present weights, for a session that evaluates it.
     ///
     /// # Errors
     ///
-    /// The errors of [`hipvit::model::load`] and of the device.
-    pub fn model(&self) -> Result<Model> {
+    /// [`Error::Argument`] if there are no averages. The errors of [`hipvit::model::load`] and of the device.
+    pub fn model(&self, weights: Weights) -> Result<Model> {
         let options = LoadOptions {
             image_size: self.options.image_size,
             ..LoadOptions::default()
         };
-        self.checkpoint.model_with(&self.values()?, &options)
+        self.checkpoint.model_with(&self.values(weights)?, &options)
     }
 
     /// Writes all weights and states of the optimiser to a file, which is replaced as a whole.
@@ -387,13 +414,14 @@ impl Trainer {
         saved::read(&self.executor, &mut self.counters, file)
     }
 
-    /// Writes the model with its present weights to a directory, in the form of the checkpoint.
+    /// Writes the model with its [`evaluated_weights`](Self::evaluated_weights) to a directory, in the form of the checkpoint.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] for the file that cannot be written.
     pub fn write_model(&self, directory: &Path) -> Result<()> {
-        self.checkpoint.write_values(directory, &self.values()?)
+        let values = self.values(self.evaluated_weights())?;
+        self.checkpoint.write_values(directory, &values)
     }
 
     /// Writes the updates of low rank to a directory, as an adapter of peft for the model `base`. Tensors that are trained as a whole, such as
@@ -406,9 +434,10 @@ impl Trainer {
         let Some(lora) = &self.lora else {
             return Ok(false);
         };
-        let whole = self.whole_values()?;
+        let weights = self.evaluated_weights();
+        let whole = self.whole_values(weights)?;
         lora.write(directory, base, (&self.checkpoint, &whole), &|name| {
-            self.state(name)
+            self.weight(name, weights)
         })?;
         Ok(true)
     }
@@ -428,6 +457,12 @@ fn check(options: &TrainOptions) -> Result<()> {
     if !(0.0..1.0).contains(&options.drop_path) {
         let reason = format!("{} is not a probability below 1", options.drop_path);
         return Err(Error::argument("drop path", reason));
+    }
+    if options
+        .ema_decay
+        .is_some_and(|decay| !(0.0..1.0).contains(&decay))
+    {
+        return Err(Error::argument("EMA decay", "is not a number from 0 to below 1"));
     }
     if options.accumulate == 0 {
         return Err(Error::argument(
@@ -485,12 +520,6 @@ fn copies_by_name(old: &Graph, copies: HashMap<ValueId, Copies>, new: &Graph) ->
     let constants = new.ids().filter(|&id| new.value(id).is_constant());
     let known = constants.filter_map(|id| Some((id, by_name.remove(new.value(id).name.as_str())?)));
     known.collect()
-}
-
-/// Returns `1 − beta^step`.
-fn correction(beta: f32, step: u64) -> f32 {
-    let power = i32::try_from(step).map_or(0.0, |step| f64::from(beta).powi(step));
-    (1.0 - power) as f32
 }
 
 /// Returns a number from 0 to below 1 that depends on nothing but its arguments.
