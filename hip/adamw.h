@@ -1,19 +1,15 @@
 // Arguments of adamw.
 #pragma once
 #include "device_pointer.h"
+#include "optimizer.h"
 
 namespace hipvit {
-
-/// Threads per block of `adamw`.
-constexpr unsigned ADAMW_THREADS = 256;
-/// Elements that a thread of `adamw` updates.
-constexpr unsigned ADAMW_ELEMENTS = 4;
 
 /// `adamw`: a step of AdamW.
 struct AdamWArgs {
     /// f32 `[elements]`.
     DEVICE_POINTER(const float) weight;
-    /// T `[elements]`.
+    /// T or f32 `[elements]`.
     DEVICE_POINTER(const void) gradient;
     /// f32 `[elements]`.
     DEVICE_POINTER(const float) first;
@@ -43,6 +39,10 @@ struct AdamWArgs {
     float weight_decay;
     /// Multiplied with the learning rate.
     float rate_factor;
+    /// 1 if the gradient is in f32 for any T.
+    unsigned f32_gradient;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

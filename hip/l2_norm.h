@@ -11,14 +11,14 @@ constexpr unsigned L2_NORM_PART = 4096;
 
 /// `l2_norm_part`: the sum of the squares of each L2_NORM_PART elements.
 struct L2NormPartArgs {
-    /// T `[elements]`.
+    /// T or f32 `[elements]`.
     DEVICE_POINTER(const void) x;
     /// f32, one for each part.
     DEVICE_POINTER(float) out;
     /// Number of elements.
     unsigned elements;
-    /// Unused; the structure has no padding.
-    unsigned reserved;
+    /// 1 if x is in f32 for any T.
+    unsigned f32_gradient;
 };
 
 /// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)), or NaN with the norm.

@@ -1,7 +1,7 @@
 // l2_norm_part: the sum of the squares of each L2_NORM_PART elements of a gradient.
 // l2_norm: the norm of all gradients from these sums, and the factor that clips them.
 //
-// Shapes: x T [elements], sums f32 [parts]; scale, norm and factor f32 [1].
+// Shapes: x T or f32 [elements], sums f32 [parts]; scale, norm and factor f32 [1].
 // Alignment: any; vec128 access where the addresses allow it.
 // Accumulator: f32. A thread, a wave and a block add in a fixed order, so that equal gradients have equal norms.
 // Geometry: blocks of L2_NORM_THREADS. l2_norm_part: a part per block. l2_norm: one block.
@@ -11,12 +11,8 @@
 
 using namespace hipvit;
 
-template <class T> HIPVIT_DEVICE void l2_norm_part(const L2NormPartArgs &a) {
-    HIPVIT_LDS static float scratch[L2_NORM_THREADS / WAVE];
-    const RowGroup<L2_NORM_THREADS> group{true, scratch};
-    const u64 start = u64(block_index()) * L2_NORM_PART;
-    const u32 left = u32(a.elements - start < L2_NORM_PART ? a.elements - start : L2_NORM_PART);
-    const T *x = (const T *)a.x + start;
+// The thread's part of the sum of the squares of `left` elements.
+template <class T> HIPVIT_DEVICE float square_sum(const T *x, u32 left) {
     float sum = 0.0f;
     for (u32 at = thread_index() * VEC<T>; at < left; at += L2_NORM_THREADS * VEC<T>) {
         float value[VEC<T>];
@@ -24,6 +20,15 @@ template <class T> HIPVIT_DEVICE void l2_norm_part(const L2NormPartArgs &a) {
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) sum += value[i] * value[i];
     }
+    return sum;
+}
+
+template <class T> HIPVIT_DEVICE void l2_norm_part(const L2NormPartArgs &a) {
+    HIPVIT_LDS static float scratch[L2_NORM_THREADS / WAVE];
+    const RowGroup<L2_NORM_THREADS> group{true, scratch};
+    const u64 start = u64(block_index()) * L2_NORM_PART;
+    const u32 left = u32(a.elements - start < L2_NORM_PART ? a.elements - start : L2_NORM_PART);
+    float sum = a.f32_gradient ? square_sum((const float *)a.x + start, left) : square_sum((const T *)a.x + start, left);
     sum = group.template reduce<Sum>(sum);
     if (thread_index() == 0) a.out[block_index()] = sum;
 }

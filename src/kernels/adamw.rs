@@ -2,7 +2,7 @@
 
 use hipvit_graph::op::AdamW;
 
-use super::bindings::{ADAMW_ELEMENTS, ADAMW_THREADS, AdamWArgs};
+use super::bindings::AdamWArgs;
 use super::lower::{Call, Lower, Lowering, one};
 use super::{
     Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, optional,
@@ -35,30 +35,27 @@ impl Lower for AdamW {
             epsilon: self.epsilon,
             weight_decay: self.weight_decay,
             rate_factor: self.rate_factor,
+            f32_gradient: self.f32_gradient.into(),
+            reserved: 0,
         })
     }
 }
 
-// SAFETY: see hip/adamw.hip. Threads beyond the last element return.
+// SAFETY: see hip/adamw.hip. Threads access no element beyond the last one.
 unsafe impl KernelArguments for AdamWArgs {
     const FILE: &'static str = "adamw";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        if self.elements == 0 {
-            return Err("a weight has no elements".into());
-        }
-        target.threads(
-            u64::from(self.elements).div_ceil(ADAMW_ELEMENTS.into()),
-            ADAMW_THREADS,
-        )
+        target.update(self.elements)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let single = size_of::<f32>();
         let all = bytes(single, &[self.elements]);
         let rounded = bytes(element, &[self.elements]);
+        let gradient = if self.f32_gradient == 1 { all } else { rounded };
         visit(Access::read("weight", self.weight, all));
-        visit(Access::read("gradient", self.gradient, rounded));
+        visit(Access::read("gradient", self.gradient, gradient));
         visit(Access::read("first", self.first, all));
         visit(Access::read("second", self.second, all));
         visit(Access::read("rates", self.rates, 3 * single));

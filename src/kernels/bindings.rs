@@ -3,6 +3,53 @@
 
 use super::DeviceAddress;
 
+/// Threads per block of the kernels that update weights and states.
+pub const OPTIMIZER_THREADS: u32 = 256;
+
+/// Elements that a thread of these kernels updates.
+pub const OPTIMIZER_ELEMENTS: u32 = 4;
+
+/// `accumulate`: out = keep · sum + gradient, or the gradient if keep is 0.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AccumulateArgs {
+    /// f32 `[elements]`.
+    pub sum: DeviceAddress,
+    /// T `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[1]`.
+    pub keep: DeviceAddress,
+    /// f32 `[elements]`; may alias `sum`.
+    pub out: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AccumulateArgs"][::core::mem::size_of::<AccumulateArgs>() - 40usize];
+    ["Alignment of AccumulateArgs"][::core::mem::align_of::<AccumulateArgs>() - 8usize];
+    [
+        "Offset of field: AccumulateArgs::sum",
+    ][::core::mem::offset_of!(AccumulateArgs, sum) - 0usize];
+    [
+        "Offset of field: AccumulateArgs::gradient",
+    ][::core::mem::offset_of!(AccumulateArgs, gradient) - 8usize];
+    [
+        "Offset of field: AccumulateArgs::keep",
+    ][::core::mem::offset_of!(AccumulateArgs, keep) - 16usize];
+    [
+        "Offset of field: AccumulateArgs::out",
+    ][::core::mem::offset_of!(AccumulateArgs, out) - 24usize];
+    [
+        "Offset of field: AccumulateArgs::elements",
+    ][::core::mem::offset_of!(AccumulateArgs, elements) - 32usize];
+    [
+        "Offset of field: AccumulateArgs::reserved",
+    ][::core::mem::offset_of!(AccumulateArgs, reserved) - 36usize];
+};
+
 #[repr(u32)]
 /// Activation function, the `activation` of the kernels' arguments.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -79,19 +126,13 @@ const _: () = {
     ][::core::mem::offset_of!(ActivationBackwardArgs, secant) - 36usize];
 };
 
-/// Threads per block of `adamw`.
-pub const ADAMW_THREADS: u32 = 256;
-
-/// Elements that a thread of `adamw` updates.
-pub const ADAMW_ELEMENTS: u32 = 4;
-
 /// `adamw`: a step of AdamW.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct AdamWArgs {
     /// f32 `[elements]`.
     pub weight: DeviceAddress,
-    /// T `[elements]`.
+    /// T or f32 `[elements]`.
     pub gradient: DeviceAddress,
     /// f32 `[elements]`.
     pub first: DeviceAddress,
@@ -121,10 +162,14 @@ pub struct AdamWArgs {
     pub weight_decay: f32,
     /// Multiplied with the learning rate.
     pub rate_factor: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AdamWArgs"][::core::mem::size_of::<AdamWArgs>() - 104usize];
+    ["Size of AdamWArgs"][::core::mem::size_of::<AdamWArgs>() - 112usize];
     ["Alignment of AdamWArgs"][::core::mem::align_of::<AdamWArgs>() - 8usize];
     [
         "Offset of field: AdamWArgs::weight",
@@ -174,6 +219,12 @@ const _: () = {
     [
         "Offset of field: AdamWArgs::rate_factor",
     ][::core::mem::offset_of!(AdamWArgs, rate_factor) - 100usize];
+    [
+        "Offset of field: AdamWArgs::f32_gradient",
+    ][::core::mem::offset_of!(AdamWArgs, f32_gradient) - 104usize];
+    [
+        "Offset of field: AdamWArgs::reserved",
+    ][::core::mem::offset_of!(AdamWArgs, reserved) - 108usize];
 };
 
 /// `add`: out = factor · gamma · x + y.
@@ -1754,14 +1805,14 @@ pub const L2_NORM_PART: u32 = 4096;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct L2NormPartArgs {
-    /// T `[elements]`.
+    /// T or f32 `[elements]`.
     pub x: DeviceAddress,
     /// f32, one for each part.
     pub out: DeviceAddress,
     /// Number of elements.
     pub elements: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
+    /// 1 if x is in f32 for any T.
+    pub f32_gradient: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1777,8 +1828,8 @@ const _: () = {
         "Offset of field: L2NormPartArgs::elements",
     ][::core::mem::offset_of!(L2NormPartArgs, elements) - 16usize];
     [
-        "Offset of field: L2NormPartArgs::reserved",
-    ][::core::mem::offset_of!(L2NormPartArgs, reserved) - 20usize];
+        "Offset of field: L2NormPartArgs::f32_gradient",
+    ][::core::mem::offset_of!(L2NormPartArgs, f32_gradient) - 20usize];
 };
 
 /// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)), or NaN with the norm.
@@ -1926,6 +1977,87 @@ const _: () = {
     ][::core::mem::offset_of!(LayerNormArgs, reserved) - 68usize];
 };
 
+/// `lion`: a step of Lion.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct LionArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// T or f32 `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[elements]`.
+    pub momentum: DeviceAddress,
+    /// f32 `[1]`: learning rate.
+    pub rate: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the momentum stay as they are.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `weight`.
+    pub new_weight: DeviceAddress,
+    /// f32 `[elements]`; may alias `momentum`.
+    pub new_momentum: DeviceAddress,
+    /// T `[elements]`. May be null.
+    pub rounded: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Share of the momentum in the update.
+    pub beta1: f32,
+    /// Decay of the momentum.
+    pub beta2: f32,
+    /// Part of the weight that a learning rate of 1 subtracts.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate.
+    pub rate_factor: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LionArgs"][::core::mem::size_of::<LionArgs>() - 88usize];
+    ["Alignment of LionArgs"][::core::mem::align_of::<LionArgs>() - 8usize];
+    [
+        "Offset of field: LionArgs::weight",
+    ][::core::mem::offset_of!(LionArgs, weight) - 0usize];
+    [
+        "Offset of field: LionArgs::gradient",
+    ][::core::mem::offset_of!(LionArgs, gradient) - 8usize];
+    [
+        "Offset of field: LionArgs::momentum",
+    ][::core::mem::offset_of!(LionArgs, momentum) - 16usize];
+    [
+        "Offset of field: LionArgs::rate",
+    ][::core::mem::offset_of!(LionArgs, rate) - 24usize];
+    [
+        "Offset of field: LionArgs::factor",
+    ][::core::mem::offset_of!(LionArgs, factor) - 32usize];
+    [
+        "Offset of field: LionArgs::new_weight",
+    ][::core::mem::offset_of!(LionArgs, new_weight) - 40usize];
+    [
+        "Offset of field: LionArgs::new_momentum",
+    ][::core::mem::offset_of!(LionArgs, new_momentum) - 48usize];
+    [
+        "Offset of field: LionArgs::rounded",
+    ][::core::mem::offset_of!(LionArgs, rounded) - 56usize];
+    [
+        "Offset of field: LionArgs::elements",
+    ][::core::mem::offset_of!(LionArgs, elements) - 64usize];
+    [
+        "Offset of field: LionArgs::beta1",
+    ][::core::mem::offset_of!(LionArgs, beta1) - 68usize];
+    [
+        "Offset of field: LionArgs::beta2",
+    ][::core::mem::offset_of!(LionArgs, beta2) - 72usize];
+    [
+        "Offset of field: LionArgs::weight_decay",
+    ][::core::mem::offset_of!(LionArgs, weight_decay) - 76usize];
+    [
+        "Offset of field: LionArgs::rate_factor",
+    ][::core::mem::offset_of!(LionArgs, rate_factor) - 80usize];
+    [
+        "Offset of field: LionArgs::f32_gradient",
+    ][::core::mem::offset_of!(LionArgs, f32_gradient) - 84usize];
+};
+
 /// Threads per block of `loss` and `loss_backward`.
 pub const LOSS_THREADS: u32 = 256;
 
@@ -2036,6 +2168,49 @@ const _: () = {
     [
         "Offset of field: LossBackwardArgs::reserved",
     ][::core::mem::offset_of!(LossBackwardArgs, reserved) - 44usize];
+};
+
+/// `moving_average`: out = decay · average + (1 − decay) · weight, or the average if the factor is NaN.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct MovingAverageArgs {
+    /// f32 `[elements]`.
+    pub average: DeviceAddress,
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// f32 `[1]`. If it is NaN, the average stays as it is.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `average`.
+    pub out: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Share of the average that stays.
+    pub decay: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MovingAverageArgs"][::core::mem::size_of::<MovingAverageArgs>() - 40usize];
+    [
+        "Alignment of MovingAverageArgs",
+    ][::core::mem::align_of::<MovingAverageArgs>() - 8usize];
+    [
+        "Offset of field: MovingAverageArgs::average",
+    ][::core::mem::offset_of!(MovingAverageArgs, average) - 0usize];
+    [
+        "Offset of field: MovingAverageArgs::weight",
+    ][::core::mem::offset_of!(MovingAverageArgs, weight) - 8usize];
+    [
+        "Offset of field: MovingAverageArgs::factor",
+    ][::core::mem::offset_of!(MovingAverageArgs, factor) - 16usize];
+    [
+        "Offset of field: MovingAverageArgs::out",
+    ][::core::mem::offset_of!(MovingAverageArgs, out) - 24usize];
+    [
+        "Offset of field: MovingAverageArgs::elements",
+    ][::core::mem::offset_of!(MovingAverageArgs, elements) - 32usize];
+    [
+        "Offset of field: MovingAverageArgs::decay",
+    ][::core::mem::offset_of!(MovingAverageArgs, decay) - 36usize];
 };
 
 /// `mul`: out = x · y.
@@ -2912,6 +3087,85 @@ const _: () = {
     ][::core::mem::offset_of!(ScaleImagesArgs, reserved) - 36usize];
 };
 
+/// `sgd`: a step of SGD with momentum.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SgdArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// T or f32 `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[elements]`.
+    pub momentum: DeviceAddress,
+    /// f32 `[1]`: learning rate.
+    pub rate: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the momentum stay as they are.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `weight`.
+    pub new_weight: DeviceAddress,
+    /// f32 `[elements]`; may alias `momentum`.
+    pub new_momentum: DeviceAddress,
+    /// T `[elements]`. May be null.
+    pub rounded: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Decay of the momentum.
+    pub decay: f32,
+    /// Multiplied with the weight and added to the gradient.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate.
+    pub rate_factor: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+    /// 1 for Nesterov's momentum.
+    pub nesterov: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SgdArgs"][::core::mem::size_of::<SgdArgs>() - 88usize];
+    ["Alignment of SgdArgs"][::core::mem::align_of::<SgdArgs>() - 8usize];
+    [
+        "Offset of field: SgdArgs::weight",
+    ][::core::mem::offset_of!(SgdArgs, weight) - 0usize];
+    [
+        "Offset of field: SgdArgs::gradient",
+    ][::core::mem::offset_of!(SgdArgs, gradient) - 8usize];
+    [
+        "Offset of field: SgdArgs::momentum",
+    ][::core::mem::offset_of!(SgdArgs, momentum) - 16usize];
+    ["Offset of field: SgdArgs::rate"][::core::mem::offset_of!(SgdArgs, rate) - 24usize];
+    [
+        "Offset of field: SgdArgs::factor",
+    ][::core::mem::offset_of!(SgdArgs, factor) - 32usize];
+    [
+        "Offset of field: SgdArgs::new_weight",
+    ][::core::mem::offset_of!(SgdArgs, new_weight) - 40usize];
+    [
+        "Offset of field: SgdArgs::new_momentum",
+    ][::core::mem::offset_of!(SgdArgs, new_momentum) - 48usize];
+    [
+        "Offset of field: SgdArgs::rounded",
+    ][::core::mem::offset_of!(SgdArgs, rounded) - 56usize];
+    [
+        "Offset of field: SgdArgs::elements",
+    ][::core::mem::offset_of!(SgdArgs, elements) - 64usize];
+    [
+        "Offset of field: SgdArgs::decay",
+    ][::core::mem::offset_of!(SgdArgs, decay) - 68usize];
+    [
+        "Offset of field: SgdArgs::weight_decay",
+    ][::core::mem::offset_of!(SgdArgs, weight_decay) - 72usize];
+    [
+        "Offset of field: SgdArgs::rate_factor",
+    ][::core::mem::offset_of!(SgdArgs, rate_factor) - 76usize];
+    [
+        "Offset of field: SgdArgs::f32_gradient",
+    ][::core::mem::offset_of!(SgdArgs, f32_gradient) - 80usize];
+    [
+        "Offset of field: SgdArgs::nesterov",
+    ][::core::mem::offset_of!(SgdArgs, nesterov) - 84usize];
+};
+
 /// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -3339,6 +3593,9 @@ macro_rules! kernel_list {
     ($then:ident $(, $($more:tt)*)?) => {
         $then! {
             {
+                accumulate {
+                    Accumulate(AccumulateArgs),
+                }
                 activation_backward {
                     ActivationBackward(ActivationBackwardArgs),
                 }
@@ -3388,11 +3645,17 @@ macro_rules! kernel_list {
                 layer_norm {
                     LayerNorm(LayerNormArgs),
                 }
+                lion {
+                    Lion(LionArgs),
+                }
                 loss {
                     Loss(LossArgs),
                 }
                 loss_backward {
                     LossBackward(LossBackwardArgs),
+                }
+                moving_average {
+                    MovingAverage(MovingAverageArgs),
                 }
                 mul {
                     Mul(MulArgs),
@@ -3427,6 +3690,9 @@ macro_rules! kernel_list {
                 }
                 scale_images {
                     ScaleImages(ScaleImagesArgs),
+                }
+                sgd {
+                    Sgd(SgdArgs),
                 }
                 softmax {
                     Softmax(SoftmaxArgs),

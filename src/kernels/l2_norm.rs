@@ -30,7 +30,7 @@ impl Lower for L2Norm {
                 x: step.address(index)?,
                 out: sums.offset(end * size_of::<f32>()),
                 elements: extent(elements)?,
-                reserved: 0,
+                f32_gradient: self.f32_gradients.into(),
             }));
             end += parts(elements);
         }
@@ -71,6 +71,11 @@ unsafe impl KernelArguments for L2NormPartArgs {
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let parts = parts(self.elements as usize) * size_of::<f32>();
+        let element = if self.f32_gradient == 1 {
+            size_of::<f32>()
+        } else {
+            element
+        };
         visit(Access::read("x", self.x, bytes(element, &[self.elements])));
         visit(Access::write("out", self.out, parts));
     }

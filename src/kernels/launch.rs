@@ -1,7 +1,9 @@
 //! Shared parts of the launch plans. Plans are pure functions of the arguments and a [`Target`].
 
 use super::KernelError;
-use super::bindings::{ELEMENTWISE_THREADS, ROW_REGISTERS, VEC128_BYTES};
+use super::bindings::{
+    ELEMENTWISE_THREADS, OPTIMIZER_ELEMENTS, OPTIMIZER_THREADS, ROW_REGISTERS, VEC128_BYTES,
+};
 use crate::hip::Launch;
 use crate::tensor::DType;
 
@@ -58,6 +60,19 @@ impl Target {
             rows.saturating_mul(u64::from(channels).div_ceil(self.vec128())),
             ELEMENTWISE_THREADS,
         )
+    }
+
+    /// Plans the threads that update `elements` elements of a weight or state.
+    ///
+    /// # Errors
+    ///
+    /// There are no elements, or the device does not support this number of blocks.
+    pub(super) fn update(&self, elements: u32) -> Result<Launch, KernelError> {
+        if elements == 0 {
+            return Err("a weight has no elements".into());
+        }
+        let threads = elements.div_ceil(OPTIMIZER_ELEMENTS);
+        self.threads(threads.into(), OPTIMIZER_THREADS)
     }
 
     /// Returns the maximum length of a row that a wave keeps in [`ROW_REGISTERS`] registers per lane.

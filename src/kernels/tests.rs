@@ -423,6 +423,7 @@ fn what_a_device_cannot_do_is_an_error() {
 #[test]
 fn every_entry_is_in_its_source() {
     for kernel in [
+        "accumulate",
         "activation_backward",
         "adamw",
         "add",
@@ -433,8 +434,10 @@ fn every_entry_is_in_its_source() {
         "int8_gemm",
         "l2_norm",
         "layer_norm",
+        "lion",
         "loss",
         "loss_backward",
+        "moving_average",
         "mul",
         "norm_backward",
         "norm_quantize",
@@ -445,6 +448,7 @@ fn every_entry_is_in_its_source() {
         "quantize",
         "rope",
         "scale_images",
+        "sgd",
         "softmax",
         "sparse_gemm",
         "swiglu",

@@ -3,7 +3,7 @@
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
-use hipvit_train::{AdamWOptions, StepReport, TensorRule, TrainOptions, Trainer};
+use hipvit_train::{AdamWOptions, OptimizerOptions, StepReport, TensorRule, TrainOptions, Trainer};
 
 use crate::support::at;
 use crate::support::gpu::{device, dtypes};
@@ -11,18 +11,21 @@ use crate::support::gpu::{device, dtypes};
 const STEPS: usize = 3;
 const IMAGES: usize = 2;
 
-/// Returns the reports of some steps, and the elements of a weight after them.
-fn train(device: Device, dtype: DType) -> (Vec<StepReport>, Vec<f32>) {
+/// Returns the reports of some steps with up to `accumulate` micro-batches each, and the elements of a weight's
+/// average after them.
+fn train(device: Device, dtype: DType, accumulate: usize) -> (Vec<StepReport>, Vec<f32>) {
     let checkpoint = Checkpoint::open(Some(&at("tests/golden/hf_vit"))).unwrap();
     let options = TrainOptions {
         device,
         dtype,
         input: InputKind::PixelValues,
-        optimizer: AdamWOptions {
+        optimizer: OptimizerOptions::AdamW(AdamWOptions {
             epsilon: 1e-4,
             ..AdamWOptions::default()
-        },
+        }),
+        ema_decay: Some(0.25),
         clip_norm: Some(1.0),
+        accumulate,
         // No gradient overflows.
         loss_scale: 256.0,
         drop_path: 0.2,
@@ -59,7 +62,7 @@ fn train(device: Device, dtype: DType) -> (Vec<StepReport>, Vec<f32>) {
 #[test]
 fn steps_are_those_of_the_cpu() {
     let Some((device, _shared)) = device() else { return };
-    let (expected, weight) = train(Device::Cpu, DType::F32);
+    let (expected, weight) = train(Device::Cpu, DType::F32, 1);
     for dtype in dtypes() {
         // Relative errors of a loss and of a norm; those of 16 bits are a few of their roundings.
         let bound = match dtype {
@@ -67,7 +70,7 @@ fn steps_are_those_of_the_cpu() {
             DType::F16 => 1e-2,
             _ => 5e-2,
         };
-        let (reports, found) = train(device, dtype);
+        let (reports, found) = train(device, dtype, IMAGES);
         for (found, expected) in reports.iter().zip(&expected) {
             let error = |found: f32, expected: f32| (found / expected - 1.0).abs();
             let errors = [

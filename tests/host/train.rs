@@ -229,6 +229,8 @@ fn fine_tuning_replaces_the_classifier_by_one_for_the_classes_of_the_data() {
         OsStr::new("1"),
         OsStr::new("--batch"),
         OsStr::new("16"),
+        OsStr::new("--accumulate"),
+        OsStr::new("2"),
         OsStr::new("--device"),
         OsStr::new("cpu"),
         OsStr::new("--json"),
@@ -265,7 +267,7 @@ fn a_broken_image_ends_the_run_by_name_or_is_skipped_and_counted() {
 #[test]
 fn frozen_layers_keep_their_weights_and_an_adapter_has_the_rest() {
     let set = Set::new();
-    let recipe = "epochs = 2\nbatch = 16\n[optimizer]\nlr = 1e-2\n[schedule]\nwarmup_epochs = 0\n";
+    let recipe = "epochs = 2\nbatch = 16\nema_decay = 0.5\n[optimizer]\nkind = \"lion\"\nlr = 1e-3\n[schedule]\nwarmup_epochs = 0\n";
     set.write_recipe(recipe);
     assert_success(&set.train("head", &["--freeze", "backbone"]));
     let output = set.train("lora", &["--lora", "2"]);
@@ -295,6 +297,17 @@ fn frozen_layers_keep_their_weights_and_an_adapter_has_the_rest() {
     let updated =
         ["attn.proj", "attn.qkv", "mlp.fc1", "mlp.fc2"].map(|layer| format!("blocks.0.{layer}.weight"));
     assert_eq!(changed(tensors("lora/model")), [&updated[..], &head].concat());
+
+    // The log has the accuracies of the averages, and of the weights that they are of.
+    let log = fs::read_to_string(set.path("lora/log.jsonl")).unwrap();
+    let epochs = log.lines().filter(|line| line.contains("\"event\":\"epoch\""));
+    let keys = ["\"val_accuracy\":", "\"unaveraged_val_accuracy\":"];
+    assert!(
+        epochs
+            .clone()
+            .all(|line| keys.iter().all(|key| line.contains(key)))
+            && epochs.count() == 2
+    );
 
     // hipvit merges the adapter into its base with the bits of the model that training has merged.
     let classify = |model: &str| {
@@ -346,9 +359,9 @@ fn what_cannot_be_trained_is_refused_by_name() {
         assert!(stderr(output).contains(reason), "{}", stderr(output));
     };
     // The model does not load before the recipe is valid.
-    set.write_recipe("epochs = 1\n[optimizer]\nmomentum = 0.9\n");
+    set.write_recipe("epochs = 1\n[optimizer]\ndampening = 0.9\n");
     let output = set.train("run", &[]);
-    refused(&output, "recipe.toml, line 3: unknown key `momentum`");
+    refused(&output, "recipe.toml, line 3: unknown key `dampening`");
     set.write_recipe("epochs = 1\nbatch = 16\n[lora]\nrank = 2\ntargets = [\"query\"]\n");
     refused(&set.train("other", &[]), "`query` is the name of no linear layer");
     set.write_recipe("epochs = 1\nbatch = 16\n");

@@ -101,6 +101,9 @@ struct RecipeArgs {
     /// Images per step
     #[arg(long, value_name = "N", value_parser = parsers::positive, conflicts_with = "resume")]
     batch: Option<usize>,
+    /// Micro-batches per step, to need less memory
+    #[arg(long, value_name = "N", value_parser = parsers::positive, conflicts_with = "resume")]
+    accumulate: Option<usize>,
     /// Highest learning rate
     #[arg(long, value_name = "RATE", conflicts_with = "resume")]
     lr: Option<f64>,
@@ -267,6 +270,7 @@ impl RecipeArgs {
         let mut recipe = Recipe::open(name)?;
         recipe.epochs = self.epochs.map_or(recipe.epochs, |epochs| epochs as u64);
         recipe.batch = self.batch.unwrap_or(recipe.batch);
+        recipe.accumulate = self.accumulate.unwrap_or(recipe.accumulate);
         recipe.optimizer.lr = self.lr.unwrap_or(recipe.optimizer.lr);
         recipe.lora.rank = self.lora.unwrap_or(recipe.lora.rank);
         recipe.freeze = self.freeze.unwrap_or(recipe.freeze);
@@ -378,8 +382,12 @@ impl Callbacks for Display {
             Some(accuracy) => format!(", validation {}", percent(accuracy)),
             None => String::new(),
         };
+        let unaveraged = match event.unaveraged_val_accuracy {
+            Some(accuracy) => format!(" ({} without averages)", percent(accuracy)),
+            None => String::new(),
+        };
         let line = format!(
-            "epoch {}/{}: loss {:.4}, training {}{validation}",
+            "epoch {}/{}: loss {:.4}, training {}{validation}{unaveraged}",
             event.epoch,
             self.epochs,
             event.loss,

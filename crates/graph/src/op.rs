@@ -44,6 +44,7 @@ pub use crate::rounding::{Levels, Rounding};
 macro_rules! for_each_op {
     ($then:ident) => {
         $then! {
+            accumulate: Accumulate,
             activation: Activation,
             activation_backward: ActivationBackward,
             adamw: AdamW,
@@ -61,9 +62,11 @@ macro_rules! for_each_op {
             layer_norm: LayerNorm,
             layer_norm_backward: LayerNormBackward,
             linear: Linear,
+            lion: Lion,
             loss: Loss,
             loss_backward: LossBackward,
             mat_mul: MatMul,
+            moving_average: MovingAverage,
             mul: Mul,
             mul_scalar: MulScalar,
             normalize: Normalize,
@@ -81,6 +84,7 @@ macro_rules! for_each_op {
             rope: Rope,
             scale: Scale,
             scale_images: ScaleImages,
+            sgd: Sgd,
             slice: Slice,
             sum_to_size: SumToSize,
             swiglu: SwiGlu,

@@ -29,11 +29,12 @@ pub use self::log::{EpochEvent, Event, StepEvent};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
-use crate::recipe::{self, Freeze, Recipe, RecipeError};
+use crate::optimizer::{AdamWOptions, LionOptions, OptimizerOptions, SgdOptions};
+use crate::recipe::{self, Freeze, OptimizerKind, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
-use crate::step_graph::{AdamWOptions, TensorInfo, TensorRule};
-use crate::trainer::{StepReport, TrainOptions, Trainer};
+use crate::step_graph::{TensorInfo, TensorRule};
+use crate::trainer::{StepReport, TrainOptions, Trainer, Weights};
 use crate::{LoraOptions, LossKind};
 
 /// Options of a run that do not belong to its recipe.
@@ -386,8 +387,14 @@ impl Fit {
 
     /// Evaluates, logs the epoch, and moves to the next one.
     fn end_epoch(&mut self, callbacks: &mut dyn Callbacks) -> Result<EpochEvent, FitError> {
+        let mut unaveraged = None;
         if let Some(validation) = self.splits.validation.clone() {
-            let evaluation = self.evaluate(&validation, callbacks)?;
+            let weights = self.trainer.evaluated_weights();
+            if weights != Weights::Last {
+                // The evaluation of the averages reports broken images.
+                unaveraged = Some(self.evaluate(&validation, Weights::Last, None)?);
+            }
+            let evaluation = self.evaluate(&validation, weights, Some(callbacks))?;
             evaluation.write(&self.run.evaluation())?;
             self.evaluation = Some(evaluation);
         }
@@ -402,6 +409,8 @@ impl Fit {
             train_accuracy: progress.correct as f64 / images,
             val_loss: evaluation.and_then(|evaluation| evaluation.loss),
             val_accuracy: evaluation.map(Evaluation::accuracy),
+            unaveraged_val_loss: unaveraged.as_ref().and_then(|evaluation| evaluation.loss),
+            unaveraged_val_accuracy: unaveraged.as_ref().map(Evaluation::accuracy),
             train_seconds: progress.seconds,
             val_seconds: evaluation.map(|_| val_seconds),
             skipped: progress.skipped,
@@ -420,17 +429,20 @@ impl Fit {
         Ok(event)
     }
 
-    /// Evaluates the present weights on the validation images.
+    /// Evaluates the present weights on the validation images. Counts and reports broken images if there are `callbacks`.
     fn evaluate(
         &mut self,
         dataset: &Arc<dyn Dataset>,
-        callbacks: &mut dyn Callbacks,
+        weights: Weights,
+        mut callbacks: Option<&mut dyn Callbacks>,
     ) -> Result<Evaluation, FitError> {
-        let session = self.session()?;
+        let session = self.session(weights)?;
         let skip_broken = self.options.skip_broken;
         let mut tally = Tally::new(loss_kind(&self.recipe));
         run_dataset(&session, dataset.clone(), skip_broken, |batch, outputs| {
-            self.report_broken(batch, callbacks);
+            if let Some(callbacks) = &mut callbacks {
+                self.report_broken(batch, &mut **callbacks);
+            }
             if !batch.is_empty() {
                 tally.add(&**dataset, batch, outputs)?;
             }
@@ -448,16 +460,16 @@ impl Fit {
     }
 
     /// Returns a session with the present weights.
-    fn session(&self) -> Result<Session, FitError> {
+    fn session(&self, weights: Weights) -> Result<Session, FitError> {
         let builder = Session::builder()
             .device(self.options.device)
             .dtype(self.options.dtype)
-            .batch(self.recipe.batch);
+            .batch(self.recipe.batch.div_ceil(self.recipe.accumulate));
         let builder = match self.options.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
         };
-        Ok(builder.of_model(self.trainer.model()?)?)
+        Ok(builder.of_model(self.trainer.model(weights)?)?)
     }
 }
 
@@ -520,7 +532,6 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
             rate_factor: place.map_or(1.0, |index| factors[index] as f32),
         }
     };
-    let [beta1, beta2] = optimizer.betas.map(|beta| beta as f32);
     let options = TrainOptions {
         device: options.device,
         dtype: options.dtype,
@@ -528,12 +539,10 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         input: input_kind(recipe),
         image_size: None,
         loss: loss_kind(recipe),
-        optimizer: AdamWOptions {
-            beta1,
-            beta2,
-            epsilon: optimizer.eps as f32,
-        },
+        optimizer: optimizer_options(optimizer),
+        ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         loss_scale: TrainOptions::default().loss_scale,
+        accumulate: recipe.accumulate,
         clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
         drop_path: recipe.drop_path as f32,
         lora: (recipe.lora.rank > 0).then(|| LoraOptions {
@@ -548,6 +557,22 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         seed: recipe.seed,
     };
     Ok(Trainer::new(checkpoint, options, &rule)?)
+}
+
+fn optimizer_options(keys: &recipe::Optimizer) -> OptimizerOptions {
+    let [beta1, beta2] = keys.betas.map(|beta| beta as f32);
+    match keys.kind {
+        OptimizerKind::AdamW => OptimizerOptions::AdamW(AdamWOptions {
+            beta1,
+            beta2,
+            epsilon: keys.eps as f32,
+        }),
+        OptimizerKind::Sgd => OptimizerOptions::Sgd(SgdOptions {
+            momentum: keys.momentum as f32,
+            nesterov: keys.nesterov,
+        }),
+        OptimizerKind::Lion => OptimizerOptions::Lion(LionOptions { beta1, beta2 }),
+    }
 }
 
 /// Measures images per second since its creation.

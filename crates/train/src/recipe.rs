@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use hipvit_files::regular_file;
 
 pub use self::keys::{
-    Augmentation, Checkpoints, Crop, Freeze, Lora, Loss, LossKind, Optimizer, Policy, Recipe, ScheduleKeys,
+    Augmentation, Checkpoints, Crop, Freeze, Lora, Loss, LossKind, Optimizer, OptimizerKind, Policy, Recipe,
+    ScheduleKeys,
 };
 use crate::schedule::Schedule;
 
@@ -162,6 +163,11 @@ impl Recipe {
                 "at most 9223372036854775807",
             ),
             ("batch", self.batch > 0, "at least 1"),
+            (
+                "accumulate",
+                (1..=self.batch).contains(&self.accumulate),
+                "at least 1, at most the number of images per step",
+            ),
             ("clip_norm", not_negative(self.clip_norm), NOT_NEGATIVE),
             ("lora.alpha", positive(self.lora.alpha), POSITIVE),
             (
@@ -170,6 +176,7 @@ impl Recipe {
                 "a number above 0, at most 1",
             ),
             ("drop_path", below_1(self.drop_path), BELOW_1),
+            ("ema_decay", below_1(self.ema_decay), BELOW_1),
             (
                 "loss.label_smoothing",
                 below_1(self.loss.label_smoothing),
@@ -178,6 +185,12 @@ impl Recipe {
             ("optimizer.lr", positive(optimizer.lr), POSITIVE),
             ("optimizer.betas", betas, "two numbers from 0 to below 1"),
             ("optimizer.eps", positive(optimizer.eps), POSITIVE),
+            ("optimizer.momentum", below_1(optimizer.momentum), BELOW_1),
+            (
+                "optimizer.nesterov",
+                !optimizer.nesterov || (optimizer.kind == OptimizerKind::Sgd && optimizer.momentum > 0.0),
+                "false, or the kind sgd with a momentum above 0",
+            ),
             (
                 "optimizer.weight_decay",
                 not_negative(optimizer.weight_decay),
@@ -336,9 +349,13 @@ mod tests {
     fn a_value_out_of_range_is_refused_by_its_key() {
         for (text, key) in [
             ("epochs = 0", "epochs"),
+            ("accumulate = 0", "accumulate"),
+            ("batch = 2\naccumulate = 3", "accumulate"),
             ("layer_decay = 1.5", "layer_decay"),
             ("[optimizer]\nlr = nan", "optimizer.lr"),
             ("[optimizer]\nbetas = [0.9, 1.0]", "optimizer.betas"),
+            ("ema_decay = 1.0", "ema_decay"),
+            ("[optimizer]\nnesterov = true", "optimizer.nesterov"),
             ("[augmentation]\nscale = [0.5, 0.1]", "augmentation.scale"),
             ("[checkpoints]\nkeep = 0", "checkpoints.keep"),
         ] {

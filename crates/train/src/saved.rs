@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::Executor;
+use hipvit::graph::{Graph, Value};
 use hipvit::model::replace_file;
 use hipvit::tensor::Tensor;
 use safetensors::tensor::TensorView;
@@ -13,6 +14,7 @@ use safetensors::{Dtype, SafeTensors, serialize};
 use serde_json::json;
 
 use crate::loss_scale::LossScale;
+use crate::step_graph::is_transient;
 
 /// Key of the counters in the metadata.
 const COUNTERS: &str = "hipvit.counters";
@@ -47,10 +49,10 @@ impl Counters {
     }
 }
 
-/// Returns the names of the weights and states.
-fn names(executor: &Arc<dyn Executor>) -> Vec<String> {
-    let graph = &executor.info().graph;
-    graph.states().map(|id| graph.value(id).name.clone()).collect()
+/// Returns the weights and states of a file.
+fn saved_states(graph: &Graph) -> impl Iterator<Item = &Value> {
+    let states = graph.states().map(|id| graph.value(id));
+    states.filter(|value| !is_transient(&value.name))
 }
 
 /// Writes all weights and states to a file, which is replaced as a whole.
@@ -60,8 +62,8 @@ fn names(executor: &Arc<dyn Executor>) -> Vec<String> {
 /// [`Error::Io`] if the file cannot be written.
 pub(crate) fn write(executor: &Arc<dyn Executor>, counters: &Counters, file: &Path) -> Result<()> {
     let mut states = Vec::new();
-    for name in names(executor) {
-        let tensor = executor.state(&name)?;
+    for Value { name, .. } in saved_states(&executor.info().graph) {
+        let tensor = executor.state(name)?;
         let bytes: Vec<u8> = tensor
             .to_f32()
             .iter()
@@ -95,8 +97,7 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, counters: &mut Counters, file: 
     let content = SafeTensors::deserialize(&bytes).map_err(broken)?;
     let graph = &executor.info().graph;
     let mut tensors = Vec::new();
-    for id in graph.states() {
-        let value = graph.value(id);
+    for value in saved_states(graph) {
         let missing = || {
             Error::tensor(
                 file,

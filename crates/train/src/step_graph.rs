@@ -1,10 +1,12 @@
-//! The graph of a training step: forward pass, loss, backward pass and AdamW.
+//! The graph of a training step: forward pass, loss, backward pass and optimiser.
 
 use hipvit::error::{Error, Result};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, Value, ValueId, rewrite};
-use hipvit::ops::{AdamW, Add, L2Norm, Loss, LossKind, Mul, Op, ScaleImages};
+use hipvit::ops::{Accumulate, Add, L2Norm, Loss, LossKind, MovingAverage, Mul, Op, ScaleImages};
 use hipvit::tensor::{DType, Tensor};
+
+use crate::optimizer::{OptimizerOptions, UpdateForm};
 
 /// Names of the inputs of a step beside the images.
 pub(crate) mod inputs {
@@ -14,31 +16,25 @@ pub(crate) mod inputs {
     pub(crate) const IMAGE_WEIGHTS: &str = "image_weights";
     /// f32 `[images, branches]`: the factor of each residual branch.
     pub(crate) const BRANCH_FACTORS: &str = "branch_factors";
-    /// f32 `[3]`: see [`AdamW`](hipvit::ops::AdamW).
+    /// f32: see [`OptimizerOptions::rates`](crate::OptimizerOptions::rates).
     pub(crate) const RATES: &str = "rates";
-    /// f32 `[1]`: factor of all gradients.
+    /// f32 `[1]`: factor of all gradients. NaN in a run that updates no weights.
     pub(crate) const GRADIENT_SCALE: &str = "gradient_scale";
+    /// f32 `[1]`: 0 in the run that starts the sums of gradients, 1 in the others.
+    pub(crate) const KEEP_SUMS: &str = "keep_sums";
 }
 
-/// Constants of AdamW that all tensors share.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamWOptions {
-    /// Decay of the mean of the gradients.
-    pub beta1: f32,
-    /// Decay of the mean of their squares.
-    pub beta2: f32,
-    /// Added to the root of the mean of squares.
-    pub epsilon: f32,
+/// End of the names of the states with sums of gradients. A step starts them anew.
+const GRADIENT_SUM: &str = ".gradient_sum";
+
+/// Returns the name of the state with the moving average of a weight.
+pub(crate) fn average_of(weight: &str) -> String {
+    format!("{weight}.average")
 }
 
-impl Default for AdamWOptions {
-    fn default() -> Self {
-        Self {
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-        }
-    }
+/// Returns true if a state has no information between two steps.
+pub(crate) fn is_transient(state: &str) -> bool {
+    state.ends_with(GRADIENT_SUM)
 }
 
 /// A tensor of the checkpoint, for which a [`TensorRule`] is asked.
@@ -88,8 +84,12 @@ pub(crate) struct Trained {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepOptions {
     pub(crate) loss: LossKind,
-    pub(crate) optimizer: AdamWOptions,
+    pub(crate) optimizer: OptimizerOptions,
+    /// Share of the moving averages of the weights that a step keeps. `None` if there are none.
+    pub(crate) ema_decay: Option<f32>,
     pub(crate) clip_norm: Option<f32>,
+    /// True if a step adds the gradients of several runs.
+    pub(crate) accumulated: bool,
     /// True if the forward pass reads copies of the weights that are rounded to 16 bits.
     pub(crate) rounded: bool,
 }
@@ -197,13 +197,20 @@ impl StepGraph {
         let scale = self
             .graph
             .add_fixed_input(inputs::GRADIENT_SCALE, [1], DType::F32)?;
-        let rates = self.graph.add_fixed_input(inputs::RATES, [3], DType::F32)?;
+        let rates = [options.optimizer.rate_count()];
+        let rates = self.graph.add_fixed_input(inputs::RATES, rates, DType::F32)?;
+        let keep = if options.accumulated {
+            Some(self.graph.add_fixed_input(inputs::KEEP_SUMS, [1], DType::F32)?)
+        } else {
+            None
+        };
         let mut operands = vec![scale];
         let mut known = Vec::with_capacity(trained.len());
         for (constant, gradient) in trained.iter().zip(gradients) {
-            let gradient = gradient
-                .map(|gradient| self.masked(constant, gradient))
-                .transpose()?;
+            let gradient = match gradient {
+                Some(gradient) => Some(self.summed(constant, gradient, keep)?),
+                None => None,
+            };
             operands.extend(gradient);
             known.push((constant, gradient));
         }
@@ -213,6 +220,7 @@ impl StepGraph {
         }
         let op = L2Norm {
             maximum: options.clip_norm,
+            f32_gradients: options.accumulated,
         };
         let norm = self
             .graph
@@ -221,12 +229,30 @@ impl StepGraph {
         self.graph.set_output(OutputKind::GradientNorm, norm);
         for (constant, gradient) in known {
             let name = match gradient {
-                Some(gradient) => Some(self.adamw(constant, [gradient, rates, factor], options)?),
+                Some(gradient) => Some(self.updated(constant, [gradient, rates, factor], options)?),
                 None => None,
             };
             self.weights.push(name);
         }
         Ok(())
+    }
+
+    /// Returns a gradient without the elements that stay as they are. With `keep`, returns the sum of this gradient over the runs of a step.
+    fn summed(&mut self, constant: &Trained, gradient: ValueId, keep: Option<ValueId>) -> Result<ValueId> {
+        let gradient = self.masked(constant, gradient)?;
+        let Some(keep) = keep else {
+            return Ok(gradient);
+        };
+        let Value { name, shape, .. } = self.graph.value(constant.id).clone();
+        let zeros = Tensor::from_f32(shape.as_slice(), vec![0.0; shape.iter().product()]);
+        let zeros = zeros.ok_or_else(|| Error::graph(&name, "has a shape without elements"))?;
+        let sum = self.graph.state(format!("{name}{GRADIENT_SUM}"), zeros);
+        let node = format!("{name}.accumulated");
+        let added = self
+            .graph
+            .push(Role::Other, node, Accumulate, [sum, gradient, keep])?;
+        self.graph.update(sum, added)?;
+        Ok(added)
     }
 
     /// Returns a gradient without the elements that stay as they are.
@@ -244,54 +270,64 @@ impl StepGraph {
             .push(Role::Other, format!("{name}.masked"), Mul, [gradient, mask])?)
     }
 
-    /// Appends the update of a weight, and returns the name of the value with its f32 elements.
-    fn adamw(
+    /// Appends the update of a weight and of its moving average. Returns the name of the value with the weight's f32 elements.
+    fn updated(
         &mut self,
         constant: &Trained,
         [gradient, rates, factor]: [ValueId; 3],
         options: StepOptions,
     ) -> Result<String> {
-        let Value {
-            name, shape, initial, ..
-        } = self.graph.value(constant.id).clone();
+        let Value { name, initial, .. } = self.graph.value(constant.id).clone();
         let initial = initial.ok_or_else(|| Error::graph(&name, "has no elements"))?;
-        let elements = initial.to_f32().into_owned();
-        let sized = |values| {
-            let tensor = Tensor::from_f32(shape.as_slice(), values);
-            tensor.ok_or_else(|| Error::graph(&name, "has a shape without elements"))
-        };
-        let zeros = vec![0.0; elements.len()];
-        let first = self
-            .graph
-            .state(format!("{name}.first_moment"), sized(zeros.clone())?);
-        let second = self.graph.state(format!("{name}.second_moment"), sized(zeros)?);
         let weight = if options.rounded {
-            self.graph.state(format!("{name}.f32"), sized(elements)?)
+            self.state_like(&initial, format!("{name}.f32"), |elements| elements)?
         } else {
             constant.id
         };
-        let AdamWOptions {
-            beta1,
-            beta2,
-            epsilon,
-        } = options.optimizer;
-        let op = AdamW {
-            beta1,
-            beta2,
-            epsilon,
-            weight_decay: constant.rule.weight_decay,
-            rate_factor: constant.rule.rate_factor,
+        let mut targets = vec![weight];
+        for state in options.optimizer.states() {
+            let zeros = |elements: Vec<f32>| vec![0.0; elements.len()];
+            targets.push(self.state_like(&initial, format!("{name}.{state}"), zeros)?);
+        }
+        let mut operands = targets.clone();
+        operands.insert(1, gradient);
+        operands.extend([rates, factor]);
+        let form = UpdateForm {
             rounded: options.rounded,
+            f32_gradient: options.accumulated,
         };
-        let operands = vec![weight, gradient, first, second, rates, factor];
+        let op = options.optimizer.op(&constant.rule, form);
         let node = self
             .graph
-            .push_node(Role::Other, format!("{name}.update"), op.into(), operands)?;
+            .push_node(Role::Other, format!("{name}.update"), op, operands)?;
         let results = node.outputs.clone();
-        let targets = [weight, first, second, constant.id];
-        for (target, result) in targets.into_iter().zip(results) {
+        targets.push(constant.id);
+        for (&target, &result) in targets.iter().zip(&results) {
             self.graph.update(target, result)?;
         }
-        Ok(self.graph.value(weight).name.clone())
+        let weight = self.graph.value(weight).name.clone();
+        if let Some(decay) = options.ema_decay {
+            let average = self.state_like(&initial, average_of(&weight), |elements| elements)?;
+            let node = format!("{name}.averaged");
+            let operands = [average, results[0], factor];
+            let averaged = self
+                .graph
+                .push(Role::Other, node, MovingAverage { decay }, operands)?;
+            self.graph.update(average, averaged)?;
+        }
+        Ok(weight)
+    }
+
+    /// Adds a state in f32 of the shape of `tensor`. `elements` returns its elements, from those of the tensor.
+    fn state_like(
+        &mut self,
+        tensor: &Tensor,
+        name: String,
+        elements: impl Fn(Vec<f32>) -> Vec<f32>,
+    ) -> Result<ValueId> {
+        let elements = elements(tensor.to_f32().into_owned());
+        let state = Tensor::from_f32(tensor.shape(), elements);
+        let state = state.ok_or_else(|| Error::graph(&name, "has a shape without elements"))?;
+        Ok(self.graph.state(name, state))
     }
 }

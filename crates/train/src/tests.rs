@@ -9,7 +9,10 @@ use hipvit::model::{Checkpoint, InputKind, LoadOptions};
 use hipvit::tensor::Input;
 use safetensors::{Dtype, SafeTensors};
 
-use crate::{AdamWOptions, LoraOptions, LossKind, StepReport, TensorInfo, TensorRule, TrainOptions, Trainer};
+use crate::{
+    AdamWOptions, LionOptions, LoraOptions, LossKind, OptimizerOptions, SgdOptions, StepReport, TensorInfo,
+    TensorRule, TrainOptions, Trainer, Weights,
+};
 
 const IMAGES: usize = 4;
 const RATE: f32 = 1e-3;
@@ -21,16 +24,20 @@ fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
+fn adamw(epsilon: f32) -> OptimizerOptions {
+    OptimizerOptions::AdamW(AdamWOptions {
+        epsilon,
+        ..AdamWOptions::default()
+    })
+}
+
 fn options(loss: LossKind) -> TrainOptions {
     TrainOptions {
         device: Device::Cpu,
         threads: Some(2),
         input: InputKind::PixelValues,
         loss,
-        optimizer: AdamWOptions {
-            epsilon: 1e-6,
-            ..AdamWOptions::default()
-        },
+        optimizer: adamw(1e-6),
         clip_norm: Some(1.0),
         ..TrainOptions::default()
     }
@@ -46,6 +53,10 @@ fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
 
 /// Makes the step that follows those of the trainer, with the batch of `scripts/golden_training.py`.
 fn step(trainer: &mut Trainer) -> Result<StepReport> {
+    step_at(trainer, RATE)
+}
+
+fn step_at(trainer: &mut Trainer, rate: f32) -> Result<StepReport> {
     let turn = (trainer.steps() % 2) as usize;
     let (width, height) = trainer.preprocess().output_size();
     let number = |i: usize| ((i * 7919 + turn * 104_729) % 33) as f32 / 16.0 - 1.0;
@@ -55,7 +66,7 @@ fn step(trainer: &mut Trainer) -> Result<StepReport> {
     for (image, targets) in targets.chunks_exact_mut(classes).enumerate() {
         targets[(image * 3 + turn) % classes] += 1.0 - SMOOTHING;
     }
-    trainer.step(Input::Values(&values), &targets, RATE)
+    trainer.step(Input::Values(&values), &targets, rate)
 }
 
 fn f64s(bytes: &[u8]) -> Vec<f64> {
@@ -137,7 +148,9 @@ fn ten_steps_are_those_of_pytorch() {
 #[test]
 fn resumed_training_has_the_bits_of_uninterrupted_training() {
     let options = TrainOptions {
+        accumulate: 2,
         drop_path: 0.3,
+        ema_decay: Some(0.9),
         seed: 7,
         ..options(LossKind::CrossEntropy)
     };
@@ -161,6 +174,10 @@ fn resumed_training_has_the_bits_of_uninterrupted_training() {
         std::fs::read(&file).unwrap()
     });
     assert!(bytes[0] == bytes[1]);
+    // Sums of gradients have no information between steps.
+    let tensors = SafeTensors::deserialize(&bytes[0]).unwrap();
+    assert!(tensors.names().iter().all(|name| !name.ends_with("sum")));
+    assert!(tensors.names().iter().any(|name| name.ends_with(".average")));
     // The file of another model is refused, and changes nothing.
     let mut other = trainer("timm_vit_class_token", self::options(LossKind::CrossEntropy)).unwrap();
     let error = other.restore(&file).unwrap_err().to_string();
@@ -168,19 +185,143 @@ fn resumed_training_has_the_bits_of_uninterrupted_training() {
     assert_eq!(other.steps(), 0);
 }
 
+/// The gradients of micro-batches differ from those of the whole batch by the order of their sums.
+#[test]
+fn accumulated_steps_are_those_of_the_whole_batch() {
+    const STEPS: usize = 3;
+    const EPSILON: f32 = 1e-2;
+    let train = |accumulate| {
+        let options = TrainOptions {
+            accumulate,
+            drop_path: 0.3,
+            optimizer: adamw(EPSILON),
+            ..options(LossKind::CrossEntropy)
+        };
+        let mut trainer = trainer("hf_vit", options).unwrap();
+        let reports: Vec<StepReport> = (0..STEPS).map(|_| step(&mut trainer).unwrap()).collect();
+        (reports, trainer.values(Weights::Last).unwrap())
+    };
+    let (expected, weights) = train(1);
+    // Relative to the norm, which clipping limits to 1: some roundings of each layer's sums over tokens and images.
+    let gradient_error = 64.0 * f32::EPSILON;
+    // An update is the learning rate times a quotient, whose divisor is at least epsilon. Later steps start from earlier errors.
+    let bound = (STEPS * STEPS) as f32 * RATE * gradient_error / EPSILON;
+    for accumulate in [2, 4] {
+        let (reports, found) = train(accumulate);
+        for (report, expected) in reports.iter().zip(&expected) {
+            let close = |found: f32, expected: f32| (found / expected - 1.0).abs() <= gradient_error;
+            assert!(
+                close(report.loss, expected.loss) && close(report.grad_norm, expected.grad_norm),
+                "{accumulate}: {report:?}, expected {expected:?}"
+            );
+            assert_eq!((report.correct, report.step), (expected.correct, expected.step));
+        }
+        for (name, expected) in &weights {
+            let errors = found[name].iter().zip(expected).map(|(a, b)| (a - b).abs());
+            let error = errors.fold(0.0, f32::max);
+            assert!(
+                error <= bound,
+                "{accumulate}: `{name}` is off by {error:e}, not {bound:e}"
+            );
+        }
+    }
+}
+
+/// A first step of SGD without momentum is the gradient times the learning rate, and one of Lion its signs.
+#[test]
+fn steps_of_sgd_and_lion_follow_the_gradients() {
+    let changes = |optimizer, rate: f32| {
+        let checkpoint = Checkpoint::open(Some(&golden("hf_vit"))).unwrap();
+        let options = TrainOptions {
+            optimizer,
+            clip_norm: None,
+            ..options(LossKind::CrossEntropy)
+        };
+        let mut trainer = Trainer::new(checkpoint, options, &|_| TensorRule::default()).unwrap();
+        let before = trainer.values(Weights::Last).unwrap();
+        let report = step_at(&mut trainer, rate).unwrap();
+        let after = trainer.values(Weights::Last).unwrap();
+        let pairs = after
+            .iter()
+            .flat_map(|(name, values)| values.iter().zip(&before[name]));
+        let changes: Vec<f32> = pairs.map(|(after, before)| after - before).collect();
+        (report, changes)
+    };
+    let sgd = OptimizerOptions::Sgd(SgdOptions {
+        momentum: 0.0,
+        nesterov: false,
+    });
+    let (report, found) = changes(sgd, 1.0);
+    let norm = found.iter().map(|change| change * change).sum::<f32>().sqrt();
+    assert!((norm / report.grad_norm - 1.0).abs() < 1e-4, "{norm}, {report:?}");
+    let (_, found) = changes(OptimizerOptions::Lion(LionOptions::default()), 0.125);
+    // A weight of up to 4 is rounded by its half unit in the last place.
+    assert!(
+        found
+            .iter()
+            .all(|change| (change.abs() - 0.125).abs() < 3e-7 || *change == 0.0)
+    );
+}
+
+#[test]
+fn averages_follow_the_weights_and_are_written() {
+    const DECAY: f32 = 0.75;
+    let options = TrainOptions {
+        ema_decay: Some(DECAY),
+        ..options(LossKind::CrossEntropy)
+    };
+    let mut trainer = trainer("hf_vit", options).unwrap();
+    let mut expected = trainer.values(Weights::Average).unwrap();
+    assert_eq!(expected, trainer.values(Weights::Last).unwrap());
+    for _ in 0..3 {
+        step(&mut trainer).unwrap();
+        for (name, weights) in trainer.values(Weights::Last).unwrap() {
+            let averages = expected.get_mut(&name).unwrap();
+            for (average, weight) in averages.iter_mut().zip(weights) {
+                *average = DECAY * *average + (1.0 - DECAY) * weight;
+            }
+        }
+    }
+    // A step rounds two products and their sum.
+    let averages = trainer.values(Weights::Average).unwrap();
+    for (name, expected) in &expected {
+        let largest = expected
+            .iter()
+            .fold(0.0_f32, |largest, value| largest.max(value.abs()));
+        let bound = 3.0 * 1.5 * f32::EPSILON * largest;
+        for (found, expected) in averages[name].iter().zip(expected) {
+            assert!(
+                (found - expected).abs() <= bound,
+                "{name}: {found}, expected {expected}"
+            );
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    trainer.write_model(folder.path()).unwrap();
+    let written = Checkpoint::open(Some(folder.path())).unwrap();
+    let weight = written.tensor("classifier.weight").unwrap();
+    assert_eq!(*weight.to_f32(), averages["classifier.weight"]);
+    let last = trainer.values(Weights::Last).unwrap();
+    assert_ne!(*weight.to_f32(), last["classifier.weight"]);
+}
+
 /// A model that is evaluated has the weights of the last step, not those of the checkpoint.
 #[test]
 fn models_have_the_present_weights() {
     let mut trainer = trainer("timm_vit_class_token", options(LossKind::CrossEntropy)).unwrap();
     step(&mut trainer).unwrap();
-    let model = trainer.model().unwrap();
+    let model = trainer.model(Weights::Last).unwrap();
     let found = model
         .graph
         .values()
         .iter()
         .find(|value| value.name == "head.weight")
         .unwrap();
-    let present = trainer.values().unwrap().remove("head.weight").unwrap();
+    let present = trainer
+        .values(Weights::Last)
+        .unwrap()
+        .remove("head.weight")
+        .unwrap();
     assert_eq!(*found.constant.as_ref().unwrap().to_f32(), present);
     assert_ne!(
         *trainer.checkpoint().tensor("head.weight").unwrap().to_f32(),
@@ -243,7 +384,10 @@ fn a_scaled_loss_gives_the_steps_of_an_unscaled_one() {
     for _ in 0..2 {
         assert_eq!(step(&mut scaled).unwrap(), step(&mut plain).unwrap());
     }
-    assert_eq!(scaled.values().unwrap(), plain.values().unwrap());
+    assert_eq!(
+        scaled.values(Weights::Last).unwrap(),
+        plain.values(Weights::Last).unwrap()
+    );
 }
 
 /// The elements of a model's constants, by name.
@@ -313,22 +457,29 @@ fn updates_of_low_rank_are_trained_merged_and_written() {
 
 #[test]
 fn a_step_with_an_infinite_value_changes_nothing_and_its_layer_is_named() {
-    let mut trainer = trainer("hf_vit", options(LossKind::CrossEntropy)).unwrap();
-    step(&mut trainer).unwrap();
-    let before = trainer.values().unwrap();
-    let (width, height) = trainer.preprocess().output_size();
-    let mut values = vec![0.5; 3 * width * height];
-    values[7] = f32::INFINITY;
-    let mut targets = vec![0.0; trainer.classes()];
-    targets[1] = 1.0;
-    let report = trainer.step(Input::Values(&values), &targets, RATE).unwrap();
-    assert!(!report.updated && !report.grad_norm.is_finite(), "{report:?}");
-    assert_eq!(trainer.values().unwrap(), before);
-    let place = trainer.first_non_finite(Input::Values(&values), 1).unwrap();
-    assert_eq!(place.as_deref(), Some("the embedding"));
-    // The next step is as if there had been no such step.
-    let next = step(&mut trainer).unwrap();
-    assert!(next.updated && next.step == 3, "{next:?}");
-    let finite = vec![0.5; 3 * width * height];
-    assert_eq!(trainer.first_non_finite(Input::Values(&finite), 1).unwrap(), None);
+    for accumulate in [1, 2] {
+        let options = TrainOptions {
+            accumulate,
+            ..options(LossKind::CrossEntropy)
+        };
+        let mut trainer = trainer("hf_vit", options).unwrap();
+        step(&mut trainer).unwrap();
+        let before = trainer.values(Weights::Last).unwrap();
+        let (width, height) = trainer.preprocess().output_size();
+        // The value is in the first of two images.
+        let mut values = vec![0.5; 2 * 3 * width * height];
+        values[7] = f32::INFINITY;
+        let mut targets = vec![0.0; 2 * trainer.classes()];
+        targets[1] = 1.0;
+        let report = trainer.step(Input::Values(&values), &targets, RATE).unwrap();
+        assert!(!report.updated && !report.grad_norm.is_finite(), "{report:?}");
+        assert_eq!(trainer.values(Weights::Last).unwrap(), before);
+        let place = trainer.first_non_finite(Input::Values(&values), 2).unwrap();
+        assert_eq!(place.as_deref(), Some("the embedding"));
+        // The next step is as if there had been no such step.
+        let next = step(&mut trainer).unwrap();
+        assert!(next.updated && next.step == 3, "{next:?}");
+        let finite = vec![0.5; 3 * width * height];
+        assert_eq!(trainer.first_non_finite(Input::Values(&finite), 1).unwrap(), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! The [`Trainer`]: steps of training on one device.
 
 mod diagnosis;
+mod micro_batch;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,12 +19,14 @@ use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
+use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
+use crate::optimizer::OptimizerOptions;
 use crate::saved::{self, Counters};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{
-    AdamWOptions, StepGraph, StepOptions, TensorInfo, TensorRule, inputs, with_branch_factors,
+    StepGraph, StepOptions, TensorInfo, TensorRule, average_of, inputs, with_branch_factors,
 };
 
 /// Options of a [`Trainer`].
@@ -41,10 +44,16 @@ pub struct TrainOptions {
     pub image_size: Option<[usize; 2]>,
     /// Loss function.
     pub loss: LossKind,
-    /// Constants of the optimiser.
-    pub optimizer: AdamWOptions,
+    /// Optimiser.
+    pub optimizer: OptimizerOptions,
+    /// Decay of the moving averages of the weights (EMA): a step that updates the weights makes each average `decay · average + (1 − decay) ·
+    /// weight`. Models are then written with the averages. `None` if there are no averages.
+    pub ema_decay: Option<f32>,
     /// First factor of the loss in f16. It halves after a step whose gradients overflow, and doubles after 2,000 steps without one.
     pub loss_scale: f32,
+    /// Largest number of micro-batches of a step. Their gradients are added up in f32, and then update the weights once. More micro-batches
+    /// need less memory for activations.
+    pub accumulate: usize,
     /// Maximum norm of all gradients together. Larger gradients are scaled down.
     pub clip_norm: Option<f32>,
     /// Probability that an image skips a residual branch of the last block. It grows linearly from 0 at the first block.
@@ -64,14 +73,25 @@ impl Default for TrainOptions {
             input: InputKind::Pixels,
             image_size: None,
             loss: LossKind::CrossEntropy,
-            optimizer: AdamWOptions::default(),
+            optimizer: OptimizerOptions::default(),
+            ema_decay: None,
             loss_scale: 65536.0,
+            accumulate: 1,
             clip_norm: None,
             drop_path: 0.0,
             lora: None,
             seed: 0,
         }
     }
+}
+
+/// Weights of a model that a [`Trainer`] makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weights {
+    /// The weights after the last step.
+    Last,
+    /// Their moving averages.
+    Average,
 }
 
 /// Result of a step.
@@ -142,7 +162,9 @@ impl Trainer {
         let step_options = StepOptions {
             loss: options.loss,
             optimizer: options.optimizer,
+            ema_decay: options.ema_decay,
             clip_norm: options.clip_norm,
+            accumulated: options.accumulate > 1,
             rounded: dtype.size() == 2,
         };
         let mut trained = scatter.trained.clone();
@@ -227,7 +249,11 @@ impl Trainer {
     ///
     /// The errors of planning a run.
     pub fn flops(&self, images: usize) -> Result<u64> {
-        Ok(self.executor.plan(images)?.flops())
+        let mut flops = 0;
+        for part in micro_batches(images, self.options.accumulate) {
+            flops += self.executor.plan(part.len())?.flops();
+        }
+        Ok(flops)
     }
 
     /// Runs a step on whatever the device's buffers contain, and returns the time of each of its kernels and library calls. Empty on the CPU.
@@ -258,6 +284,9 @@ impl Trainer {
     /// Computes the loss of a batch and its gradients, and updates the weights. `images` has the form of [`TrainOptions::input`].
     /// `targets` is `[images, classes]`: probabilities of the classes, or values for [`LossKind::MeanSquaredError`].
     ///
+    /// With [`TrainOptions::accumulate`], the batch is divided into micro-batches of equal size. The last one is smaller if the size of the
+    /// batch is no multiple.
+    ///
     /// # Errors
     ///
     /// [`Error::Argument`] if the images and targets do not fit the model or each other. The errors of the device.
@@ -271,19 +300,48 @@ impl Trainer {
             );
             return Err(Error::argument("targets", reason));
         }
-        let plan = self.executor.plan(batch)?;
-        let Counters {
-            steps,
-            updates,
-            scale,
-        } = self.counters;
-        let step = steps + 1;
-        let AdamWOptions { beta1, beta2, .. } = self.options.optimizer;
-        let [first, second] = [beta1, beta2].map(|beta| correction(beta, updates + 1));
-        let rates = [learning_rate, first, second];
-        let weights = vec![scale.factor / batch as f32; batch];
-        let unscale = [1.0 / scale.factor];
+        let step = self.counters.steps + 1;
         let factors = self.branch_factors(step, batch);
+        let mut tally = Tally::default();
+        for part in micro_batches(batch, self.options.accumulate) {
+            let run = MicroBatch {
+                images: rows_of(images, batch, &part),
+                targets: &targets[part.start * classes..part.end * classes],
+                factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
+                weight: self.counters.scale.factor / batch as f32,
+                is_first: part.start == 0,
+                is_last: part.end == batch,
+            };
+            let outputs = self.run(&run, learning_rate)?;
+            tally.add(&outputs, run.targets, classes)?;
+        }
+        let report = tally.report(step);
+        self.counters.steps = step;
+        self.counters.updates += u64::from(report.updated);
+        self.counters.scale.after(report.updated);
+        Ok(report)
+    }
+
+    /// Computes the gradients of a micro-batch. The last one of a step updates the weights.
+    fn run(&self, micro_batch: &MicroBatch<'_>, learning_rate: f32) -> Result<RunOutputs> {
+        let MicroBatch {
+            images,
+            targets,
+            factors,
+            ..
+        } = *micro_batch;
+        let batch = targets.len() / self.classes.max(1);
+        let plan = self.executor.plan(batch)?;
+        let Counters { updates, scale, .. } = self.counters;
+        let rates = self.options.optimizer.rates(learning_rate, updates + 1);
+        let weights = vec![micro_batch.weight; batch];
+        let unscale = [if micro_batch.is_last {
+            1.0 / scale.factor
+        } else {
+            // Nothing is updated.
+            f32::NAN
+        }];
+        let keep = [if micro_batch.is_first { 0.0 } else { 1.0 }];
         let mut named = vec![
             (plan.graph().first_input_name(), images.into()),
             (inputs::TARGETS, Input::Values(targets).into()),
@@ -291,15 +349,13 @@ impl Trainer {
             (inputs::RATES, Input::Values(&rates).into()),
             (inputs::GRADIENT_SCALE, Input::Values(&unscale).into()),
         ];
-        if !factors.is_empty() {
-            named.push((inputs::BRANCH_FACTORS, Input::Values(&factors).into()));
+        if self.options.accumulate > 1 {
+            named.push((inputs::KEEP_SUMS, Input::Values(&keep).into()));
         }
-        let outputs = self.executor.run_inputs(&plan, Inputs::new(named))?;
-        let report = report(step, &outputs, targets, classes)?;
-        self.counters.steps = step;
-        self.counters.updates += u64::from(report.updated);
-        self.counters.scale.after(report.updated);
-        Ok(report)
+        if !factors.is_empty() {
+            named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
+        }
+        self.executor.run_inputs(&plan, Inputs::new(named))
     }
 
     /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
@@ -315,35 +371,49 @@ impl Trainer {
     }
 
     /// Returns the present elements of the checkpoint's trained tensors.
-    pub(crate) fn values(&self) -> Result<TensorValues> {
-        let mut values = self.whole_values()?;
+    pub(crate) fn values(&self, weights: Weights) -> Result<TensorValues> {
+        let mut values = self.whole_values(weights)?;
         if let Some(lora) = &self.lora {
-            lora.merge(&self.checkpoint, &mut values, &|name| self.state(name))?;
+            lora.merge(&self.checkpoint, &mut values, &|name| self.weight(name, weights))?;
         }
         Ok(values)
     }
 
     /// Returns the present elements of the tensors that are trained as a whole.
-    fn whole_values(&self) -> Result<TensorValues> {
-        self.scatter
-            .tensors(&self.checkpoint, |index| self.state(&self.weights[index]))
+    fn whole_values(&self, weights: Weights) -> Result<TensorValues> {
+        self.scatter.tensors(&self.checkpoint, |index| {
+            self.weight(&self.weights[index], weights)
+        })
     }
 
-    fn state(&self, name: &str) -> Result<Vec<f32>> {
-        Ok(self.executor.state(name)?.to_f32().into_owned())
+    /// Returns the elements of the weight `name`, or of its average.
+    fn weight(&self, name: &str, weights: Weights) -> Result<Vec<f32>> {
+        let tensor = match weights {
+            Weights::Last => self.executor.state(name),
+            Weights::Average => self.executor.state(&average_of(name)),
+        };
+        Ok(tensor?.to_f32().into_owned())
+    }
+
+    /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`] is set.
+    pub fn evaluated_weights(&self) -> Weights {
+        match self.options.ema_decay {
+            Some(_) => Weights::Average,
+            None => Weights::Last,
+        }
     }
 
     /// Returns the model with its present weights, for a session that evaluates it.
     ///
     /// # Errors
     ///
-    /// The errors of [`hipvit::model::load`] and of the device.
-    pub fn model(&self) -> Result<Model> {
+    /// [`Error::Argument`] if there are no averages. The errors of [`hipvit::model::load`] and of the device.
+    pub fn model(&self, weights: Weights) -> Result<Model> {
         let options = LoadOptions {
             image_size: self.options.image_size,
             ..LoadOptions::default()
         };
-        self.checkpoint.model_with(&self.values()?, &options)
+        self.checkpoint.model_with(&self.values(weights)?, &options)
     }
 
     /// Writes all weights and states of the optimiser to a file, which is replaced as a whole.
@@ -365,13 +435,14 @@ impl Trainer {
         saved::read(&self.executor, &mut self.counters, file)
     }
 
-    /// Writes the model with its present weights to a directory, in the form of the checkpoint.
+    /// Writes the model with its [`evaluated_weights`](Self::evaluated_weights) to a directory, in the form of the checkpoint.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] for the file that cannot be written.
     pub fn write_model(&self, directory: &Path) -> Result<()> {
-        self.checkpoint.write_values(directory, &self.values()?)
+        let values = self.values(self.evaluated_weights())?;
+        self.checkpoint.write_values(directory, &values)
     }
 
     /// Writes the updates of low rank to a directory, as an adapter of peft for the model `base`. Tensors that are trained as a whole, such as
@@ -384,9 +455,10 @@ impl Trainer {
         let Some(lora) = &self.lora else {
             return Ok(false);
         };
-        let whole = self.whole_values()?;
+        let weights = self.evaluated_weights();
+        let whole = self.whole_values(weights)?;
         lora.write(directory, base, (&self.checkpoint, &whole), &|name| {
-            self.state(name)
+            self.weight(name, weights)
         })?;
         Ok(true)
     }
@@ -406,6 +478,18 @@ fn check(options: &TrainOptions) -> Result<()> {
     if !(0.0..1.0).contains(&options.drop_path) {
         let reason = format!("{} is not a probability below 1", options.drop_path);
         return Err(Error::argument("drop path", reason));
+    }
+    if options
+        .ema_decay
+        .is_some_and(|decay| !(0.0..1.0).contains(&decay))
+    {
+        return Err(Error::argument("EMA decay", "is not a number from 0 to below 1"));
+    }
+    if options.accumulate == 0 {
+        return Err(Error::argument(
+            "accumulate",
+            "is 0: a step has at least one micro-batch",
+        ));
     }
     if options
         .clip_norm
@@ -459,12 +543,6 @@ fn copies_by_name(old: &Graph, copies: HashMap<ValueId, Copies>, new: &Graph) ->
     known.collect()
 }
 
-/// Returns `1 − beta^step`.
-fn correction(beta: f32, step: u64) -> f32 {
-    let power = i32::try_from(step).map_or(0.0, |step| f64::from(beta).powi(step));
-    (1.0 - power) as f32
-}
-
 /// Returns a number from 0 to below 1 that depends on nothing but its arguments.
 fn uniform(seed: u64, step: u64, index: u64) -> f32 {
     let draw = Draw {
@@ -474,44 +552,6 @@ fn uniform(seed: u64, step: u64, index: u64) -> f32 {
         repeat: 0,
     };
     (Stream::new(seed, draw).next_u32() >> 8) as f32 / (1 << 24) as f32
-}
-
-fn report(step: u64, outputs: &RunOutputs, targets: &[f32], classes: usize) -> Result<StepReport> {
-    let output = |name| {
-        let found = outputs.get(name);
-        found.ok_or_else(|| Error::internal("training", format!("a step has no output `{name}`")))
-    };
-    let losses = &output("loss")?.values;
-    let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
-    let images = logits.chunks_exact(classes).zip(targets.chunks_exact(classes));
-    let grad_norm = output("gradient_norm")?.values.iter().copied().next();
-    let grad_norm = grad_norm.unwrap_or(f32::NAN);
-    Ok(StepReport {
-        step,
-        loss: (losses.iter().map(|&loss| f64::from(loss)).sum::<f64>() / losses.len().max(1) as f64) as f32,
-        grad_norm,
-        updated: grad_norm.is_finite(),
-        correct: images
-            .filter(|(logits, targets)| largest(logits) == largest(targets))
-            .count(),
-    })
-}
-
-/// Returns the index of the largest value, the first of equal ones.
-fn largest(values: &[f32]) -> usize {
-    let larger = |a: f32, b: f32| if b > a { b } else { a };
-    // Lanes, so that the compiler uses vectors.
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    let (chunks, rest) = values.as_chunks();
-    for chunk in chunks {
-        for (lane, &value) in lanes.iter_mut().zip::<&[f32; 16]>(chunk) {
-            *lane = larger(*lane, value);
-        }
-    }
-    let all = lanes.iter().chain(rest).copied();
-    let maximum = all.fold(f32::NEG_INFINITY, larger);
-    let found = values.iter().position(|&value| value == maximum);
-    found.unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -287,7 +287,10 @@ fn what_is_not_there_is_named() {
         ops: vec!["gemm".into()],
         ..Options::default()
     };
-    assert!(fails(&op).starts_with("op: `gemm` is not one of activation, activation_backward, adamw, add, "));
+    assert!(
+        fails(&op)
+            .starts_with("op: `gemm` is not one of accumulate, activation, activation_backward, adamw, ")
+    );
     let dtype = Options {
         dtypes: vec![DType::BF16],
         ..Options::default()

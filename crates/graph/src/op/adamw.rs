@@ -28,6 +28,8 @@ pub struct AdamW {
     pub rate_factor: f32,
     /// True if the last result is the weight in the dtype of activations, for the next forward pass.
     pub rounded: bool,
+    /// True if the gradient is in f32 in plans of any dtype, as that of [`Accumulate`](super::Accumulate) is.
+    pub f32_gradient: bool,
 }
 
 impl Definition for AdamW {
@@ -52,7 +54,11 @@ impl Definition for AdamW {
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
-        if index == 1 { dtype } else { DType::F32 }
+        if index == 1 && !self.f32_gradient {
+            dtype
+        } else {
+            DType::F32
+        }
     }
 
     fn result_dtype(&self, index: usize, dtype: DType) -> DType {
@@ -100,6 +106,7 @@ impl Definition for AdamW {
                 weight_decay: 0.05,
                 rate_factor: 0.75,
                 rounded: true,
+                f32_gradient: false,
             };
             let shape = [tokens, channels];
             for result in 0..4 {
@@ -113,6 +120,13 @@ impl Definition for AdamW {
                 ];
                 cases.push_result(result, op, operands);
             }
+            let f32_gradient = Self {
+                f32_gradient: true,
+                ..op
+            };
+            let operands = [single, single, single, positive].map(|operand| operand(&shape));
+            let scalars = [positive(&[3]), positive(&[1])];
+            cases.push_result(3, f32_gradient, operands.into_iter().chain(scalars).collect());
         });
     }
 
@@ -136,6 +150,7 @@ mod tests {
             weight_decay: 0.05,
             rate_factor: 1.0,
             rounded: true,
+            f32_gradient: false,
         };
         let one = |value: f64| Array::new([1], vec![value]).unwrap();
         let rates = Array::new([3], vec![0.1, 0.1, 0.01]).unwrap();
@@ -162,6 +177,7 @@ mod tests {
             weight_decay: 0.05,
             rate_factor: 0.5,
             rounded: false,
+            f32_gradient: false,
         };
         let array = |values: &[f64]| Array::new([values.len()], values.to_vec()).unwrap();
         let mut states = [array(&[1.0, -2.0, 0.5]), array(&[0.0; 3]), array(&[0.0; 3])];

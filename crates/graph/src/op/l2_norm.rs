@@ -22,6 +22,8 @@ pub const L2_NORM_CHUNK: usize = 4096;
 pub struct L2Norm {
     /// Maximum of the norm.
     pub maximum: Option<f32>,
+    /// True if the gradients are in f32 in plans of any dtype, as those of [`Accumulate`](super::Accumulate) are.
+    pub f32_gradients: bool,
 }
 
 impl Definition for L2Norm {
@@ -43,7 +45,11 @@ impl Definition for L2Norm {
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
-        if index == 0 { DType::F32 } else { dtype }
+        if index == 0 || self.f32_gradients {
+            DType::F32
+        } else {
+            dtype
+        }
     }
 
     fn result_dtype(&self, _index: usize, _dtype: DType) -> DType {
@@ -86,9 +92,18 @@ impl Definition for L2Norm {
                 ]
             };
             for maximum in [None, Some(0.5)] {
-                cases.push(Self { maximum }, operands());
-                cases.push_result(1, Self { maximum }, operands());
+                let op = Self {
+                    maximum,
+                    f32_gradients: false,
+                };
+                cases.push(op, operands());
+                cases.push_result(1, op, operands());
             }
+            let op = Self {
+                maximum: None,
+                f32_gradients: true,
+            };
+            cases.push(op, vec![single(&[1]), single(&shape), single(&[3])]);
         });
     }
 
@@ -108,8 +123,12 @@ mod tests {
         let one = |values: &[f64]| Array::new([values.len()], values.to_vec()).unwrap();
         let gradients = [one(&[0.5]), one(&[3.0, 0.0]), one(&[-4.0])];
         let gradients: Vec<&Array> = gradients.iter().collect();
+        let op = |maximum| L2Norm {
+            maximum,
+            f32_gradients: false,
+        };
         let norm = |maximum| {
-            let results = L2Norm { maximum }.eval(&gradients).unwrap();
+            let results = op(maximum).eval(&gradients).unwrap();
             [results[0].values()[0], results[1].values()[0]]
         };
         assert_eq!(norm(None), [2.5, 0.5]);
@@ -118,9 +137,7 @@ mod tests {
         assert!((factor - 0.5 * 1.0 / (2.5 + f64::from(CLIP_EPSILON))).abs() < 1e-15);
         for gradient in [f64::NAN, f64::INFINITY] {
             for maximum in [None, Some(1.0)] {
-                let results = L2Norm { maximum }
-                    .eval(&[&one(&[1.0]), &one(&[gradient])])
-                    .unwrap();
+                let results = op(maximum).eval(&[&one(&[1.0]), &one(&[gradient])]).unwrap();
                 assert!(!results[0].values()[0].is_finite());
                 assert!(results[1].values()[0].is_nan());
             }

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::vit::Vit;
 use crate::op::{
-    Activation, AdamW, Add, L2Norm, LayerNorm, Linear, Loss, LossKind, MulScalar, Op, PatchConv, Pool, Scale,
+    Accumulate, Activation, AdamW, Add, L2Norm, LayerNorm, Linear, Loss, LossKind, MulScalar, Op, PatchConv,
+    Pool, Scale,
 };
 use crate::plan::{ALIGNMENT, Operand, Plan};
 use crate::tensor::{DType, Tensor};
@@ -241,8 +242,15 @@ fn operands_of_losses_and_optimisers_are_f32_in_any_plan() {
     let loss = g.push(Role::Other, "loss", loss, [logits, targets]).unwrap();
     g.set_output(OutputKind::Loss, loss);
     let doubled = g.push(Role::Other, "gradient", MulScalar(2.0), [weight]).unwrap();
-    let norm = L2Norm { maximum: Some(1.0) };
-    let norm = g.push_node(Role::Other, "norm".into(), norm.into(), vec![scale, doubled]);
+    let sum = g.state("sum", zeros(&[4]));
+    let sum = g
+        .push(Role::Other, "sum", Accumulate, [sum, doubled, scale])
+        .unwrap();
+    let norm = L2Norm {
+        maximum: Some(1.0),
+        f32_gradients: true,
+    };
+    let norm = g.push_node(Role::Other, "norm".into(), norm.into(), vec![scale, sum]);
     let factor = norm.unwrap().outputs[1];
     let update = AdamW {
         beta1: 0.9,
@@ -251,8 +259,9 @@ fn operands_of_losses_and_optimisers_are_f32_in_any_plan() {
         weight_decay: 0.0,
         rate_factor: 1.0,
         rounded: true,
+        f32_gradient: true,
     };
-    let operands = vec![master, doubled, first, second, rates, factor];
+    let operands = vec![master, sum, first, second, rates, factor];
     let update = g.push_node(Role::Other, "update".into(), update.into(), operands);
     let results = update.unwrap().outputs.clone();
     for (state, result) in [master, first, second, weight].into_iter().zip(results) {

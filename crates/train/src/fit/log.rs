@@ -57,6 +57,12 @@ pub struct EpochEvent {
     /// Share of the validation images that were classified correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_accuracy: Option<f64>,
+    /// Mean loss of the validation images with the weights of the last step, if `val_loss` is that of their moving averages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaveraged_val_loss: Option<f64>,
+    /// Share that was classified correctly with the weights of the last step, if `val_accuracy` is that of their moving averages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaveraged_val_accuracy: Option<f64>,
     /// Seconds of the epoch's steps, with loading and without evaluation and checkpoints.
     #[serde(default)]
     pub train_seconds: f64,

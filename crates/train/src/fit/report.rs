@@ -94,6 +94,7 @@ impl Report<'_> {
                     self.of_steps("step", |event| f64::from(event.loss)),
                     self.of_epochs("epoch", |event| Some(event.loss)),
                     self.of_epochs("validation", |event| event.val_loss),
+                    self.of_epochs("validation, not averaged", |event| event.unaveraged_val_loss),
                 ],
             ),
             (
@@ -101,6 +102,9 @@ impl Report<'_> {
                 vec![
                     self.of_epochs("training", |event| Some(percent(event.train_accuracy))),
                     self.of_epochs("validation", |event| event.val_accuracy.map(percent)),
+                    self.of_epochs("validation, not averaged", |event| {
+                        event.unaveraged_val_accuracy.map(percent)
+                    }),
                 ],
             ),
             (

@@ -75,6 +75,8 @@ fn epoch_scalars(event: &EpochEvent) -> Vec<Scalar> {
     let optional = [
         ("epoch/val_loss", event.val_loss),
         ("epoch/val_accuracy", event.val_accuracy),
+        ("epoch/unaveraged_val_loss", event.unaveraged_val_loss),
+        ("epoch/unaveraged_val_accuracy", event.unaveraged_val_accuracy),
     ];
     scalars.extend(
         optional

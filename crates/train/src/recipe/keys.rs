@@ -17,6 +17,8 @@ pub struct Recipe {
     pub epochs: u64,
     /// Number of images per step.
     pub batch: usize,
+    /// Number of micro-batches per step, whose gradients are added up.
+    pub accumulate: usize,
     /// Seed of the initial weights, the order of the images, and the augmentation.
     pub seed: u64,
     /// Maximum norm of all gradients together. Larger gradients are scaled down. 0 disables clipping.
@@ -25,6 +27,8 @@ pub struct Recipe {
     pub layer_decay: f64,
     /// Probability of skipping the last block (stochastic depth). It grows linearly from 0 at the first block.
     pub drop_path: f64,
+    /// Decay of the moving averages of the weights, per step. 0 disables them.
+    pub ema_decay: f64,
     /// Layers that keep their weights.
     pub freeze: Freeze,
     /// True if a step whose loss or gradients are NaN or infinite is left out. Otherwise it ends the run.
@@ -140,20 +144,41 @@ pub struct Lora {
     pub targets: Vec<String>,
 }
 
-/// AdamW, as PyTorch computes it.
+/// Optimiser.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Optimizer {
+    /// Algorithm.
+    pub kind: OptimizerKind,
     /// Highest learning rate.
     pub lr: f64,
-    /// Decay rates of the two moments.
+    /// Decay rates of AdamW's two moments. For Lion, the share of the momentum in an update and the momentum's decay.
     pub betas: [f64; 2],
-    /// Number added to the denominator.
+    /// Number added to AdamW's denominator.
     pub eps: f64,
-    /// Decoupled weight decay.
+    /// Decay of SGD's momentum.
+    pub momentum: f64,
+    /// True for Nesterov's momentum in SGD.
+    pub nesterov: bool,
+    /// Weight decay: decoupled for AdamW and Lion, added to the gradient for SGD.
     pub weight_decay: f64,
     /// True if biases, norms, positions and tokens decay too.
     pub decay_all: bool,
+}
+
+/// Algorithm of the optimiser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OptimizerKind {
+    /// AdamW, as PyTorch computes it.
+    #[default]
+    #[serde(rename = "adamw")]
+    AdamW,
+    /// SGD with momentum, as PyTorch computes it.
+    Sgd,
+    /// Lion, as timm computes it.
+    Lion,
 }
 
 /// Learning rate schedule of a recipe.
@@ -281,10 +306,12 @@ impl Default for Recipe {
         Self {
             epochs: 100,
             batch: 64,
+            accumulate: 1,
             seed: 0,
             clip_norm: 1.0,
             layer_decay: 1.0,
             drop_path: 0.0,
+            ema_decay: 0.0,
             freeze: Freeze::default(),
             skip_nonfinite: false,
             loss: Loss::default(),
@@ -319,9 +346,12 @@ impl Default for Lora {
 impl Default for Optimizer {
     fn default() -> Self {
         Self {
+            kind: OptimizerKind::AdamW,
             lr: 5e-4,
             betas: [0.9, 0.999],
             eps: 1e-8,
+            momentum: 0.9,
+            nesterov: false,
             weight_decay: 0.05,
             decay_all: false,
         }

@@ -6,7 +6,7 @@ use hipvit::graph::{OutputKind, Passes, optimize};
 use hipvit::model::LoadOptions;
 use hipvit::tensor::Input;
 
-use super::{Trainer, computed_dtype, load_options, placement};
+use super::{Trainer, Weights, computed_dtype, load_options, placement};
 use crate::step_graph::block_of;
 
 impl Trainer {
@@ -24,7 +24,7 @@ impl Trainer {
             hidden_layers: (0..blocks.map_or(0, |last| last + 1)).collect(),
             ..load_options(&self.options)
         };
-        let model = self.checkpoint.model_with(&self.values()?, &load)?;
+        let model = self.checkpoint.model_with(&self.values(Weights::Last)?, &load)?;
         let (graph, _) = optimize(model.graph, &Passes::default())?;
         let placement = placement(&self.options)?;
         let options = ExecutorOptions {

@@ -1,0 +1,171 @@
+//! Optimisers: their constants, and the ops that update a weight.
+
+use hipvit::ops::{AdamW, Lion, Op, Sgd};
+
+use crate::step_graph::TensorRule;
+
+/// Optimiser, with the constants that all tensors share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum OptimizerOptions {
+    /// Adam with decoupled weight decay, as `torch.optim.AdamW` computes it.
+    AdamW(AdamWOptions),
+    /// SGD with momentum, as `torch.optim.SGD` computes it. The weight decay is added to the gradient.
+    Sgd(SgdOptions),
+    /// Lion with decoupled weight decay, as `timm.optim.Lion` computes it.
+    Lion(LionOptions),
+}
+
+impl Default for OptimizerOptions {
+    fn default() -> Self {
+        Self::AdamW(AdamWOptions::default())
+    }
+}
+
+/// Constants of AdamW.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamWOptions {
+    /// Decay of the mean of the gradients.
+    pub beta1: f32,
+    /// Decay of the mean of their squares.
+    pub beta2: f32,
+    /// Added to the root of the mean of squares.
+    pub epsilon: f32,
+}
+
+impl Default for AdamWOptions {
+    fn default() -> Self {
+        Self {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+        }
+    }
+}
+
+/// Constants of SGD.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SgdOptions {
+    /// Decay of the sum of the gradients. 0 for SGD without momentum.
+    pub momentum: f32,
+    /// True for Nesterov's momentum.
+    pub nesterov: bool,
+}
+
+impl Default for SgdOptions {
+    fn default() -> Self {
+        Self {
+            momentum: 0.9,
+            nesterov: false,
+        }
+    }
+}
+
+/// Constants of Lion.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LionOptions {
+    /// Share of the mean of the gradients in the update.
+    pub beta1: f32,
+    /// Decay of the mean of the gradients.
+    pub beta2: f32,
+}
+
+impl Default for LionOptions {
+    fn default() -> Self {
+        Self {
+            beta1: 0.9,
+            beta2: 0.99,
+        }
+    }
+}
+
+/// Dtypes of the operands and results of an update.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UpdateForm {
+    /// True if the last result is the weight in the dtype of activations.
+    pub(crate) rounded: bool,
+    /// True if the gradient is in f32.
+    pub(crate) f32_gradient: bool,
+}
+
+impl OptimizerOptions {
+    /// Returns the names of the states of a weight, in the order of the op's operands.
+    pub(crate) fn states(&self) -> &'static [&'static str] {
+        match self {
+            Self::AdamW(_) => &["first_moment", "second_moment"],
+            Self::Sgd(_) | Self::Lion(_) => &["momentum"],
+        }
+    }
+
+    /// Returns the op that updates a weight.
+    pub(crate) fn op(&self, rule: &TensorRule, form: UpdateForm) -> Op {
+        let TensorRule {
+            weight_decay,
+            rate_factor,
+            ..
+        } = *rule;
+        let UpdateForm {
+            rounded,
+            f32_gradient,
+        } = form;
+        match *self {
+            Self::AdamW(AdamWOptions {
+                beta1,
+                beta2,
+                epsilon,
+            }) => AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+                rate_factor,
+                rounded,
+                f32_gradient,
+            }
+            .into(),
+            Self::Sgd(SgdOptions { momentum, nesterov }) => Sgd {
+                momentum,
+                weight_decay,
+                nesterov,
+                rate_factor,
+                rounded,
+                f32_gradient,
+            }
+            .into(),
+            Self::Lion(LionOptions { beta1, beta2 }) => Lion {
+                beta1,
+                beta2,
+                weight_decay,
+                rate_factor,
+                rounded,
+                f32_gradient,
+            }
+            .into(),
+        }
+    }
+
+    /// Returns the number of [`rates`](Self::rates).
+    pub(crate) fn rate_count(&self) -> usize {
+        self.rates(0.0, 1).len()
+    }
+
+    /// Returns the rates of the update `update`, counted from 1: the learning rate, and what depends on the number of the update.
+    pub(crate) fn rates(&self, learning_rate: f32, update: u64) -> Vec<f32> {
+        match self {
+            Self::AdamW(AdamWOptions { beta1, beta2, .. }) => {
+                vec![
+                    learning_rate,
+                    correction(*beta1, update),
+                    correction(*beta2, update),
+                ]
+            }
+            Self::Sgd(_) | Self::Lion(_) => vec![learning_rate],
+        }
+    }
+}
+
+/// Returns `1 − beta^step`.
+fn correction(beta: f32, step: u64) -> f32 {
+    let power = i32::try_from(step).map_or(0.0, |step| f64::from(beta).powi(step));
+    (1.0 - power) as f32
+}

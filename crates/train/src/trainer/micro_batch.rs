@@ -1,0 +1,131 @@
+//! The micro-batches of a step.
+
+use std::ops::Range;
+
+use hipvit::error::{Error, Result};
+use hipvit::exec::RunOutputs;
+use hipvit::tensor::Input;
+
+use super::StepReport;
+
+/// Images whose gradients one run adds to those of the step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MicroBatch<'a> {
+    pub(super) images: Input<'a>,
+    /// `[images, classes]`.
+    pub(super) targets: &'a [f32],
+    /// `[images, branches]`.
+    pub(super) factors: &'a [f32],
+    /// Gradient of the step's loss with respect to the loss of an image.
+    pub(super) weight: f32,
+    pub(super) is_first: bool,
+    pub(super) is_last: bool,
+}
+
+/// Returns the images of each of at most `count` micro-batches of equal size. The last one may be smaller.
+pub(super) fn micro_batches(images: usize, count: usize) -> impl Iterator<Item = Range<usize>> {
+    let size = images.div_ceil(count.max(1)).max(1);
+    let starts = (0..images).step_by(size);
+    starts.map(move |start| start..(start + size).min(images))
+}
+
+/// Returns the images `part` of a batch.
+pub(super) fn rows_of<'a>(images: Input<'a>, batch: usize, part: &Range<usize>) -> Input<'a> {
+    let row = images.len() / batch;
+    let end = if part.end == batch {
+        // Elements beyond the last image are an error of the run.
+        images.len()
+    } else {
+        part.end * row
+    };
+    let elements = part.start * row..end;
+    match images {
+        Input::Pixels(pixels) => Input::Pixels(&pixels[elements]),
+        Input::Values(values) => Input::Values(&values[elements]),
+        Input::Integers(values) => Input::Integers(&values[elements]),
+    }
+}
+
+/// Figures of the micro-batches so far.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    images: usize,
+    loss_sum: f64,
+    correct: usize,
+    /// Norm of the gradients of the last run. NaN in the runs before.
+    grad_norm: f32,
+}
+
+impl Tally {
+    /// Adds the outputs of a run.
+    pub(super) fn add(&mut self, outputs: &RunOutputs, targets: &[f32], classes: usize) -> Result<()> {
+        let output = |name| {
+            let found = outputs.get(name);
+            found.ok_or_else(|| Error::internal("training", format!("a step has no output `{name}`")))
+        };
+        let losses = &output("loss")?.values;
+        let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
+        let grad_norm = output("gradient_norm")?.values.iter().copied().next();
+        let images = logits.chunks_exact(classes).zip(targets.chunks_exact(classes));
+        self.images += losses.len();
+        self.loss_sum += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+        self.grad_norm = grad_norm.unwrap_or(f32::NAN);
+        self.correct += images
+            .filter(|(logits, targets)| largest(logits) == largest(targets))
+            .count();
+        Ok(())
+    }
+
+    /// Returns the report of the step `step`.
+    pub(super) fn report(self, step: u64) -> StepReport {
+        StepReport {
+            step,
+            loss: (self.loss_sum / self.images.max(1) as f64) as f32,
+            grad_norm: self.grad_norm,
+            updated: self.grad_norm.is_finite(),
+            correct: self.correct,
+        }
+    }
+}
+
+/// Returns the index of the largest value, the first of equal ones.
+fn largest(values: &[f32]) -> usize {
+    let larger = |a: f32, b: f32| if b > a { b } else { a };
+    // Lanes, so that the compiler uses vectors.
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    let (chunks, rest) = values.as_chunks();
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip::<&[f32; 16]>(chunk) {
+            *lane = larger(*lane, value);
+        }
+    }
+    let all = lanes.iter().chain(rest).copied();
+    let maximum = all.fold(f32::NEG_INFINITY, larger);
+    let found = values.iter().position(|&value| value == maximum);
+    found.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_is_divided_into_equal_parts_of_which_the_last_may_be_smaller() {
+        let sizes = |images, count| -> Vec<usize> {
+            let parts = micro_batches(images, count);
+            parts.map(|part| part.len()).collect()
+        };
+        assert_eq!(sizes(8, 1), [8]);
+        assert_eq!(sizes(8, 4), [2; 4]);
+        assert_eq!(sizes(7, 4), [2, 2, 2, 1]);
+        assert_eq!(sizes(5, 4), [2, 2, 1]);
+        assert_eq!(sizes(2, 4), [1, 1]);
+        let values = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+        let rows = |part: Range<usize>| match rows_of(Input::Values(&values), 3, &part) {
+            Input::Values(values) => values.to_vec(),
+            _ => Vec::new(),
+        };
+        assert_eq!(rows(0..2), values[..4]);
+        assert_eq!(rows(2..3), values[4..]);
+    }
+}
