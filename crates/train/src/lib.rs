@@ -8,6 +8,7 @@ mod inference;
 pub mod initial;
 mod lora;
 mod loss_scale;
+mod memory;
 pub mod probe;
 pub mod recipe;
 pub mod run_directory;
@@ -21,6 +22,7 @@ mod trainer;
 
 pub use hipvit::ops::LossKind;
 pub use lora::LoraOptions;
+pub use memory::{MemoryBudget, MemoryLimit, MemoryReport};
 pub use scatter::Frozen;
 pub use step_graph::{AdamWOptions, TensorInfo, TensorRule};
 pub use trainer::{StepReport, TrainOptions, Trainer};

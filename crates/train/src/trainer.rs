@@ -7,18 +7,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs};
+use hipvit::exec::{Executor, ExecutorInfo, ExecutorOptions, Inputs, Placement, RunOutputs};
 use hipvit::graph::{Graph, Passes, ValueId, optimize, prepare_training};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, InputKind, LoadOptions, Model, TensorValues};
 use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
-use hipvit::{DType, Device};
+use hipvit::{DType, Device, hip};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
+use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::saved::{self, Counters};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{
@@ -50,6 +51,9 @@ pub struct TrainOptions {
     pub drop_path: f32,
     /// Updates of low rank beside the linear layers of the blocks. The weights of these layers then stay as they are.
     pub lora: Option<LoraOptions>,
+    /// Limit of the memory, and the number of images per step for which it holds. `None` keeps all activations. The backward pass recomputes
+    /// what does not fit, which changes no bit of the results.
+    pub memory: Option<MemoryBudget>,
     /// Seed of the skipped branches, and of the first updates of low rank.
     pub seed: u64,
 }
@@ -68,6 +72,7 @@ impl Default for TrainOptions {
             clip_norm: None,
             drop_path: 0.0,
             lora: None,
+            memory: None,
             seed: 0,
         }
     }
@@ -102,6 +107,7 @@ pub struct Trainer {
     weights: Vec<String>,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
+    memory: Option<MemoryReport>,
     counters: Counters,
 }
 
@@ -119,59 +125,37 @@ impl Trainer {
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     ) -> Result<Self> {
         check(&options)?;
-        let load = load_options(&options);
-        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, branches) = prepare(&model.graph, options.drop_path)?;
-        let copies = checkpoint.copies(&graph, &|values| {
-            let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(&model.graph, options.drop_path)?.0)
-        })?;
-        let (graph, copies, mut lora) = match &options.lora {
-            Some(of_lora) => {
-                let of_lora = of_lora.clone();
-                let (with_lora, lora) = Lora::insert(&graph, &checkpoint, &copies, of_lora, options.seed)?;
-                let copies = copies_by_name(&graph, copies, &with_lora);
-                (with_lora, copies, Some(lora))
-            }
-            None => (graph, copies, None),
-        };
-        let mut scatter = Scatter::new(&checkpoint, &graph, &copies, rule)?;
         let placement = placement(&options)?;
         let dtype = computed_dtype(&placement, &options);
-        let step_options = StepOptions {
-            loss: options.loss,
-            optimizer: options.optimizer,
-            clip_norm: options.clip_norm,
-            rounded: dtype.size() == 2,
-        };
-        let mut trained = scatter.trained.clone();
-        trained.extend(lora.iter().flat_map(Lora::trained));
-        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
-        let of_lora = weights.split_off(scatter.trained.len());
-        if let Some(lora) = &mut lora {
-            lora.set_names(of_lora)?;
+        let Step {
+            mut graph,
+            scatter,
+            lora,
+            weights,
+            branches,
+            preprocess,
+            classes,
+        } = Step::new(&checkpoint, &options, rule, dtype)?;
+        let mut memory = None;
+        if let Some(budget) = options.memory {
+            let limit = budget.limit.bytes(&placement)?;
+            let (smaller, report) = memory::fit(&graph, budget.images, dtype, limit)?;
+            (graph, memory) = (smaller, Some(report));
         }
-        let weights = scatter.retain(weights);
-        let passes = Passes {
-            fold_normalize: false,
-            // Gradients flow to all tokens.
-            prune_tokens: false,
-            ..Passes::default()
-        };
-        let (graph, _) = optimize(graph, &passes)?;
         let executor_options = ExecutorOptions {
             threads: options.threads,
             ..ExecutorOptions::new(dtype)
         };
         Ok(Self {
             executor: placement.executor(&graph, &executor_options)?,
-            preprocess: model.preprocess,
-            classes: model.info.classes,
+            preprocess,
+            classes,
             checkpoint,
             scatter,
             lora,
             weights,
             branches,
+            memory,
             counters: Counters {
                 steps: 0,
                 updates: 0,
@@ -183,6 +167,29 @@ impl Trainer {
             },
             options,
         })
+    }
+
+    /// Plans the memory of a trainer on a GPU, without a GPU. [`TrainOptions::memory`] has the number of images and the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the memory has no number of images, for a share of a GPU's memory, and for a limit that no recomputation
+    /// reaches. The errors of [`Trainer::new`], except for those of the device.
+    pub fn plan_memory(
+        checkpoint: &Checkpoint,
+        options: &TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+    ) -> Result<MemoryReport> {
+        check(options)?;
+        let Some(budget) = options.memory else {
+            return Err(Error::argument(
+                "memory",
+                "the number of images per step is missing",
+            ));
+        };
+        let limit = budget.limit.bytes(&Placement::Host)?;
+        let step = Step::new(checkpoint, options, rule, options.dtype)?;
+        Ok(memory::fit(&step.graph, budget.images, options.dtype, limit)?.1)
     }
 
     /// Returns the checkpoint that training started from.
@@ -220,13 +227,20 @@ impl Trainer {
         self.scatter.elements() + self.lora.as_ref().map_or(0, Lora::elements)
     }
 
-    /// Returns the floating-point operations of a step: forward pass, backward pass and optimiser.
+    /// Returns the memory of a step, if [`TrainOptions::memory`] is set.
+    pub fn memory(&self) -> Option<&MemoryReport> {
+        self.memory.as_ref()
+    }
+
+    /// Returns the floating-point operations of a step: forward pass, backward pass and optimiser, without recomputation.
     ///
     /// # Errors
     ///
     /// The errors of planning a run.
     pub fn flops(&self, images: usize) -> Result<u64> {
-        Ok(self.executor.plan(images)?.flops())
+        let flops = self.executor.plan(images)?.flops() as f64;
+        let additional = self.memory.as_ref().map_or(0.0, MemoryReport::additional_flops);
+        Ok((flops / (1.0 + additional)).round() as u64)
     }
 
     /// Returns the tensors that are not trained.
@@ -273,12 +287,27 @@ impl Trainer {
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(&factors).into()));
         }
-        let outputs = self.executor.run_inputs(&plan, Inputs::new(named))?;
+        let outputs = self.executor.run_inputs(&plan, Inputs::new(named));
+        let outputs = outputs.map_err(|error| self.with_least_memory(batch, error))?;
         let report = report(step, &outputs, targets, classes)?;
         self.counters.steps = step;
         self.counters.updates += u64::from(report.updated);
         self.counters.scale.after(report.updated);
         Ok(report)
+    }
+
+    /// Adds to the error of a device without enough memory how much a step needs.
+    fn with_least_memory(&self, images: usize, error: Error) -> Error {
+        let Error::Hip(hip::Error::OutOfMemory { device, .. }) = &error else {
+            return error;
+        };
+        let ExecutorInfo {
+            graph, activations, ..
+        } = self.executor.info();
+        match memory::within(graph, images, *activations, 0) {
+            Ok((_, least)) => Error::device(device, memory::shortage(&least)),
+            Err(_) => error,
+        }
     }
 
     /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
@@ -368,6 +397,74 @@ impl Trainer {
             self.state(name)
         })?;
         Ok(true)
+    }
+}
+
+/// The optimised graph of a step, and what a trainer knows of it.
+struct Step {
+    graph: Graph,
+    scatter: Scatter,
+    lora: Option<Lora>,
+    weights: Vec<String>,
+    branches: Vec<usize>,
+    preprocess: Preprocess,
+    classes: usize,
+}
+
+impl Step {
+    /// Builds the step of a checkpoint's model, with activations in `dtype`.
+    fn new(
+        checkpoint: &Checkpoint,
+        options: &TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+        dtype: DType,
+    ) -> Result<Self> {
+        let load = load_options(options);
+        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
+        let (graph, branches) = prepare(&model.graph, options.drop_path)?;
+        let copies = checkpoint.copies(&graph, &|values| {
+            let model = checkpoint.model_with(values, &load)?;
+            Ok(prepare(&model.graph, options.drop_path)?.0)
+        })?;
+        let (graph, copies, mut lora) = match &options.lora {
+            Some(of_lora) => {
+                let of_lora = of_lora.clone();
+                let (with_lora, lora) = Lora::insert(&graph, checkpoint, &copies, of_lora, options.seed)?;
+                let copies = copies_by_name(&graph, copies, &with_lora);
+                (with_lora, copies, Some(lora))
+            }
+            None => (graph, copies, None),
+        };
+        let mut scatter = Scatter::new(checkpoint, &graph, &copies, rule)?;
+        let step_options = StepOptions {
+            loss: options.loss,
+            optimizer: options.optimizer,
+            clip_norm: options.clip_norm,
+            rounded: dtype.size() == 2,
+        };
+        let mut trained = scatter.trained.clone();
+        trained.extend(lora.iter().flat_map(Lora::trained));
+        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
+        let of_lora = weights.split_off(scatter.trained.len());
+        if let Some(lora) = &mut lora {
+            lora.set_names(of_lora)?;
+        }
+        let weights = scatter.retain(weights);
+        let passes = Passes {
+            fold_normalize: false,
+            // Gradients flow to all tokens.
+            prune_tokens: false,
+            ..Passes::default()
+        };
+        Ok(Self {
+            graph: optimize(graph, &passes)?.0,
+            scatter,
+            lora,
+            weights,
+            branches,
+            preprocess: model.preprocess,
+            classes: model.info.classes,
+        })
     }
 }
 
