@@ -7,7 +7,7 @@ use std::path::Path;
 
 use hipvit::model::Checkpoint;
 use hipvit_train::initial::{InitialModel, Start};
-use hipvit_train::{MemoryBudget, TensorRule, TrainOptions, Trainer};
+use hipvit_train::{MemoryBudget, MemoryPlanner, TensorRule, TrainOptions};
 
 const CLASSES: usize = 1000;
 
@@ -19,20 +19,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
     InitialModel::new(start, &classes, 0)?.write(directory.path())?;
     let checkpoint = Checkpoint::open(Some(directory.path()))?;
+    let options = TrainOptions {
+        dtype: argument(2, "bf16").parse()?,
+        clip_norm: Some(1.0),
+        ..TrainOptions::default()
+    };
+    let planner = MemoryPlanner::new(&checkpoint, &options, &|_| TensorRule::default())?;
+    let images = argument(1, "256").parse()?;
     let limits = arguments.get(3..).unwrap_or_default().iter().map(String::as_str);
-    for limit in ["unlimited"].into_iter().chain(limits) {
-        let options = TrainOptions {
-            dtype: argument(2, "bf16").parse()?,
-            clip_norm: Some(1.0),
-            memory: Some(MemoryBudget {
-                limit: limit.parse()?,
-                images: argument(1, "256").parse()?,
-            }),
-            ..TrainOptions::default()
-        };
-        match Trainer::plan_memory(&checkpoint, &options, &|_| TensorRule::default()) {
-            Ok(report) => println!("{limit}: {}", report.summary()),
-            Err(error) => println!("{limit}: {error}"),
+    for text in ["unlimited"].into_iter().chain(limits) {
+        let limit = text.parse()?;
+        match planner.plan(MemoryBudget { limit, images }) {
+            Ok(report) => println!("{text}: {}", report.summary()),
+            Err(error) => println!("{text}: {error}"),
         }
     }
     Ok(())

@@ -22,7 +22,7 @@ mod trainer;
 
 pub use hipvit::ops::LossKind;
 pub use lora::LoraOptions;
-pub use memory::{MemoryBudget, MemoryLimit, MemoryReport};
+pub use memory::{MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport};
 pub use scatter::Frozen;
 pub use step_graph::{AdamWOptions, TensorInfo, TensorRule};
 pub use trainer::{StepReport, TrainOptions, Trainer};

@@ -8,8 +8,12 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::{Placement, run_bytes};
 use hipvit::graph::plan::{ALIGNMENT, Plan, state_dtype};
 use hipvit::graph::{Graph, Recomputation, recompute};
+use hipvit::model::Checkpoint;
 use hipvit::tensor::DType;
 use serde::{Deserialize, Serialize};
+
+use crate::step_graph::{TensorInfo, TensorRule};
+use crate::trainer::{Step, TrainOptions};
 
 const UNLIMITED: &str = "unlimited";
 
@@ -188,6 +192,40 @@ impl MemoryLimit {
                 Err(Error::argument("memory", reason))
             }
         }
+    }
+}
+
+/// Plans the memory of training on a GPU, without a GPU.
+#[derive(Debug)]
+pub struct MemoryPlanner {
+    graph: Graph,
+    dtype: DType,
+}
+
+impl MemoryPlanner {
+    /// Builds the step of a checkpoint's model. The device of the options is ignored.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Trainer::new`](crate::Trainer::new), except for those of the device.
+    pub fn new(
+        checkpoint: &Checkpoint,
+        options: &TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+    ) -> Result<Self> {
+        let Step { graph, .. } = Step::new(checkpoint, options, rule, options.dtype)?;
+        let dtype = options.dtype;
+        Ok(Self { graph, dtype })
+    }
+
+    /// Plans steps within a budget.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a share of a GPU's memory, and for a limit that no recomputation reaches.
+    pub fn plan(&self, budget: MemoryBudget) -> Result<MemoryReport> {
+        let limit = budget.limit.bytes(&Placement::Host)?;
+        Ok(fit(&self.graph, budget.images, self.dtype, limit)?.1)
     }
 }
 

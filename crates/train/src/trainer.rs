@@ -124,7 +124,6 @@ impl Trainer {
         options: TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     ) -> Result<Self> {
-        check(&options)?;
         let placement = placement(&options)?;
         let dtype = computed_dtype(&placement, &options);
         let Step {
@@ -167,29 +166,6 @@ impl Trainer {
             },
             options,
         })
-    }
-
-    /// Plans the memory of a trainer on a GPU, without a GPU. [`TrainOptions::memory`] has the number of images and the limit.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if the memory has no number of images, for a share of a GPU's memory, and for a limit that no recomputation
-    /// reaches. The errors of [`Trainer::new`], except for those of the device.
-    pub fn plan_memory(
-        checkpoint: &Checkpoint,
-        options: &TrainOptions,
-        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
-    ) -> Result<MemoryReport> {
-        check(options)?;
-        let Some(budget) = options.memory else {
-            return Err(Error::argument(
-                "memory",
-                "the number of images per step is missing",
-            ));
-        };
-        let limit = budget.limit.bytes(&Placement::Host)?;
-        let step = Step::new(checkpoint, options, rule, options.dtype)?;
-        Ok(memory::fit(&step.graph, budget.images, options.dtype, limit)?.1)
     }
 
     /// Returns the checkpoint that training started from.
@@ -401,8 +377,8 @@ impl Trainer {
 }
 
 /// The optimised graph of a step, and what a trainer knows of it.
-struct Step {
-    graph: Graph,
+pub(crate) struct Step {
+    pub(crate) graph: Graph,
     scatter: Scatter,
     lora: Option<Lora>,
     weights: Vec<String>,
@@ -413,12 +389,13 @@ struct Step {
 
 impl Step {
     /// Builds the step of a checkpoint's model, with activations in `dtype`.
-    fn new(
+    pub(crate) fn new(
         checkpoint: &Checkpoint,
         options: &TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
         dtype: DType,
     ) -> Result<Self> {
+        check(options)?;
         let load = load_options(options);
         let model = checkpoint.model_with(&TensorValues::new(), &load)?;
         let (graph, branches) = prepare(&model.graph, options.drop_path)?;
