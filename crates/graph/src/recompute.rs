@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 use self::clones::Clones;
 use self::liveness::Liveness;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, OutputKind};
+use crate::graph::{Graph, Node, OutputKind};
 use crate::op::Op;
 use crate::plan::{Plan, Step};
 use crate::tensor::DType;
 use crate::value::ValueId;
 
-/// Floating-point operations in the time in which a device reads or writes one byte. A rounded figure of current GPUs: 16-bit matrix
-/// products at 600 TFLOP/s and memory at 3 TB/s.
+/// Floating-point operations in the time in which a device reads or writes one byte, in 16 bits and in f32. Rounded figures of current GPUs:
+/// matrix products at 600 and 150 TFLOP/s, memory at 3 TB/s.
 const FLOPS_PER_BYTE: [f64; 2] = [200.0, 50.0];
 
 /// What the backward pass of a training step recomputes.
@@ -230,7 +230,7 @@ impl<'a> Forward<'a> {
             .filter(|id| self.uses[id.index()] == Use::Recomputable)
         {
             let producer = self.producers[id.index()].map(|index| &self.graph.nodes()[index]);
-            if let Some(block) = producer.and_then(|node| node.block()) {
+            if let Some(block) = producer.and_then(Node::block) {
                 *blocks.entry(block).or_insert(true) &= dropped[id.index()];
             }
         }
