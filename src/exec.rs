@@ -37,7 +37,7 @@ pub use hip::{
     Dense, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor, Processes, Stage,
     StageObserver, TensorExecutor, TimedCall, Tuned,
 };
-pub use hip::{append, unpack};
+pub use hip::{append, run_bytes, unpack};
 pub use host::HostExecutor;
 pub use input::{InputData, Inputs};
 pub use options::ExecutorOptions;

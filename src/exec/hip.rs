@@ -61,6 +61,7 @@ mod tune;
 pub use self::call_clock::TimedCall;
 pub use self::clock::{Stage, StageObserver};
 pub(crate) use self::constants::HostConstants;
+pub use self::context::run_bytes;
 pub use self::direct::{PeerAllReduce, PeerNorm, PeerSum};
 pub use self::elements::{append, unpack};
 pub use self::executor::HipExecutor;

@@ -103,11 +103,15 @@ impl Lower for Rope {
     }
 }
 
-/// Returns the rotation that step `attention` computes, if any.
+/// Returns the rotation that step `attention` computes, if any. None does in a training step: the backward pass reads the rounded result
+/// of the rotation, so the forward pass must too.
 pub(crate) fn rotation<'a>(plan: &'a Plan, attention: &Step) -> Option<(&'a Step, &'a Rope)> {
     let Op::Attention(spec) = &plan.node(attention).op else {
         return None;
     };
+    if !plan.updates().is_empty() {
+        return None;
+    }
     let (operand, rotated) = match spec.operands {
         AttentionOperands::PackedQkv => (0, 2),
         AttentionOperands::PackedKv => (1, 1),

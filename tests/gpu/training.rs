@@ -3,7 +3,10 @@
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
-use hipvit_train::{AdamWOptions, OptimizerOptions, StepReport, TensorRule, TrainOptions, Trainer};
+use hipvit_train::{
+    AdamWOptions, MemoryBudget, MemoryLimit, MemoryReport, OptimizerOptions, StepReport, TensorRule,
+    TrainOptions, Trainer,
+};
 
 use crate::support::at;
 use crate::support::gpu::{device, dtypes};
@@ -11,9 +14,13 @@ use crate::support::gpu::{device, dtypes};
 const STEPS: usize = 3;
 const IMAGES: usize = 2;
 
-/// Returns the reports of some steps with up to `accumulate` micro-batches each, and the elements of a weight's
-/// average after them.
-fn train(device: Device, dtype: DType, accumulate: usize) -> (Vec<StepReport>, Vec<f32>) {
+/// Returns the reports of some steps with up to `accumulate` micro-batches each, the elements of a weight's average after them, and the
+/// planned memory.
+fn train(
+    device: Device,
+    dtype: DType,
+    (accumulate, limit): (usize, MemoryLimit),
+) -> (Vec<StepReport>, Vec<f32>, MemoryReport) {
     let checkpoint = Checkpoint::open(Some(&at("tests/golden/hf_vit"))).unwrap();
     let options = TrainOptions {
         device,
@@ -29,6 +36,8 @@ fn train(device: Device, dtype: DType, accumulate: usize) -> (Vec<StepReport>, V
         // No gradient overflows.
         loss_scale: 256.0,
         drop_path: 0.2,
+        // More images than a step has, so that activations and not weights need the memory.
+        memory: Some(MemoryBudget { limit, images: 256 }),
         ..TrainOptions::default()
     };
     let rule = TensorRule {
@@ -36,6 +45,7 @@ fn train(device: Device, dtype: DType, accumulate: usize) -> (Vec<StepReport>, V
         ..TensorRule::default()
     };
     let mut trainer = Trainer::new(checkpoint, options, &|_| rule).unwrap();
+    let memory = trainer.memory().unwrap().clone();
     let (width, height) = trainer.preprocess().output_size();
     let values: Vec<f32> = (0..IMAGES * 3 * width * height)
         .map(|i| ((i * 7919) % 33) as f32 / 16.0 - 1.0)
@@ -56,13 +66,13 @@ fn train(device: Device, dtype: DType, accumulate: usize) -> (Vec<StepReport>, V
     trainer.write_model(folder.path()).unwrap();
     let written = Checkpoint::open(Some(folder.path())).unwrap();
     let weight = written.tensor("classifier.weight").unwrap();
-    (reports, weight.to_f32().into_owned())
+    (reports, weight.to_f32().into_owned(), memory)
 }
 
 #[test]
 fn steps_are_those_of_the_cpu() {
     let Some((device, _shared)) = device() else { return };
-    let (expected, weight) = train(Device::Cpu, DType::F32, 1);
+    let (expected, weight, _) = train(Device::Cpu, DType::F32, (1, MemoryLimit::Unlimited));
     for dtype in dtypes() {
         // Relative errors of a loss and of a norm; those of 16 bits are a few of their roundings.
         let bound = match dtype {
@@ -70,7 +80,7 @@ fn steps_are_those_of_the_cpu() {
             DType::F16 => 1e-2,
             _ => 5e-2,
         };
-        let (reports, found) = train(device, dtype, IMAGES);
+        let (reports, found, kept) = train(device, dtype, (IMAGES, MemoryLimit::Unlimited));
         for (found, expected) in reports.iter().zip(&expected) {
             let error = |found: f32, expected: f32| (found / expected - 1.0).abs();
             let errors = [
@@ -87,5 +97,17 @@ fn steps_are_those_of_the_cpu() {
         let worst = errors.fold(0.0_f32, f32::max);
         println!("PASS {dtype:<4} training: weights off by {worst:.1e}");
         assert!(worst <= bound, "{dtype}: {worst}");
+        // Recomputed activations change no bit. In 16 bits every order of operations has its own roundings.
+        if dtype == DType::F32 {
+            continue;
+        }
+        let limit = MemoryLimit::Bytes(kept.bytes() as u64 * 7 / 10);
+        let (again, weight, memory) = train(device, dtype, (IMAGES, limit));
+        println!("PASS {dtype:<4} training: {}", memory.summary());
+        assert!(!memory.recomputation.ops.is_empty());
+        assert!(
+            again == reports && weight == found,
+            "{dtype}: {again:?}, expected {reports:?}"
+        );
     }
 }

@@ -90,17 +90,23 @@ impl Set {
         hipvit(self.arguments(name, more))
     }
 
-    /// Trains until the log has `steps` lines, then interrupts.
-    fn interrupt(&self, name: &str, steps: usize) {
+    /// Trains until the log has `steps` steps, then interrupts.
+    fn interrupt(&self, name: &str, steps: usize, more: &[&str]) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
-            .args(self.arguments(name, &[]))
+            .args(self.arguments(name, more))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let log = self.path(name).join("log.jsonl");
-        while fs::read_to_string(&log).unwrap_or_default().lines().count() < steps {
+        let logged = |log: &Path| {
+            fs::read_to_string(log)
+                .unwrap_or_default()
+                .matches("\"step\":")
+                .count()
+        };
+        while logged(&log) < steps {
             assert!(child.try_wait().unwrap().is_none(), "ended before the interrupt");
             sleep(Duration::from_millis(1));
         }
@@ -120,6 +126,14 @@ impl Set {
         let steps = of("step").map(|line| (line["step"].as_u64().unwrap(), line["loss"].as_f64().unwrap()));
         let accuracies = of("epoch").map(|line| line["val_accuracy"].as_f64().unwrap());
         (steps.collect(), accuracies.collect())
+    }
+
+    /// Returns the first line of a log.
+    fn memory(&self, name: &str) -> Value {
+        let text = fs::read_to_string(self.path(name).join("log.jsonl")).unwrap();
+        let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(line["event"], "memory");
+        line
     }
 
     /// Returns the number of TensorBoard's event files.
@@ -179,8 +193,17 @@ fn it_learns_and_a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
     let share = evaluation["correct"].as_f64().unwrap() / evaluation["images"].as_f64().unwrap();
     assert_eq!((&evaluation["step"], share), (&value!(120), accuracies[39]));
 
-    // The interrupt comes in the middle of an epoch.
-    set.interrupt("parts", 4);
+    // The interrupt comes in the middle of an epoch. Recomputed activations change no bit.
+    let memory = set.memory("whole");
+    assert_eq!(memory["parts"]["recomputation"]["ops"], value!({}));
+    let limit = (memory["bytes"].as_u64().unwrap() * 9 / 10).to_string();
+    set.interrupt("parts", 4, &["--memory", &limit]);
+    let memory = set.memory("parts");
+    assert!(
+        memory["bytes"].as_u64().unwrap() <= limit.parse().unwrap(),
+        "{memory}"
+    );
+    assert!(memory["additional_flops"].as_f64().unwrap() > 0.0, "{memory}");
     let kept = set.log("parts").0.len();
     assert!((4..120).contains(&kept), "{kept}");
     // The interrupted run has a report too.

@@ -11,6 +11,7 @@ use hipvit::{DType, Device};
 use hipvit_data::{Broken, Splits};
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::peaks::datasheet;
+use hipvit_train::MemoryLimit;
 use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary};
 use hipvit_train::initial::{InitialModel, Start};
 use hipvit_train::recipe::{Freeze, Recipe};
@@ -132,6 +133,12 @@ struct DeviceArgs {
     /// Precision of activations and gradients
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parsers::dtype())]
     dtype: DType,
+    /// Memory limit: bytes (8G) or a share of the GPU's (0.5)
+    ///
+    /// The backward pass recomputes activations that do not fit, the cheapest first. Overrides the recipe's key; a resumed run
+    /// may have another limit.
+    #[arg(long, value_name = "LIMIT")]
+    memory: Option<MemoryLimit>,
     /// Threads that compute on the CPU [default: one per core]
     #[arg(long, value_name = "N", value_parser = parsers::positive)]
     threads: Option<usize>,
@@ -185,12 +192,13 @@ struct Report<'a> {
 impl Args {
     pub(crate) fn run(&self) -> Result<Outcome> {
         let directory = RunDirectory::at(&self.output);
-        let recipe = if self.resume {
+        let mut recipe = if self.resume {
             directory.recipe()?
         } else {
             directory.check_new()?;
             self.recipe.read()?
         };
+        recipe.memory = self.device.memory.unwrap_or(recipe.memory);
         let splits = self.data.open(recipe.seed)?;
         let facts = self.facts(&splits);
         let directory = if self.resume {
@@ -317,6 +325,9 @@ fn note_start(fit: &Fit, resumed: bool) {
         fit.steps(),
         fit.steps_per_epoch()
     ));
+    if let Some(memory) = trainer.memory() {
+        output::note(&format!("memory: {}", memory.summary()));
+    }
     let mut by_reason = BTreeMap::<_, Vec<&str>>::new();
     for frozen in trainer.frozen() {
         by_reason.entry(frozen.reason).or_default().push(&frozen.tensor);

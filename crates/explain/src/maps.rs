@@ -46,12 +46,6 @@ fn read(weights: ArrayView2<'_, f32>, readout: &[f64]) -> Vec<f64> {
     read
 }
 
-/// Returns the block of a node with this name.
-pub(super) fn block_of(name: &str) -> Option<usize> {
-    let (block, _) = name.strip_prefix("blocks.")?.split_once('.')?;
-    block.parse().ok()
-}
-
 /// Returns the attention maps of a forward pass of one image, in the order of the layers.
 pub(super) fn attention_maps<T: Real>(run: &Run<'_, T>) -> Vec<AttentionMap> {
     let mut maps = Vec::new();
@@ -62,7 +56,7 @@ pub(super) fn attention_maps<T: Real>(run: &Run<'_, T>) -> Vec<AttentionMap> {
             let shape = (shape[1], shape[2], shape[3]);
             maps.push(AttentionMap {
                 name: node.name.clone(),
-                block: block_of(&node.name),
+                block: node.block(),
                 weights: Array3::from_shape_vec(shape, values).unwrap_or_default(),
             });
         }

@@ -34,6 +34,12 @@ impl Node {
         self.outputs[0]
     }
 
+    /// Returns the index of the transformer block that the node is part of. Builders name such nodes `blocks.<index>.…`.
+    pub fn block(&self) -> Option<usize> {
+        let (index, _) = self.name.strip_prefix("blocks.")?.split_once('.')?;
+        index.parse().ok()
+    }
+
     /// Returns the operands and results, as derivatives of ops take them.
     pub fn values(&self) -> NodeValues<'_> {
         NodeValues {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::arena::{self, Storage};
 use crate::error::{Error, Result};
 use crate::graph::{self, Graph, Node, OutputKind};
-use crate::op::Rounding;
+use crate::op::{Linear, Op, Rounding};
 use crate::tensor::DType;
 use crate::value::{GraphInput, ValueId, ValueKind};
 
@@ -178,7 +178,7 @@ impl Plan {
                 let may_alias = node
                     .op
                     .may_alias()
-                    .filter(|_| position == 0 && reuse && !own_storage);
+                    .filter(|_| position == 0 && reuse && !own_storage && !adds_residual(&graph, node));
                 let aliased = may_alias.filter(|&i| match inputs.get(i) {
                     Some(Operand::Buffer(id)) => {
                         let value = node.inputs[i];
@@ -367,6 +367,12 @@ fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
         .outputs()
         .iter()
         .any(|&(kind, output)| output == value && small(kind))
+}
+
+/// Returns true if a layer of a training step adds a residual. In place, some GEMMs round the sum once more. So that
+/// [recomputation](crate::recompute()) changes no bit, these layers never write in place, even if nothing else needs the residual.
+fn adds_residual(graph: &Graph, node: &Node) -> bool {
+    !graph.updates().is_empty() && matches!(node.op, Op::Linear(Linear { residual: true, .. }))
 }
 
 /// Returns the last node that reads each value, by [`ValueId::index`].

@@ -25,7 +25,7 @@ pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 pub(crate) use self::holdout::divide;
 pub use self::holdout::hold_out;
 use self::log::Log;
-pub use self::log::{EpochEvent, Event, StepEvent};
+pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
@@ -35,7 +35,7 @@ use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
 use crate::step_graph::{TensorInfo, TensorRule};
 use crate::trainer::{StepReport, TrainOptions, Trainer, Weights};
-use crate::{LoraOptions, LossKind};
+use crate::{LoraOptions, LossKind, MemoryBudget};
 
 /// Options of a run that do not belong to its recipe.
 #[derive(Clone, Debug)]
@@ -164,7 +164,10 @@ impl Fit {
         } else {
             Progress::default()
         };
-        let log = Log::open(&run.log(), progress.step)?;
+        let mut log = Log::open(&run.log(), progress.step)?;
+        if let (Some(report), 0) = (trainer.memory(), progress.step) {
+            log.write(&Event::Memory(MemoryEvent::of(report)))?;
+        }
         let evaluation = Evaluation::read(&run.evaluation(), progress.step)?;
         Ok(Self {
             run,
@@ -553,6 +556,10 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
                 weight_decay: optimizer.weight_decay as f32,
                 ..TensorRule::default()
             },
+        }),
+        memory: Some(MemoryBudget {
+            limit: recipe.memory,
+            images: recipe.batch.div_ceil(recipe.accumulate.max(1)),
         }),
         seed: recipe.seed,
     };

@@ -8,6 +8,7 @@ mod inference;
 pub mod initial;
 mod lora;
 mod loss_scale;
+mod memory;
 mod optimizer;
 pub mod probe;
 pub mod recipe;
@@ -22,6 +23,7 @@ mod trainer;
 
 pub use hipvit::ops::LossKind;
 pub use lora::LoraOptions;
+pub use memory::{MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport};
 pub use optimizer::{AdamWOptions, LionOptions, OptimizerOptions, SgdOptions};
 pub use scatter::Frozen;
 pub use step_graph::{TensorInfo, TensorRule};

@@ -16,7 +16,7 @@ use safetensors::{Dtype, serialize};
 use serde_json::json as value;
 
 use crate::initial::random::Numbers;
-use crate::step_graph::{TensorRule, Trained, block_of};
+use crate::step_graph::{TensorRule, Trained};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";
@@ -324,7 +324,7 @@ fn modules(
                 bias: true,
                 ..Linear::default()
             });
-    if !is_plain || block_of(&node.name).is_none() {
+    if !is_plain || node.block().is_none() {
         return Vec::new();
     }
     let id = node.inputs[1];

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use hipvit::error::{Error, Result};
-use hipvit::graph::{Graph, Role, ValueId};
+use hipvit::graph::{Graph, Node, Role, ValueId};
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
-use crate::step_graph::{TensorInfo, TensorRule, Trained, block_of};
+use crate::step_graph::{TensorInfo, TensorRule, Trained};
 
 /// A tensor of the checkpoint that is not trained.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -223,11 +223,11 @@ struct Layers {
 }
 
 fn layers(graph: &Graph) -> Layers {
-    let blocks = graph.nodes().iter().filter_map(|node| block_of(&node.name));
+    let blocks = graph.nodes().iter().filter_map(Node::block);
     let count = blocks.max().map_or(1, |last| last + 2);
     let mut of_value = HashMap::new();
     for node in graph.nodes() {
-        let layer = match (block_of(&node.name), node.role) {
+        let layer = match (node.block(), node.role) {
             (Some(block), _) => block + 1,
             (None, Role::Patch) => 0,
             (None, _) => count,

@@ -105,12 +105,6 @@ pub(crate) struct StepGraph {
     pub(crate) weights: Vec<Option<String>>,
 }
 
-/// Returns the block that a node or value is part of.
-pub(crate) fn block_of(name: &str) -> Option<usize> {
-    let number = name.strip_prefix("blocks.")?.split('.').next()?;
-    number.parse().ok()
-}
-
 /// Returns `graph` with a factor per image for each residual branch of its blocks, and the block of each branch. The factors are an input.
 ///
 /// # Errors
@@ -119,7 +113,7 @@ pub(crate) fn block_of(name: &str) -> Option<usize> {
 pub(crate) fn with_branch_factors(graph: &Graph) -> Result<(Graph, Vec<usize>)> {
     let is_branch = |node: &&Node| node.op == Op::Add(Add) && node.name.ends_with(".residual");
     let branches = graph.nodes().iter().filter(is_branch);
-    let branches: Vec<usize> = branches.filter_map(|node| block_of(&node.name)).collect();
+    let branches: Vec<usize> = branches.filter_map(Node::block).collect();
     if branches.is_empty() {
         let reason = format!(
             "{} has no residual branches that an image could skip",
@@ -131,7 +125,7 @@ pub(crate) fn with_branch_factors(graph: &Graph) -> Result<(Graph, Vec<usize>)> 
     let factors = graph.add_input(inputs::BRANCH_FACTORS, [1, branches.len()], DType::F32)?;
     let mut column = 0;
     let rewritten = rewrite(&graph, |rewriter, node| {
-        if !is_branch(&node) || block_of(&node.name).is_none() {
+        if !is_branch(&node) || node.block().is_none() {
             return Ok(None);
         }
         let op = ScaleImages { column };

@@ -10,8 +10,8 @@ use hipvit::tensor::Input;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::{
-    AdamWOptions, LionOptions, LoraOptions, LossKind, OptimizerOptions, SgdOptions, StepReport, TensorInfo,
-    TensorRule, TrainOptions, Trainer, Weights,
+    AdamWOptions, LionOptions, LoraOptions, LossKind, MemoryBudget, MemoryLimit, OptimizerOptions,
+    SgdOptions, StepReport, TensorInfo, TensorRule, TrainOptions, Trainer, Weights,
 };
 
 const IMAGES: usize = 4;
@@ -481,5 +481,46 @@ fn a_step_with_an_infinite_value_changes_nothing_and_its_layer_is_named() {
         assert!(next.updated && next.step == 3, "{next:?}");
         let finite = vec![0.5; 3 * width * height];
         assert_eq!(trainer.first_non_finite(Input::Values(&finite), 1).unwrap(), None);
+    }
+}
+
+/// LayerScale, skipped branches, relative positions, gated layers, rotary positions and mixed tokens.
+#[test]
+fn recomputed_activations_change_no_bit() {
+    for (name, drop_path) in [
+        ("timm_vit_pre_norm_layer_scale", 0.0),
+        ("hf_vit", 0.4),
+        ("timm_beit", 0.3),
+        ("timm_eva02", 0.0),
+        ("timm_vit_rope", 0.0),
+        ("timm_mixer", 0.0),
+    ] {
+        // More images than the steps have, so that activations and not weights need the memory.
+        let options = |limit| TrainOptions {
+            drop_path,
+            memory: Some(MemoryBudget { limit, images: 256 }),
+            ..options(LossKind::CrossEntropy)
+        };
+        let mut whole = trainer(name, options(MemoryLimit::Unlimited)).unwrap();
+        let expected = [step(&mut whole).unwrap(), step(&mut whole).unwrap()];
+        let kept = whole.memory().unwrap().clone();
+        assert!(kept.recomputation.ops.is_empty(), "{kept:?}");
+        let too_little = trainer(name, options(MemoryLimit::Bytes(1 << 16)))
+            .unwrap_err()
+            .to_string();
+        let (_, least) = too_little.split_once("at least ").unwrap();
+        let least: MemoryLimit = least.split(" is needed").next().unwrap().parse().unwrap();
+        for limit in [MemoryLimit::Bytes(kept.bytes() as u64 * 4 / 5), least] {
+            let mut smaller = trainer(name, options(limit)).unwrap();
+            let report = smaller.memory().unwrap();
+            println!("{name}: {}", report.summary());
+            assert!(MemoryLimit::Bytes(report.bytes() as u64) != limit && report.bytes() < kept.bytes());
+            let found = [step(&mut smaller).unwrap(), step(&mut smaller).unwrap()];
+            assert_eq!(found, expected, "{name}: {}", smaller.memory().unwrap().summary());
+            assert!(
+                smaller.values(Weights::Last).unwrap() == whole.values(Weights::Last).unwrap(),
+                "{name}"
+            );
+        }
     }
 }

@@ -9,19 +9,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
+use hipvit::exec::{Executor, ExecutorInfo, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
 use hipvit::graph::{Graph, Passes, ValueId, optimize, prepare_training};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, InputKind, LoadOptions, Model, TensorValues};
 use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
-use hipvit::{DType, Device};
+use hipvit::{DType, Device, hip};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
 use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
+use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::optimizer::OptimizerOptions;
 use crate::saved::{self, Counters};
 use crate::scatter::{Frozen, Scatter};
@@ -60,6 +61,9 @@ pub struct TrainOptions {
     pub drop_path: f32,
     /// Updates of low rank beside the linear layers of the blocks. The weights of these layers then stay as they are.
     pub lora: Option<LoraOptions>,
+    /// Limit of the memory, and the number of images per step for which it holds. `None` keeps all activations. The backward pass recomputes
+    /// what does not fit, which changes no bit of the results.
+    pub memory: Option<MemoryBudget>,
     /// Seed of the skipped branches, and of the first updates of low rank.
     pub seed: u64,
 }
@@ -80,6 +84,7 @@ impl Default for TrainOptions {
             clip_norm: None,
             drop_path: 0.0,
             lora: None,
+            memory: None,
             seed: 0,
         }
     }
@@ -123,6 +128,7 @@ pub struct Trainer {
     weights: Vec<String>,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
+    memory: Option<MemoryReport>,
     counters: Counters,
 }
 
@@ -139,62 +145,37 @@ impl Trainer {
         options: TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     ) -> Result<Self> {
-        check(&options)?;
-        let load = load_options(&options);
-        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, branches) = prepare(&model.graph, options.drop_path)?;
-        let copies = checkpoint.copies(&graph, &|values| {
-            let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(&model.graph, options.drop_path)?.0)
-        })?;
-        let (graph, copies, mut lora) = match &options.lora {
-            Some(of_lora) => {
-                let of_lora = of_lora.clone();
-                let (with_lora, lora) = Lora::insert(&graph, &checkpoint, &copies, of_lora, options.seed)?;
-                let copies = copies_by_name(&graph, copies, &with_lora);
-                (with_lora, copies, Some(lora))
-            }
-            None => (graph, copies, None),
-        };
-        let mut scatter = Scatter::new(&checkpoint, &graph, &copies, rule)?;
         let placement = placement(&options)?;
         let dtype = computed_dtype(&placement, &options);
-        let step_options = StepOptions {
-            loss: options.loss,
-            optimizer: options.optimizer,
-            ema_decay: options.ema_decay,
-            clip_norm: options.clip_norm,
-            accumulated: options.accumulate > 1,
-            rounded: dtype.size() == 2,
-        };
-        let mut trained = scatter.trained.clone();
-        trained.extend(lora.iter().flat_map(Lora::trained));
-        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
-        let of_lora = weights.split_off(scatter.trained.len());
-        if let Some(lora) = &mut lora {
-            lora.set_names(of_lora)?;
+        let Step {
+            mut graph,
+            scatter,
+            lora,
+            weights,
+            branches,
+            preprocess,
+            classes,
+        } = Step::new(&checkpoint, &options, rule, dtype)?;
+        let mut memory = None;
+        if let Some(budget) = options.memory {
+            let limit = budget.limit.bytes(&placement)?;
+            let (smaller, report) = memory::fit(&graph, budget.images, dtype, limit)?;
+            (graph, memory) = (smaller, Some(report));
         }
-        let weights = scatter.retain(weights);
-        let passes = Passes {
-            fold_normalize: false,
-            // Gradients flow to all tokens.
-            prune_tokens: false,
-            ..Passes::default()
-        };
-        let (graph, _) = optimize(graph, &passes)?;
         let executor_options = ExecutorOptions {
             threads: options.threads,
             ..ExecutorOptions::new(dtype)
         };
         Ok(Self {
             executor: placement.executor(&graph, &executor_options)?,
-            preprocess: model.preprocess,
-            classes: model.info.classes,
+            preprocess,
+            classes,
             checkpoint,
             scatter,
             lora,
             weights,
             branches,
+            memory,
             counters: Counters {
                 steps: 0,
                 updates: 0,
@@ -243,7 +224,12 @@ impl Trainer {
         self.scatter.elements() + self.lora.as_ref().map_or(0, Lora::elements)
     }
 
-    /// Returns the floating-point operations of a step: forward pass, backward pass and optimiser.
+    /// Returns the memory of a step, if [`TrainOptions::memory`] is set.
+    pub fn memory(&self) -> Option<&MemoryReport> {
+        self.memory.as_ref()
+    }
+
+    /// Returns the floating-point operations of a step: forward pass, backward pass and optimiser, without recomputation.
     ///
     /// # Errors
     ///
@@ -253,7 +239,8 @@ impl Trainer {
         for part in micro_batches(images, self.options.accumulate) {
             flops += self.executor.plan(part.len())?.flops();
         }
-        Ok(flops)
+        let additional = self.memory.as_ref().map_or(0.0, MemoryReport::additional_flops);
+        Ok((flops as f64 / (1.0 + additional)).round() as u64)
     }
 
     /// Runs a step on whatever the device's buffers contain, and returns the time of each of its kernels and library calls. Empty on the CPU.
@@ -355,7 +342,22 @@ impl Trainer {
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
         }
-        self.executor.run_inputs(&plan, Inputs::new(named))
+        let outputs = self.executor.run_inputs(&plan, Inputs::new(named));
+        outputs.map_err(|error| self.with_least_memory(batch, error))
+    }
+
+    /// Adds to the error of a device without enough memory how much a step needs.
+    fn with_least_memory(&self, images: usize, error: Error) -> Error {
+        let Error::Hip(hip::Error::OutOfMemory { device, .. }) = &error else {
+            return error;
+        };
+        let ExecutorInfo {
+            graph, activations, ..
+        } = self.executor.info();
+        match memory::within(graph, images, *activations, 0) {
+            Ok((_, least)) => Error::device(device, memory::shortage(&least)),
+            Err(_) => error,
+        }
     }
 
     /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
@@ -461,6 +463,77 @@ impl Trainer {
             self.weight(name, weights)
         })?;
         Ok(true)
+    }
+}
+
+/// The optimised graph of a step, and what a trainer knows of it.
+pub(crate) struct Step {
+    pub(crate) graph: Graph,
+    scatter: Scatter,
+    lora: Option<Lora>,
+    weights: Vec<String>,
+    branches: Vec<usize>,
+    preprocess: Preprocess,
+    classes: usize,
+}
+
+impl Step {
+    /// Builds the step of a checkpoint's model, with activations in `dtype`.
+    pub(crate) fn new(
+        checkpoint: &Checkpoint,
+        options: &TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+        dtype: DType,
+    ) -> Result<Self> {
+        check(options)?;
+        let load = load_options(options);
+        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
+        let (graph, branches) = prepare(&model.graph, options.drop_path)?;
+        let copies = checkpoint.copies(&graph, &|values| {
+            let model = checkpoint.model_with(values, &load)?;
+            Ok(prepare(&model.graph, options.drop_path)?.0)
+        })?;
+        let (graph, copies, mut lora) = match &options.lora {
+            Some(of_lora) => {
+                let of_lora = of_lora.clone();
+                let (with_lora, lora) = Lora::insert(&graph, checkpoint, &copies, of_lora, options.seed)?;
+                let copies = copies_by_name(&graph, copies, &with_lora);
+                (with_lora, copies, Some(lora))
+            }
+            None => (graph, copies, None),
+        };
+        let mut scatter = Scatter::new(checkpoint, &graph, &copies, rule)?;
+        let step_options = StepOptions {
+            loss: options.loss,
+            optimizer: options.optimizer,
+            ema_decay: options.ema_decay,
+            clip_norm: options.clip_norm,
+            accumulated: options.accumulate > 1,
+            rounded: dtype.size() == 2,
+        };
+        let mut trained = scatter.trained.clone();
+        trained.extend(lora.iter().flat_map(Lora::trained));
+        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
+        let of_lora = weights.split_off(scatter.trained.len());
+        if let Some(lora) = &mut lora {
+            lora.set_names(of_lora)?;
+        }
+        let weights = scatter.retain(weights);
+        let passes = Passes {
+            fold_normalize: false,
+            // Gradients flow to all tokens.
+            prune_tokens: false,
+            ..Passes::default()
+        };
+        Ok(Self {
+            graph: optimize(graph, &passes)?.0,
+            scatter,
+            lora,
+            weights,
+            branches,
+            preprocess: model.preprocess,
+            classes: model.info.classes,
+        })
     }
 }
 

@@ -65,6 +65,12 @@ pub(super) struct Memory {
     pub(super) scratch: DeviceBuffer<u8>,
 }
 
+/// Returns the bytes of device memory of a run of `plan`, if it is the only run at a time: its arena, its inputs and those of the next run,
+/// and the scratch memory of kernels. Weights, parameters and states are not included.
+pub fn run_bytes(plan: &Plan) -> usize {
+    plan.arena_bytes() + 2 * plan.input_bytes() + scratch_bytes(plan)
+}
+
 impl Memory {
     /// Returns the buffer that inputs are copied to. Runs that share the stream copy their inputs ahead, so that the copy does not wait for
     /// other runs.

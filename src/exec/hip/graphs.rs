@@ -154,7 +154,10 @@ pub(super) fn is_unwritten(bytes: &[u8], dtype: DType) -> bool {
     match dtype.size() {
         2 => {
             let (values, _) = bytes.as_chunks();
-            values.iter().map(|&value| u16::from_ne_bytes(value) == u16::MAX).fold(false, any)
+            values
+                .iter()
+                .map(|&value| u16::from_ne_bytes(value) == u16::MAX)
+                .fold(false, any)
         }
         size => {
             let mut values = bytes.chunks_exact(size);

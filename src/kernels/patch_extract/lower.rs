@@ -61,8 +61,11 @@ impl Lower for PatchExtract {
 }
 
 /// Returns both steps of the patch embedding that contains `step`. Requires that only the linear layer reads the patches, and that only a
-/// bias follows.
+/// bias follows. A training step has none, since its backward pass reads the patches, or extracts them again.
 fn embedding<'a>(plan: &'a Plan, step: &'a Step) -> Option<[&'a Step; 2]> {
+    if !plan.updates().is_empty() {
+        return None;
+    }
     let extract = match (&plan.node(step).op, step.inputs.first()) {
         (Op::PatchExtract(_), _) => step,
         (Op::Linear(_), Some(&Operand::Buffer(patches))) => {

@@ -9,7 +9,7 @@ use super::{
 use crate::attribution::{Attribution, Method, from_gradients};
 use crate::backward::Rules;
 use crate::explainer::{Explainer, Target};
-use crate::maps::{AttentionMap, attention_maps, block_of, readout};
+use crate::maps::{AttentionMap, attention_maps, readout};
 use crate::program::Run;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Node, Role, ValueId};
@@ -258,7 +258,7 @@ fn find<'r>(run: &'r Run<'_, f64>, name: &str) -> Option<&'r Node> {
 /// Returns the nodes of a block, in order.
 fn nodes_of_block<'r>(run: &'r Run<'_, f64>, block: usize) -> impl Iterator<Item = &'r Node> {
     let nodes = run.graph().nodes().iter();
-    nodes.filter(move |node| block_of(&node.name) == Some(block))
+    nodes.filter(move |node| node.block() == Some(block))
 }
 
 fn channels<'r>(run: &'r Run<'_, f64>, id: ValueId, token: usize) -> Option<&'r [f64]> {

@@ -291,12 +291,16 @@ impl Linear {
             let backward = ActivationBackward { activation, secant };
             inner = builder.push(backward, [before, gradient])?;
         }
-        let d_x = builder.push(MatMul::default(), [inner, weight])?;
+        // The gradient of the weight comes first, so that x need not live beside its gradient.
         let d_weight = builder.push(MatMul::TRANSPOSED, [inner, x])?;
+        let d_bias = if self.bias {
+            Some(builder.sum_to_size(inner, node.inputs[2])?)
+        } else {
+            None
+        };
+        let d_x = builder.push(MatMul::default(), [inner, weight])?;
         let mut gradients = vec![Some(d_x), Some(d_weight)];
-        if self.bias {
-            gradients.push(Some(builder.sum_to_size(inner, node.inputs[2])?));
-        }
+        gradients.extend(d_bias.map(Some));
         gradients.extend(self.residual.then_some(Some(gradient)));
         Ok(gradients)
     }

@@ -5,6 +5,7 @@ mod grad;
 mod interpreter;
 mod passes;
 mod plan;
+mod recompute;
 mod round_rows;
 mod shards;
 pub(crate) mod vit;

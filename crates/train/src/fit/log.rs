@@ -9,16 +9,42 @@ use hipvit_files::temporary;
 use serde::{Deserialize, Serialize};
 
 use super::tensorboard::EventFile;
+use crate::MemoryReport;
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
+    /// The start of the run.
+    Memory(MemoryEvent),
     /// A step.
     Step(StepEvent),
     /// The end of an epoch.
     Epoch(EpochEvent),
+}
+
+/// Planned memory of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct MemoryEvent {
+    /// Bytes of device memory.
+    pub bytes: usize,
+    /// Share of additional floating-point operations by recomputation.
+    pub additional_flops: f64,
+    /// The parts of the memory, and what is recomputed.
+    pub parts: MemoryReport,
+}
+
+impl MemoryEvent {
+    /// Creates the event of a plan.
+    pub(super) fn of(report: &MemoryReport) -> Self {
+        Self {
+            bytes: report.bytes(),
+            additional_flops: report.additional_flops(),
+            parts: report.clone(),
+        }
+    }
 }
 
 /// Figures of a step.
@@ -129,7 +155,7 @@ impl Event {
     pub(super) fn as_step(&self) -> Option<&StepEvent> {
         match self {
             Self::Step(event) => Some(event),
-            Self::Epoch(_) => None,
+            _ => None,
         }
     }
 
@@ -137,12 +163,13 @@ impl Event {
     pub(super) fn as_epoch(&self) -> Option<&EpochEvent> {
         match self {
             Self::Epoch(event) => Some(event),
-            Self::Step(_) => None,
+            _ => None,
         }
     }
 
     fn step(&self) -> u64 {
         match self {
+            Self::Memory(_) => 0,
             Self::Step(event) => event.step,
             Self::Epoch(event) => event.step,
         }

@@ -7,6 +7,7 @@ use hipvit_data::augment::TimmRandAugment;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::memory::MemoryLimit;
 use crate::schedule::Decay;
 
 /// A training recipe. Keys that a file leaves out have the values of [`Recipe::default`].
@@ -33,6 +34,8 @@ pub struct Recipe {
     pub freeze: Freeze,
     /// True if a step whose loss or gradients are NaN or infinite is left out. Otherwise it ends the run.
     pub skip_nonfinite: bool,
+    /// Limit of the device memory of training. The backward pass recomputes activations as far as it requires.
+    pub memory: MemoryLimit,
     /// Loss function.
     pub loss: Loss,
     /// Updates of low rank.
@@ -314,6 +317,7 @@ impl Default for Recipe {
             ema_decay: 0.0,
             freeze: Freeze::default(),
             skip_nonfinite: false,
+            memory: MemoryLimit::default(),
             loss: Loss::default(),
             lora: Lora::default(),
             optimizer: Optimizer::default(),

@@ -2,12 +2,11 @@
 
 use hipvit::error::Result;
 use hipvit::exec::{ExecutorOptions, Inputs, RunOutput};
-use hipvit::graph::{OutputKind, Passes, optimize};
+use hipvit::graph::{Node, OutputKind, Passes, optimize};
 use hipvit::model::LoadOptions;
 use hipvit::tensor::Input;
 
 use super::{Trainer, Weights, computed_dtype, load_options, placement};
-use crate::step_graph::block_of;
 
 impl Trainer {
     /// Returns the first part of the model whose output for these images is NaN or infinite with the present weights: `the embedding`,
@@ -18,7 +17,7 @@ impl Trainer {
     /// The errors of [`hipvit::model::load`] and of the device.
     pub fn first_non_finite(&self, images: Input<'_>, batch: usize) -> Result<Option<String>> {
         let nodes = self.executor.info().graph.nodes();
-        let blocks = nodes.iter().filter_map(|node| block_of(&node.name)).max();
+        let blocks = nodes.iter().filter_map(Node::block).max();
         let load = LoadOptions {
             embedded_tokens: true,
             hidden_layers: (0..blocks.map_or(0, |last| last + 1)).collect(),
