@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hipvit._errors import ImageError
-from hipvit._results import DeviceInfo, Prediction
+from hipvit._results import DeviceInfo, Prediction, TrainingResult
 from hipvit.types import Float32, Images, SupportsDLPack
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "load",
     "pull",
     "samples",
+    "train",
 ]
 
 __VERSION__: str
@@ -94,6 +95,49 @@ def command_line(arguments: Sequence[str]) -> int:
 
 def samples() -> list[tuple[str, bytes]]:
     """Names and PNG files of ten handwritten digits that the embedded model was not trained on."""
+
+def train(
+    data: Union[str, PathLike[str]],
+    model: Union[str, PathLike[str], None] = None,
+    *,
+    output: Union[str, PathLike[str]],
+    recipe: Union[str, PathLike[str], None] = None,
+    epochs: Optional[int] = None,
+    batch: Optional[int] = None,
+    lr: Optional[float] = None,
+    lora: Optional[int] = None,
+    freeze: Union[int, Literal["backbone"], None] = None,
+    seed: Optional[int] = None,
+    device: Any = None,
+    dtype: Any = None,
+    threads: Optional[int] = None,
+    resume: bool = False,
+    holdout: float = 0.0,
+    image_size: Optional[int] = None,
+    skip_broken: bool = False,
+    log_every: int = 10,
+    callback: Optional[Callable[[dict[str, Any]], object]] = None,
+    **overrides: Any,
+) -> TrainingResult:
+    """Train a model on labelled images, as the command ``hipvit train`` does. ``output`` gets the same files.
+
+    - ``data``: a directory with one subdirectory per class, or another dataset that the command reads.
+    - ``model``: a directory or a name on the hub to fine-tune, or a ``config.json`` or timm architecture that gets random weights.
+      ``image_size`` is that of an architecture.
+    - ``output``: an empty or new directory. With ``resume=True``, a run that continues after its newest checkpoint, with its own
+      model and recipe.
+    - ``recipe``: a TOML file, ``"scratch-small"`` (the default) or ``"fine-tune"``. The arguments ``epochs``, ``batch``, ``lr``,
+      ``lora`` (a rank), ``freeze`` and ``seed`` override its keys. So do ``overrides``, such as ``clip_norm=0.5`` or
+      ``optimizer={"betas": [0.9, 0.95]}``.
+    - ``device``, ``dtype``: as in ``load``, but one device.
+    - ``threads``: number of threads on the CPU.
+    - ``holdout``: the share of images that is held out for validation.
+    - ``skip_broken``: replace broken images instead of raising an exception.
+    - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,
+      ``"skipped_step"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``.
+
+    An exception that the callback raises, or Ctrl-C, ends the run after the current step. It writes a checkpoint first.
+    """
 
 @final
 class AttentionPattern:

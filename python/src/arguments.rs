@@ -101,7 +101,8 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(value.str()?.to_string().into())
 }
 
-fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
+/// Returns the dtype of a name, or of a dtype of numpy or torch.
+pub fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
     // A name, torch.float16, numpy.float16 or numpy.dtype("float16").
     let text = match dtype.getattr("__name__") {
         Ok(name) => name.str()?.to_string(),

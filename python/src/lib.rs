@@ -17,6 +17,7 @@ mod model;
 mod outputs;
 mod process;
 mod progress;
+mod training;
 mod zero_shot;
 
 use pyo3::prelude::*;
@@ -38,6 +39,8 @@ mod _hipvit {
     use super::outputs::Outputs;
     #[pymodule_export]
     use super::samples;
+    #[pymodule_export]
+    use super::training::train;
     #[pymodule_export]
     use super::zero_shot::ZeroShot;
 

@@ -14,6 +14,7 @@ pub mod run_directory;
 mod saved;
 mod scatter;
 pub mod schedule;
+pub mod start;
 mod step_graph;
 #[cfg(test)]
 mod tests;
