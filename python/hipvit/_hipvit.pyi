@@ -15,6 +15,7 @@ from hipvit.types import Float32, Images, SupportsDLPack
 
 __all__ = [
     "AttentionPattern",
+    "Differentiable",
     "GpuOutputs",
     "GpuTensor",
     "Model",
@@ -24,6 +25,7 @@ __all__ = [
     "command_line",
     "devices",
     "load",
+    "new_model",
     "pull",
     "samples",
     "train",
@@ -297,6 +299,75 @@ class Model:
     @property
     def info(self) -> dict[str, Any]:
         """Facts about the model: its sizes, the number of its parameters, its preprocessing."""
+
+def new_model(
+    model: Union[str, PathLike[str]],
+    directory: Union[str, PathLike[str]],
+    classes: Sequence[str],
+    image_size: Optional[int],
+    seed: int,
+) -> None:
+    """Write the model that training starts from: a checkpoint with a classifier for the classes, or a new model."""
+
+@final
+class Differentiable:
+    """A model as a function of its images and weights, with its derivative. It has no state, so copies share it."""
+
+    def __new__(
+        cls,
+        model: Union[str, PathLike[str]],
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        input: Literal["images", "pixel_values"] = "pixel_values",
+        image_size: Union[int, tuple[int, int], None] = None,
+        threads: Optional[int] = None,
+    ) -> Differentiable: ...
+    @property
+    def weights(self) -> list[tuple[str, tuple[int, ...], npt.NDArray[np.int64]]]:
+        """Name, shape and parts of each weight. The rows of the parts are: first element in the weight, index of the tensor, first
+        element in the tensor, number of elements. All other elements are zero."""
+
+    def tensors(self) -> dict[str, Optional[Float32]]:
+        """The elements of each tensor of the checkpoint. ``None`` for integers."""
+
+    @property
+    def frozen(self) -> dict[str, str]:
+        """Reason why a tensor has no gradient, by the tensor's name."""
+
+    def dtypes(self, is_backward: bool) -> list[str]:
+        """Dtypes in which a pass reads the weights from GPU memory. The last one of the backward pass is that of the gradient."""
+
+    def forward(self, images: Any, weights: Sequence[Any]) -> Any:
+        """The logits ``[B, classes]``: an array, or a ``GpuTensor`` if the images are on the GPU."""
+
+    def backward(self, images: Any, weights: Sequence[Any], gradient: Any) -> list[Any]:
+        """The gradient of each weight, of the kind of the images."""
+
+    def save(self, directory: Union[str, PathLike[str]], tensors: dict[str, Float32]) -> None:
+        """Write the model with new elements of some tensors, in the form of the checkpoint."""
+
+    def __copy__(self) -> Differentiable: ...
+    def __deepcopy__(self, _memo: Any) -> Differentiable: ...
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the images, in pixels."""
+
+    @property
+    def device(self) -> str:
+        """``cpu``, or ``hip:N``."""
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of activations and gradients."""
+
+    @property
+    def dlpack_device(self) -> Optional[tuple[int, int]]:
+        """The GPU as DLPack's device type and number. ``None`` on the CPU."""
 
 @final
 class ZeroShot:

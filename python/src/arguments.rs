@@ -112,7 +112,8 @@ pub fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
         .map_err(|error| convert(dtype.py(), &error.into(), None))
 }
 
-fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {
+/// Returns the form of the images.
+pub fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {
     match input {
         "images" => Ok(InputKind::Pixels),
         "pixel_values" => Ok(InputKind::PixelValues),
@@ -123,7 +124,8 @@ fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {
     }
 }
 
-fn parse_image_size(size: &Bound<'_, PyAny>) -> PyResult<[usize; 2]> {
+/// Returns the height and width of a side or of a pair.
+pub fn parse_image_size(size: &Bound<'_, PyAny>) -> PyResult<[usize; 2]> {
     if let Ok(side) = size.extract::<usize>() {
         return Ok([side, side]);
     }

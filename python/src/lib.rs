@@ -17,6 +17,7 @@ mod model;
 mod outputs;
 mod process;
 mod progress;
+mod trainable;
 mod training;
 mod zero_shot;
 
@@ -39,6 +40,8 @@ mod _hipvit {
     use super::outputs::Outputs;
     #[pymodule_export]
     use super::samples;
+    #[pymodule_export]
+    use super::trainable::{Differentiable, new_model};
     #[pymodule_export]
     use super::training::train;
     #[pymodule_export]

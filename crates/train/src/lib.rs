@@ -2,6 +2,7 @@
 //! optimiser, on an executor of hipvit.
 
 mod augmentation;
+pub mod differentiable;
 pub mod fit;
 pub mod groups;
 mod inference;
