@@ -10,6 +10,8 @@
 
 ``hipvit.attention`` computes attention with any mask and score, which are expressions of ``hipvit.patterns``.
 
+``hipvit.train`` trains a model on labelled images.
+
 ``hipvit.torch`` has an operator for PyTorch, and ``hipvit.ray`` runs on a Ray cluster. Neither is imported here.
 """
 
@@ -33,8 +35,8 @@ from hipvit._errors import (
     WeightsError,
 )
 from hipvit._hipvit import __VERSION__ as __version__
-from hipvit._hipvit import GpuOutputs, GpuTensor, Model, Outputs, ZeroShot, devices, load, pull, samples
-from hipvit._results import DeviceInfo, Prediction
+from hipvit._hipvit import GpuOutputs, GpuTensor, Model, Outputs, ZeroShot, devices, load, pull, samples, train
+from hipvit._results import DeviceInfo, Prediction, TrainingResult
 
 __all__ = [
     "ArgumentError",
@@ -57,6 +59,7 @@ __all__ = [
     "OutOfMemoryError",
     "Outputs",
     "Prediction",
+    "TrainingResult",
     "WeightsError",
     "ZeroShot",
     "__version__",
@@ -66,4 +69,5 @@ __all__ = [
     "patterns",
     "pull",
     "samples",
+    "train",
 ]

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hipvit._errors import ImageError
-from hipvit._results import DeviceInfo, Prediction
+from hipvit._results import DeviceInfo, Prediction, TrainingResult
 from hipvit.types import Float32, Images, SupportsDLPack
 
 __all__ = [
     "AttentionPattern",
+    "Differentiable",
     "GpuOutputs",
     "GpuTensor",
     "Model",
@@ -24,8 +25,10 @@ __all__ = [
     "command_line",
     "devices",
     "load",
+    "new_model",
     "pull",
     "samples",
+    "train",
 ]
 
 __VERSION__: str
@@ -94,6 +97,49 @@ def command_line(arguments: Sequence[str]) -> int:
 
 def samples() -> list[tuple[str, bytes]]:
     """Names and PNG files of ten handwritten digits that the embedded model was not trained on."""
+
+def train(
+    data: Union[str, PathLike[str]],
+    model: Union[str, PathLike[str], None] = None,
+    *,
+    output: Union[str, PathLike[str]],
+    recipe: Union[str, PathLike[str], None] = None,
+    epochs: Optional[int] = None,
+    batch: Optional[int] = None,
+    lr: Optional[float] = None,
+    lora: Optional[int] = None,
+    freeze: Union[int, Literal["backbone"], None] = None,
+    seed: Optional[int] = None,
+    device: Any = None,
+    dtype: Any = None,
+    threads: Optional[int] = None,
+    resume: bool = False,
+    holdout: float = 0.0,
+    image_size: Optional[int] = None,
+    skip_broken: bool = False,
+    log_every: int = 10,
+    callback: Optional[Callable[[dict[str, Any]], object]] = None,
+    **overrides: Any,
+) -> TrainingResult:
+    """Train a model on labelled images, as the command ``hipvit train`` does. ``output`` gets the same files.
+
+    - ``data``: a directory with one subdirectory per class, or another dataset that the command reads.
+    - ``model``: a directory or a name on the hub to fine-tune, or a ``config.json`` or timm architecture that gets random weights.
+      ``image_size`` is that of an architecture.
+    - ``output``: an empty or new directory. With ``resume=True``, a run that continues after its newest checkpoint, with its own
+      model and recipe.
+    - ``recipe``: a TOML file, ``"scratch-small"`` (the default) or ``"fine-tune"``. The arguments ``epochs``, ``batch``, ``lr``,
+      ``lora`` (a rank), ``freeze`` and ``seed`` override its keys. So do ``overrides``, such as ``clip_norm=0.5`` or
+      ``optimizer={"betas": [0.9, 0.95]}``.
+    - ``device``, ``dtype``: as in ``load``, but one device.
+    - ``threads``: number of threads on the CPU.
+    - ``holdout``: the share of images that is held out for validation.
+    - ``skip_broken``: replace broken images instead of raising an exception.
+    - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,
+      ``"skipped_step"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``.
+
+    An exception that the callback raises, or Ctrl-C, ends the run after the current step. It writes a checkpoint first.
+    """
 
 @final
 class AttentionPattern:
@@ -253,6 +299,75 @@ class Model:
     @property
     def info(self) -> dict[str, Any]:
         """Facts about the model: its sizes, the number of its parameters, its preprocessing."""
+
+def new_model(
+    model: Union[str, PathLike[str]],
+    directory: Union[str, PathLike[str]],
+    classes: Sequence[str],
+    image_size: Optional[int],
+    seed: int,
+) -> None:
+    """Write the model that training starts from: a checkpoint with a classifier for the classes, or a new model."""
+
+@final
+class Differentiable:
+    """A model as a function of its images and weights, with its derivative. It has no state, so copies share it."""
+
+    def __new__(
+        cls,
+        model: Union[str, PathLike[str]],
+        *,
+        device: Any = None,
+        dtype: Any = None,
+        input: Literal["images", "pixel_values"] = "pixel_values",
+        image_size: Union[int, tuple[int, int], None] = None,
+        threads: Optional[int] = None,
+    ) -> Differentiable: ...
+    @property
+    def weights(self) -> list[tuple[str, tuple[int, ...], npt.NDArray[np.int64]]]:
+        """Name, shape and parts of each weight. The rows of the parts are: first element in the weight, index of the tensor, first
+        element in the tensor, number of elements. All other elements are zero."""
+
+    def tensors(self) -> dict[str, Optional[Float32]]:
+        """The elements of each tensor of the checkpoint. ``None`` for integers."""
+
+    @property
+    def frozen(self) -> dict[str, str]:
+        """Reason why a tensor has no gradient, by the tensor's name."""
+
+    def dtypes(self, is_backward: bool) -> list[str]:
+        """Dtypes in which a pass reads the weights from GPU memory. The last one of the backward pass is that of the gradient."""
+
+    def forward(self, images: Any, weights: Sequence[Any]) -> Any:
+        """The logits ``[B, classes]``: an array, or a ``GpuTensor`` if the images are on the GPU."""
+
+    def backward(self, images: Any, weights: Sequence[Any], gradient: Any) -> list[Any]:
+        """The gradient of each weight, of the kind of the images."""
+
+    def save(self, directory: Union[str, PathLike[str]], tensors: dict[str, Float32]) -> None:
+        """Write the model with new elements of some tensors, in the form of the checkpoint."""
+
+    def __copy__(self) -> Differentiable: ...
+    def __deepcopy__(self, _memo: Any) -> Differentiable: ...
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the images, in pixels."""
+
+    @property
+    def device(self) -> str:
+        """``cpu``, or ``hip:N``."""
+
+    @property
+    def dtype(self) -> str:
+        """Dtype of activations and gradients."""
+
+    @property
+    def dlpack_device(self) -> Optional[tuple[int, int]]:
+        """The GPU as DLPack's device type and number. ``None`` on the CPU."""
 
 @final
 class ZeroShot:

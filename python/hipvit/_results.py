@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Optional
 
 from hipvit import _hipvit
@@ -30,6 +31,28 @@ class DeviceInfo:
     """The GPU's code target, such as ``gfx942``; ``None`` for the CPU."""
     memory: Optional[int]
     """The GPU's memory in bytes; ``None`` for the CPU."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """A completed run of ``hipvit.train``. Figures are those of its last epoch, ``None`` if the run was complete before."""
+
+    model: Path
+    """Directory of the trained model."""
+    epochs: int
+    """Number of epochs."""
+    steps: int
+    """Number of steps."""
+    skipped: int
+    """Number of broken images that were skipped in all epochs."""
+    loss: Optional[float]
+    """Mean loss of the training images."""
+    train_accuracy: Optional[float]
+    """Share of the training images that were classified correctly, as augmented."""
+    val_loss: Optional[float]
+    """Mean loss of the validation images. ``None`` without such images."""
+    val_accuracy: Optional[float]
+    """Share of the validation images that were classified correctly. ``None`` without such images."""
 
 
 def load_again(options: dict[str, Any]) -> _hipvit.Model:

@@ -10,6 +10,8 @@ The operator is ``torch.ops.hipvit.forward(images, handle, output)``. It runs on
 - A tensor on another GPU is copied to the host, and the result is copied back to that GPU.
 
 The result is complete when the operator returns. There is no gradient.
+
+``TrainableModel`` has gradients: its parameters are PyTorch's, so that any training loop of PyTorch can drive it.
 """
 
 from __future__ import annotations
@@ -21,10 +23,12 @@ from weakref import WeakValueDictionary
 
 import torch
 
+from hipvit._trainable import TrainableModel
+
 if TYPE_CHECKING:
     from hipvit._hipvit import Model
 
-__all__ = ["Module", "register"]
+__all__ = ["Module", "TrainableModel", "register"]
 
 _OUTPUTS = ("logits", "embeddings")
 

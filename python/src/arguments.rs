@@ -101,7 +101,8 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
     Ok(value.str()?.to_string().into())
 }
 
-fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
+/// Returns the dtype of a name, or of a dtype of numpy or torch.
+pub fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
     // A name, torch.float16, numpy.float16 or numpy.dtype("float16").
     let text = match dtype.getattr("__name__") {
         Ok(name) => name.str()?.to_string(),
@@ -111,7 +112,8 @@ fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
         .map_err(|error| convert(dtype.py(), &error.into(), None))
 }
 
-fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {
+/// Returns the form of the images.
+pub fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {
     match input {
         "images" => Ok(InputKind::Pixels),
         "pixel_values" => Ok(InputKind::PixelValues),
@@ -122,7 +124,8 @@ fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {
     }
 }
 
-fn parse_image_size(size: &Bound<'_, PyAny>) -> PyResult<[usize; 2]> {
+/// Returns the height and width of a side or of a pair.
+pub fn parse_image_size(size: &Bound<'_, PyAny>) -> PyResult<[usize; 2]> {
     if let Ok(side) = size.extract::<usize>() {
         return Ok([side, side]);
     }

@@ -3,6 +3,9 @@
 use std::path::Path;
 
 use hipvit::{Error, ErrorKind, ImageErrorKind, hip};
+use hipvit_data::Error as DataError;
+use hipvit_train::fit::FitError;
+use hipvit_train::recipe::RecipeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyModule;
@@ -94,6 +97,25 @@ pub fn convert(py: Python<'_>, error: &Error, index: Option<usize>) -> PyErr {
         Ok::<_, PyErr>(PyErr::from_value(value))
     };
     build().unwrap_or_else(|error| error)
+}
+
+/// Converts the error of a training run to an exception.
+pub fn convert_fit(py: Python<'_>, error: FitError) -> PyErr {
+    let message = error.to_string();
+    let kind = match error {
+        FitError::Engine(error) => return convert(py, &error, None),
+        FitError::Data(DataError::Image(error)) => return convert(py, &error.into(), None),
+        FitError::Data(DataError::Io { path, source })
+        | FitError::Recipe(RecipeError::Io { file: path, source }) => {
+            return convert(py, &Error::Io { path, source }, None);
+        }
+        FitError::Data(DataError::Dataset { .. }) => Kind::Config,
+        FitError::Data(DataError::Prepare { .. }) => Kind::Image,
+        FitError::Data(DataError::Argument { .. }) | FitError::Recipe(_) => Kind::Argument,
+        FitError::NonFinite { .. } => Kind::NonFinite,
+        _ => Kind::Internal,
+    };
+    raise(py, kind, &message)
 }
 
 /// Sets the attributes of Python's `OSError`.

@@ -17,7 +17,7 @@ pub struct GpuOutputs(pub hipvit::GpuOutputs);
 /// A tensor on a GPU. `torch.from_dlpack` and similar functions import it without a copy.
 #[derive(Debug)]
 #[pyclass(frozen, module = "hipvit")]
-pub struct GpuTensor(hipvit::GpuTensor);
+pub struct GpuTensor(pub hipvit::GpuTensor);
 
 #[pymethods]
 impl GpuOutputs {

@@ -17,6 +17,8 @@ mod model;
 mod outputs;
 mod process;
 mod progress;
+mod trainable;
+mod training;
 mod zero_shot;
 
 use pyo3::prelude::*;
@@ -38,6 +40,10 @@ mod _hipvit {
     use super::outputs::Outputs;
     #[pymodule_export]
     use super::samples;
+    #[pymodule_export]
+    use super::trainable::{Differentiable, new_model};
+    #[pymodule_export]
+    use super::training::train;
     #[pymodule_export]
     use super::zero_shot::ZeroShot;
 

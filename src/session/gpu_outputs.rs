@@ -25,7 +25,9 @@ pub struct GpuTensor {
 }
 
 impl GpuTensor {
-    fn new(memory: Arc<DeviceBuffer<u8>>, dtype: DType, shape: Vec<usize>) -> Self {
+    /// Creates a tensor from the row-major elements in a buffer.
+    #[must_use]
+    pub fn new(memory: Arc<DeviceBuffer<u8>>, dtype: DType, shape: Vec<usize>) -> Self {
         let mut strides = vec![1; shape.len()];
         for axis in (1..shape.len()).rev() {
             strides[axis - 1] = strides[axis] * shape[axis];

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use hipvit_data::Splits;
-use hipvit_train::fit::hold_out;
+use hipvit_train::fit::{FitError, open_splits};
 
 use super::outcome::Usage;
 
@@ -16,7 +16,7 @@ pub(crate) struct DataArgs {
     ///
     /// Also a directory with `train` and `val`, MNIST's idx files, or tar files of WebDataset.
     #[arg(value_name = "DATA")]
-    data: PathBuf,
+    pub(crate) data: PathBuf,
     /// Share of the images to hold out, without a validation set
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = parse_share)]
     pub(crate) holdout: f64,
@@ -28,17 +28,22 @@ pub(crate) struct DataArgs {
 impl DataArgs {
     /// Opens the dataset, and holds images out for validation. `seed` determines which.
     pub(crate) fn open(&self, seed: u64) -> Result<Splits> {
-        let splits = hipvit_data::open(&self.data)?;
-        match &splits.validation {
-            Some(_) if self.holdout > 0.0 => {
-                let reason = "--holdout has no effect, because DATA has a validation set. Leave it out";
-                Err(Usage(reason).into())
-            }
-            None if self.holdout > 0.0 => Ok(hold_out(splits.train, self.holdout, seed)),
-            _ => Ok(splits),
-        }
+        open_splits(&self.data, self.holdout, seed).map_err(with_option)
     }
 }
+
+/// Returns the error of a run, which names the option of the command line if it is about one.
+pub(crate) fn with_option(error: FitError) -> anyhow::Error {
+    match error {
+        FitError::Engine(hipvit::Error::Argument { what, reason }) if OPTIONS.contains(&what) => {
+            Usage(format!("--{what} {reason}")).into()
+        }
+        other => other.into(),
+    }
+}
+
+/// Options whose errors are errors of usage.
+const OPTIONS: [&str; 2] = ["holdout", "image-size"];
 
 /// Parses a share of less than all, such as `10%` or `0.1`.
 fn parse_share(text: &str) -> Result<f64, String> {

@@ -6,23 +6,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use hipvit::run_config::parsers;
-use hipvit::session::Place;
 use hipvit::{DType, Device};
-use hipvit_data::{Broken, Splits};
+use hipvit_data::Broken;
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::peaks::datasheet;
 use hipvit_train::MemoryLimit;
 use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary};
-use hipvit_train::initial::{InitialModel, Start};
-use hipvit_train::recipe::{Freeze, Recipe};
-use hipvit_train::run_directory::{RunDirectory, RunFacts};
+use hipvit_train::recipe::{Freeze, Overrides, Recipe};
+use hipvit_train::start::{Origin, ReadyRun, RunOptions};
 use serde::Serialize;
 
-use super::data_args::DataArgs;
+use super::data_args::{DataArgs, with_option};
 use super::errors::report;
 use super::escape::one_line;
 use super::interrupt::{self, Deferred};
-use super::outcome::{Outcome, Usage};
+use super::outcome::Outcome;
 use super::progress::Progress;
 use super::{output, record};
 
@@ -35,8 +33,6 @@ Examples:
   hipvit classify photo.jpg -m run/model
 
 docs/training.md describes the layouts of datasets and the keys of recipes.";
-
-const RECIPE: &str = "scratch-small";
 
 /// Number of frozen tensors that are named for each reason.
 const NAMED_TENSORS: usize = 4;
@@ -144,25 +140,6 @@ struct DeviceArgs {
     threads: Option<usize>,
 }
 
-impl DeviceArgs {
-    /// Returns a description of the device.
-    fn info(&self) -> Result<DeviceInfo> {
-        Ok(match self.device.open()? {
-            Place::Gpu(gpu) => DeviceInfo::gpu(&gpu),
-            Place::Cpu { .. } => DeviceInfo::cpu(),
-        })
-    }
-}
-
-/// Returns the name of the device in the report.
-fn device_name(device: &DeviceInfo) -> String {
-    let DeviceInfo { kind, name, arch, .. } = device;
-    match *kind {
-        "cpu" => name.clone(),
-        kind => format!("{name} ({arch}, {kind})"),
-    }
-}
-
 /// Returns the speed at which steps would reach the peak of the device's datasheet. `None` for a device without one.
 fn peak_images_per_second(
     fit: &Fit,
@@ -191,33 +168,24 @@ struct Report<'a> {
 
 impl Args {
     pub(crate) fn run(&self) -> Result<Outcome> {
-        let directory = RunDirectory::at(&self.output);
-        let mut recipe = if self.resume {
-            directory.recipe()?
-        } else {
-            directory.check_new()?;
-            self.recipe.read()?
-        };
-        recipe.memory = self.device.memory.unwrap_or(recipe.memory);
-        let splits = self.data.open(recipe.seed)?;
-        let facts = self.facts(&splits);
-        let directory = if self.resume {
-            directory.check(&facts)?;
-            directory
-        } else {
-            let model = self.model.initialize(&facts.classes, recipe.seed)?;
-            RunDirectory::create(&self.output, &recipe, &facts, &model)?
-        };
-        let device = self.device.info()?;
+        let device = DeviceInfo::open(self.device.device)?;
         let options = FitOptions {
             device: self.device.device,
             dtype: self.device.dtype,
             threads: self.device.threads,
             skip_broken: self.data.skip_broken,
             log_every: self.log_every as u64,
-            device_name: device_name(&device),
+            device_name: device.title(),
         };
-        let fit = Fit::new(directory.clone(), recipe.clone(), splits, options, self.resume)?;
+        let ReadyRun { fit, replaced, model } = self.options()?.ready(options).map_err(with_option)?;
+        let recipe = fit.recipe().clone();
+        if !replaced.is_empty() {
+            let tensors = replaced.join(", ");
+            let classes = fit.trainer().classes();
+            output::note(&format!(
+                "the classifier is new, for {classes} classes: {tensors}"
+            ));
+        }
         note_start(&fit, self.resume);
         let peak = peak_images_per_second(&fit, &device, &recipe, self.device.dtype)?;
         let mut display = Display::new(&fit, &recipe, self.json, peak);
@@ -231,19 +199,27 @@ impl Args {
             ));
             signal.end();
         }
-        self.print(&directory.model(), &summary)?;
+        self.print(&model, &summary)?;
         Ok(Outcome::of(summary.progress.skipped as usize))
     }
 
-    /// Returns what must not change when the run is resumed.
-    fn facts(&self, splits: &Splits) -> RunFacts {
-        RunFacts {
-            classes: splits.train.classes().to_vec(),
-            train_images: splits.train.len(),
-            val_images: splits.validation.as_ref().map_or(0, |set| set.len()),
-            dtype: self.device.dtype.to_string(),
-            holdout: self.data.holdout.to_string(),
-        }
+    fn options(&self) -> Result<RunOptions> {
+        let origin = match &self.model.model {
+            Some(model) => Origin::New {
+                model: model.clone(),
+                image_size: self.model.image_size,
+                recipe: self.recipe.recipe.clone(),
+                overrides: self.recipe.overrides()?,
+            },
+            None => Origin::Checkpoint,
+        };
+        Ok(RunOptions {
+            data: self.data.data.clone(),
+            holdout: self.data.holdout,
+            output: self.output.clone(),
+            memory: self.device.memory,
+            origin,
+        })
     }
 
     fn print(&self, model: &Path, summary: &Summary) -> Result<()> {
@@ -272,42 +248,17 @@ impl Args {
 }
 
 impl RecipeArgs {
-    /// Reads the recipe, and overrides its keys.
-    fn read(&self) -> Result<Recipe> {
-        let name = self.recipe.as_deref().unwrap_or(Path::new(RECIPE));
-        let mut recipe = Recipe::open(name)?;
-        recipe.epochs = self.epochs.map_or(recipe.epochs, |epochs| epochs as u64);
-        recipe.batch = self.batch.unwrap_or(recipe.batch);
-        recipe.accumulate = self.accumulate.unwrap_or(recipe.accumulate);
-        recipe.optimizer.lr = self.lr.unwrap_or(recipe.optimizer.lr);
-        recipe.lora.rank = self.lora.unwrap_or(recipe.lora.rank);
-        recipe.freeze = self.freeze.unwrap_or(recipe.freeze);
-        recipe.seed = self.seed.unwrap_or(recipe.seed);
-        recipe.check(Path::new("command line"))?;
-        Ok(recipe)
-    }
-}
-
-impl StartArgs {
-    /// Creates the model that training starts from.
-    fn initialize(&self, classes: &[String], seed: u64) -> Result<InitialModel> {
-        let path = self.model.as_deref().unwrap_or(Path::new(""));
-        let start = Start::of(path, self.image_size);
-        if self.image_size.is_some() && !matches!(start, Start::Architecture { .. }) {
-            return Err(Usage(
-                "--image-size needs the name of a timm architecture: other models have their size",
-            )
-            .into());
-        }
-        let model = InitialModel::new(start, classes, seed)?;
-        if !start.is_from_scratch() && !model.new_tensors().is_empty() {
-            let tensors = model.new_tensors().join(", ");
-            output::note(&format!(
-                "the classifier is new, for {} classes: {tensors}",
-                classes.len()
-            ));
-        }
-        Ok(model)
+    /// Returns the keys of the recipe that the options override.
+    fn overrides(&self) -> Result<Overrides> {
+        let mut overrides = Overrides::default();
+        overrides.set("epochs", self.epochs)?;
+        overrides.set("batch", self.batch)?;
+        overrides.set("accumulate", self.accumulate)?;
+        overrides.set("optimizer.lr", self.lr)?;
+        overrides.set("freeze", self.freeze)?;
+        overrides.set("lora.rank", self.lora)?;
+        overrides.set("seed", self.seed)?;
+        Ok(overrides)
     }
 }
 

@@ -32,6 +32,8 @@ impl Graph {
 
     /// Adds an input whose shape is the same for any batch size, such as a learning rate. Runs provide it by its name.
     ///
+    /// Plans in 16 bits round the elements of an f32 input, unless ops only read it in f32.
+    ///
     /// # Errors
     ///
     /// [`Error::Graph`], naming the input, if the dtype is none of u8, i32 and f32, or the name is one of the [first input](Self::first_input_name).

@@ -465,7 +465,7 @@ fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
     let is_activation = if input.value == graph.input() {
         graph.takes_activations()
     } else {
-        input.per_image && own == DType::F32
+        own == DType::F32
     };
     if is_activation {
         dtype_of_readers(graph, input.value, dtype)

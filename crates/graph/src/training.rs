@@ -1,11 +1,13 @@
 //! Graphs of model builders as training needs them.
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node};
 use crate::op::{Attention, Op, PatternAttention, Tokens};
 use crate::passes::fuse_patches;
 use crate::rewrite::{Rewriter, rewrite};
-use crate::value::{ValueId, ValueKind};
+use crate::tensor::Tensor;
+use crate::value::{GraphInput, ValueId, ValueKind};
 
 /// Returns `graph` with ops that every device computes although their weights change, in place of ops that
 /// [`optimize`](crate::optimize()) only replaces for constant weights: the patch convolution and the tokens before the patches. Attention
@@ -84,5 +86,28 @@ impl Graph {
         value.kind = ValueKind::Parameter;
         value.initial = Some(tensor);
         Ok(())
+    }
+
+    /// Makes a constant an f32 input that runs provide by its name, with the same shape for any batch size. Returns the constant's tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the value, if it is no constant, or was released.
+    pub fn make_input(&mut self, id: ValueId) -> Result<Tensor> {
+        let value = &mut self.values[id.index()];
+        let Some(tensor) = value.constant.take() else {
+            return Err(Error::graph(
+                &value.name,
+                "becomes an input, but is no constant, or a constant that was released",
+            ));
+        };
+        value.kind = ValueKind::Input;
+        value.dtype = DType::F32;
+        value.provenance = None;
+        self.more_inputs.push(GraphInput {
+            value: id,
+            per_image: false,
+        });
+        Ok(tensor)
     }
 }

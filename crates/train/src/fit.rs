@@ -23,7 +23,7 @@ pub use self::checkpoints::Progress;
 use self::evaluation::Tally;
 pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 pub(crate) use self::holdout::divide;
-pub use self::holdout::hold_out;
+pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use crate::augmentation::{TrainingImages, mixup};
@@ -188,6 +188,12 @@ impl Fit {
     #[must_use]
     pub fn trainer(&self) -> &Trainer {
         &self.trainer
+    }
+
+    /// Returns the recipe.
+    #[must_use]
+    pub fn recipe(&self) -> &Recipe {
+        &self.recipe
     }
 
     /// Returns the position of the run.

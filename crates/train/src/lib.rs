@@ -2,6 +2,7 @@
 //! optimiser, on an executor of hipvit.
 
 mod augmentation;
+pub mod differentiable;
 pub mod fit;
 pub mod groups;
 mod inference;
@@ -16,6 +17,7 @@ pub mod run_directory;
 mod saved;
 mod scatter;
 pub mod schedule;
+pub mod start;
 mod step_graph;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Recipes: everything that determines a training run, apart from model, data and device. They are TOML files.
 
 mod keys;
+mod overrides;
 
 use std::fmt;
 use std::io;
@@ -12,6 +13,7 @@ pub use self::keys::{
     Augmentation, Checkpoints, Crop, Freeze, Lora, Loss, LossKind, Optimizer, OptimizerKind, Policy, Recipe,
     ScheduleKeys,
 };
+pub use self::overrides::Overrides;
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
@@ -50,6 +52,12 @@ pub enum RecipeError {
         /// Key with its section.
         key: &'static str,
         /// Cause.
+        reason: String,
+    },
+    /// A value that overrides a key is invalid.
+    #[error("options of the recipe: {reason}")]
+    Override {
+        /// Cause, with the key.
         reason: String,
     },
     /// No file and no shipped recipe has the name.

@@ -90,7 +90,7 @@ impl RunDirectory {
             entries => entries.map_err(|error| Error::io(&self.path, error))?,
         };
         if self.path.join(RECIPE).exists() {
-            return refuse("has a run already. Continue it with --resume");
+            return refuse("has a run already. Continue it with `resume`");
         }
         if entries.next().is_some() {
             return refuse("is not empty. Name an empty or a new directory");
@@ -106,10 +106,7 @@ impl RunDirectory {
     pub fn recipe(&self) -> Result<Recipe, FitError> {
         let file = self.path.join(RECIPE);
         if !file.exists() {
-            let reason = format!(
-                "{} has no run. Leave out --resume to start one",
-                self.path.display()
-            );
+            let reason = format!("{} has no run. Start one without `resume`", self.path.display());
             return Err(Error::argument("resume", reason).into());
         }
         Ok(Recipe::open(&file)?)

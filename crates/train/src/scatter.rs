@@ -160,6 +160,11 @@ impl Scatter {
         names
     }
 
+    /// Returns the origin of each trained constant's elements.
+    pub(crate) fn copies(&self) -> &[Copies] {
+        &self.copies
+    }
+
     /// Returns the number of trained elements.
     pub(crate) fn elements(&self) -> u64 {
         let parts = self.copies.iter().flat_map(|copied| &copied.parts);

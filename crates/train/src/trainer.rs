@@ -537,7 +537,7 @@ impl Step {
     }
 }
 
-fn check(options: &TrainOptions) -> Result<()> {
+pub(crate) fn check(options: &TrainOptions) -> Result<()> {
     if !matches!(options.dtype, DType::F32 | DType::F16 | DType::BF16) {
         let reason = format!(
             "{} is no dtype of gradients. Train in f32, bf16 or f16",
@@ -573,7 +573,7 @@ fn check(options: &TrainOptions) -> Result<()> {
     Ok(())
 }
 
-fn placement(options: &TrainOptions) -> Result<Placement> {
+pub(crate) fn placement(options: &TrainOptions) -> Result<Placement> {
     Ok(match options.device.open()? {
         Place::Cpu { .. } => Placement::Host,
         Place::Gpu(gpu) => Placement::gpu(&gpu),
@@ -581,14 +581,14 @@ fn placement(options: &TrainOptions) -> Result<Placement> {
 }
 
 /// Returns the dtype of activations.
-fn computed_dtype(placement: &Placement, options: &TrainOptions) -> DType {
+pub(crate) fn computed_dtype(placement: &Placement, options: &TrainOptions) -> DType {
     match placement {
         Placement::Host => DType::F32,
         _ => options.dtype,
     }
 }
 
-fn load_options(options: &TrainOptions) -> LoadOptions {
+pub(crate) fn load_options(options: &TrainOptions) -> LoadOptions {
     LoadOptions {
         image_size: options.image_size,
         input: options.input,
@@ -597,7 +597,7 @@ fn load_options(options: &TrainOptions) -> LoadOptions {
 }
 
 /// Returns the graph of a model as steps compute it, and the block of each residual branch that images may skip.
-fn prepare(graph: &Graph, drop_path: f32) -> Result<(Graph, Vec<usize>)> {
+pub(crate) fn prepare(graph: &Graph, drop_path: f32) -> Result<(Graph, Vec<usize>)> {
     let graph = prepare_training(graph)?;
     if drop_path == 0.0 {
         return Ok((graph, Vec::new()));

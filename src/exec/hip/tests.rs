@@ -19,7 +19,7 @@ use crate::graph_tests::vit::{Head, Projection, Vit};
 use crate::hip::DeviceAddress;
 use crate::kernels as bindings;
 use crate::model::{self, LoadOptions};
-use crate::ops::{Activation, ConcatChannels, Linear, MulScalar, Normalize, Op, PatchConv, Pool, Scale};
+use crate::ops::{Activation, ConcatChannels, L2Norm, Linear, MulScalar, Normalize, Op, PatchConv, Pool};
 use crate::reference::{assert_close, model_tolerance, tolerance};
 use crate::tensor::{DType, Input, Tensor};
 
@@ -260,16 +260,34 @@ fn what_is_not_optimised_is_refused() {
     assert!(error.contains("passes"), "{error}");
 }
 
-/// An input without a row per image, such as a learning rate, is f32 in every plan.
+/// An input is in the dtype in which ops read it: f32 if none reads it in the plan's dtype.
 #[test]
-fn inputs_are_in_the_dtype_of_the_plan_or_in_f32() {
+fn inputs_are_in_the_dtype_of_their_readers() {
     let mut graph = Graph::of_tokens("inputs", [3, 5]);
-    let rate = graph.add_fixed_input("rate", [5], DType::F32).unwrap();
+    let weight = graph.add_fixed_input("weight", [1], DType::F32).unwrap();
+    let factor = graph.add_fixed_input("factor", [1], DType::F32).unwrap();
     graph.add_input("targets", [1, 7], DType::F32).unwrap();
     graph.add_input("mask", [1, 3], DType::U8).unwrap();
     let tokens = graph.input();
-    let scaled = graph.push(Role::Other, "scaled", Scale, [tokens, rate]).unwrap();
-    graph.set_output(OutputKind::Tokens, scaled);
+    // The first operand is read in f32, the second one in the plan's dtype.
+    for (name, operands) in [("both", vec![weight, weight]), ("norm", vec![factor, weight])] {
+        let norm = graph.push_node(
+            Role::Other,
+            name.into(),
+            L2Norm {
+                maximum: None,
+                f32_gradients: false,
+            }
+            .into(),
+            operands,
+        );
+        let norm = norm.unwrap().outputs[0];
+        graph.set_output(OutputKind::GradientNorm, norm);
+    }
+    let doubled = graph
+        .push(Role::Other, "doubled", MulScalar(2.0), [tokens])
+        .unwrap();
+    graph.set_output(OutputKind::Tokens, doubled);
     let plan = Plan::new(Arc::new(graph), 2, DType::BF16).unwrap();
     let inputs = plan.inputs().iter();
     let inputs: Vec<_> = inputs
@@ -277,15 +295,16 @@ fn inputs_are_in_the_dtype_of_the_plan_or_in_f32() {
         .collect();
     let expected = [
         (DType::BF16, vec![2, 3, 5], 0, 60),
-        (DType::F32, vec![5], 256, 20),
-        (DType::BF16, vec![2, 7], 512, 28),
-        (DType::U8, vec![2, 3], 768, 6),
+        (DType::BF16, vec![1], 256, 2),
+        (DType::F32, vec![1], 512, 4),
+        (DType::BF16, vec![2, 7], 768, 28),
+        (DType::U8, vec![2, 3], 1024, 6),
     ];
     assert_eq!(inputs, expected);
-    assert_eq!(plan.input_bytes(), 774);
+    assert_eq!(plan.input_bytes(), 1030);
     let error = refused(&plan);
     assert!(
-        error.contains("reads `rate` in bf16, which is kept in f32"),
+        error.contains("reads `weight` in f32, which is kept in bf16"),
         "{error}"
     );
 }

@@ -104,9 +104,10 @@ impl LinearCall {
 
     /// Returns the bytes of scratch memory for partial sums of columns.
     pub(crate) fn partial_sum_bytes(&self) -> usize {
-        match self.gemm.a.transposed {
-            true => column_sum::partial_bytes([self.gemm.k, self.gemm.m]),
-            false => 0,
+        if self.gemm.a.transposed {
+            column_sum::partial_bytes([self.gemm.k, self.gemm.m])
+        } else {
+            0
         }
     }
 

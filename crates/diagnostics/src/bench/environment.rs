@@ -8,6 +8,8 @@ use sysinfo::System;
 
 use crate::peaks::cpu_name;
 use hipvit::hip::{self, Monitor};
+use hipvit::session::Place;
+use hipvit::{Device, Result};
 
 /// Device of a row.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
@@ -23,6 +25,26 @@ pub struct DeviceInfo {
 }
 
 impl DeviceInfo {
+    /// Opens a device, and describes it.
+    ///
+    /// # Errors
+    ///
+    /// The error of opening a GPU.
+    pub fn open(device: Device) -> Result<Self> {
+        Ok(match device.open()? {
+            Place::Gpu(gpu) => Self::gpu(&gpu),
+            Place::Cpu { .. } => Self::cpu(),
+        })
+    }
+
+    /// Returns the name of the device for reports.
+    pub fn title(&self) -> String {
+        match self.kind {
+            "cpu" => self.name.clone(),
+            kind => format!("{} ({}, {kind})", self.name, self.arch),
+        }
+    }
+
     /// Describes the host.
     pub fn cpu() -> Self {
         Self {

@@ -104,12 +104,15 @@ impl Definition for LayerNormBackward {
             parameters,
             residual: false,
         });
-        norms::residual_cases(cases, Self {
-            epsilon: norms::EPSILON,
-            fixed_deviation: false,
-            parameters: true,
-            residual: true,
-        });
+        norms::residual_cases(
+            cases,
+            Self {
+                epsilon: norms::EPSILON,
+                fixed_deviation: false,
+                parameters: true,
+                residual: true,
+            },
+        );
     }
 
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {

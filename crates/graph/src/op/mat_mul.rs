@@ -144,7 +144,9 @@ impl Definition for MatMul {
         gradients: &[Option<ValueId>],
     ) -> Result<Gradients, OpError> {
         if self.column_sums {
-            return Err(OpError::derivative("sums of columns beside a product have no derivative"));
+            return Err(OpError::derivative(
+                "sums of columns beside a product have no derivative",
+            ));
         }
         let gradient = only_gradient(gradients)?;
         let (a, b) = (node.inputs[0], node.inputs[1]);

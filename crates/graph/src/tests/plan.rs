@@ -277,3 +277,23 @@ fn operands_of_losses_and_optimisers_are_f32_in_any_plan() {
     assert_eq!(plan.buffer(losses.2).dtype, DType::F32);
     assert_eq!(plan.buffer(losses.2).shape, [3, 1]);
 }
+
+/// Weights that each run provides are rounded to the dtype of the activations.
+#[test]
+fn weights_that_are_inputs_have_the_dtype_of_activations() {
+    let mut g = Graph::of_tokens("training", [2, 4]);
+    let weight = g.constant("weight", Tensor::from_f32([4], vec![0.5; 4]).unwrap());
+    let input = g.input();
+    let logits = g.push(Role::Other, "logits", Pool::Token(0), [input]).unwrap();
+    let logits = g.push(Role::Other, "scaled", Scale, [logits, weight]).unwrap();
+    g.set_output(OutputKind::Logits, logits);
+    assert_eq!(*g.make_input(weight).unwrap().to_f32(), [0.5; 4]);
+    assert!(g.make_input(weight).is_err());
+    let plan = Plan::new(Arc::new(g), 3, DType::BF16).unwrap();
+    let input = &plan.inputs()[1];
+    assert_eq!(
+        (plan.graph().input_name(input.input), input.dtype),
+        ("weight", DType::BF16)
+    );
+    assert_eq!(input.shape, [4]);
+}

@@ -1,9 +1,13 @@
 //! Divides a dataset without a validation set into images for training and images for validation.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use hipvit::error::Error;
 use hipvit_data::random::{Draw, Purpose, Stream};
 use hipvit_data::{Content, Dataset, Result, Splits};
+
+use super::FitError;
 
 /// Some images of a dataset.
 #[derive(Debug)]
@@ -31,6 +35,26 @@ impl Dataset for Subset {
 
     fn read(&self, index: usize) -> Result<Content> {
         self.dataset.read(self.indices[index])
+    }
+}
+
+/// Opens a dataset, and holds out `share` of the images of each class for validation. `seed` determines which.
+///
+/// # Errors
+///
+/// Returns [`Error::Argument`] if images are to be held out of a dataset with a validation set, and the errors of [`hipvit_data::open`].
+pub fn open_splits(data: &Path, share: f64, seed: u64) -> std::result::Result<Splits, FitError> {
+    let splits = hipvit_data::open(data)?;
+    match &splits.validation {
+        Some(_) if share > 0.0 => {
+            let reason = format!(
+                "has no effect, because {} has a validation set. Leave it out",
+                data.display()
+            );
+            Err(Error::argument("holdout", reason).into())
+        }
+        None if share > 0.0 => Ok(hold_out(splits.train, share, seed)),
+        _ => Ok(splits),
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) enum BiasGradient {
 }
 
 impl Epilogue {
-    /// Of the epilogues for gradients, only those of the bias are supported.
+    /// Returns the epilogue of a number. Those with the gradient of an activation are not supported.
     pub(super) fn new(number: u32, [least, most]: [f32; 2]) -> Result<Self, hipblasStatus_t> {
         use hipblasLtEpilogue_t as Hip;
         let (least, most) = (least.into(), most.into());

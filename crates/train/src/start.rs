@@ -1,0 +1,137 @@
+//! Starts and resumes runs, from the options that the command line and Python take.
+
+use std::path::{Path, PathBuf};
+
+use hipvit::error::Error;
+use hipvit_data::Splits;
+
+use crate::MemoryLimit;
+use crate::fit::{Fit, FitError, FitOptions, open_splits};
+use crate::initial::{InitialModel, Start};
+use crate::recipe::{Overrides, Recipe};
+use crate::run_directory::{RunDirectory, RunFacts};
+
+/// Recipe of a run whose options name none.
+const RECIPE: &str = "scratch-small";
+
+/// Data, model, recipe and output directory of a run.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// Directory or file of the dataset.
+    pub data: PathBuf,
+    /// Share of the images that is held out for validation.
+    pub holdout: f64,
+    /// Output directory.
+    pub output: PathBuf,
+    /// Memory limit that takes precedence over the recipe's, also of a run that is resumed.
+    pub memory: Option<MemoryLimit>,
+    /// How the run starts.
+    pub origin: Origin,
+}
+
+/// How a run starts.
+#[derive(Clone, Debug, Default)]
+pub enum Origin {
+    /// After the newest checkpoint in the output directory.
+    #[default]
+    Checkpoint,
+    /// As a new run in an empty directory.
+    New {
+        /// Model to fine-tune, or configuration or timm architecture without weights.
+        model: PathBuf,
+        /// Image size of a timm architecture.
+        image_size: Option<usize>,
+        /// TOML file, or name of a shipped recipe. By default `scratch-small`.
+        recipe: Option<PathBuf>,
+        /// Values that take precedence over the recipe's values.
+        overrides: Overrides,
+    },
+}
+
+/// A run that is ready.
+#[derive(Debug)]
+pub struct ReadyRun {
+    /// The run.
+    pub fit: Fit,
+    /// Tensors of a checkpoint's classifier that were replaced for the classes of the dataset.
+    pub replaced: Vec<String>,
+    /// Directory of the model.
+    pub model: PathBuf,
+}
+
+impl RunOptions {
+    /// Opens the data and the model, and creates or reads the output directory.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`FitError`] for an option, a file or a device that cannot be used.
+    pub fn ready(&self, options: FitOptions) -> Result<ReadyRun, FitError> {
+        let run = RunDirectory::at(&self.output);
+        let model = run.model();
+        let Origin::New {
+            model: initial,
+            image_size,
+            recipe,
+            overrides,
+        } = &self.origin
+        else {
+            let recipe = self.limited(run.recipe()?);
+            let splits = open_splits(&self.data, self.holdout, recipe.seed)?;
+            run.check(&self.facts(&splits, &options))?;
+            let fit = Fit::new(run, recipe, splits, options, true)?;
+            return Ok(ReadyRun {
+                fit,
+                replaced: Vec::new(),
+                model,
+            });
+        };
+        run.check_new()?;
+        let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(RECIPE)))?.with(overrides)?;
+        let recipe = self.limited(recipe);
+        let splits = open_splits(&self.data, self.holdout, recipe.seed)?;
+        let facts = self.facts(&splits, &options);
+        let (initial, replaced) = initialize(initial, *image_size, &facts.classes, recipe.seed)?;
+        let run = RunDirectory::create(&self.output, &recipe, &facts, &initial)?;
+        let fit = Fit::new(run, recipe, splits, options, false)?;
+        Ok(ReadyRun { fit, replaced, model })
+    }
+
+    fn limited(&self, recipe: Recipe) -> Recipe {
+        Recipe {
+            memory: self.memory.unwrap_or(recipe.memory),
+            ..recipe
+        }
+    }
+
+    /// Returns what must not change when the run is resumed.
+    fn facts(&self, splits: &Splits, options: &FitOptions) -> RunFacts {
+        RunFacts {
+            classes: splits.train.classes().to_vec(),
+            train_images: splits.train.len(),
+            val_images: splits.validation.as_ref().map_or(0, |set| set.len()),
+            dtype: options.dtype.to_string(),
+            holdout: self.holdout.to_string(),
+        }
+    }
+}
+
+/// Creates the model that training starts from. Returns it with the tensors of a checkpoint that were replaced.
+fn initialize(
+    model: &Path,
+    image_size: Option<usize>,
+    classes: &[String],
+    seed: u64,
+) -> Result<(InitialModel, Vec<String>), FitError> {
+    let start = Start::of(model, image_size);
+    if image_size.is_some() && !matches!(start, Start::Architecture { .. }) {
+        let reason = "needs the name of a timm architecture: other models have their size";
+        return Err(Error::argument("image-size", reason).into());
+    }
+    let model = InitialModel::new(start, classes, seed)?;
+    let replaced = if start.is_from_scratch() {
+        Vec::new()
+    } else {
+        model.new_tensors().to_vec()
+    };
+    Ok((model, replaced))
+}
