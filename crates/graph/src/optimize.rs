@@ -4,9 +4,9 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::optimizations::Optimizations;
 use crate::passes::{
-    attention_statistics, float8, fold_constants, fold_scales, fuse_activations, fuse_bias_gradients,
-    fuse_gates, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens,
-    prune_tokens, round_rows,
+    attention_statistics, bias_gradients, float8, fold_constants, fold_scales, fuse_activations, fuse_gates,
+    fuse_patches, fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens,
+    round_rows,
 };
 use crate::rewrite::Rewritten;
 
@@ -153,10 +153,10 @@ const PASSES: [Pass; 16] = [
         run: |graph, _| fuse_residuals::run(graph),
     },
     Pass {
-        name: "fuse_bias_gradients",
+        name: "bias_gradients",
         purpose: "gradients of biases with those of weights",
         enabled: FUSION,
-        run: |graph, _| fuse_bias_gradients::run(graph),
+        run: |graph, _| bias_gradients::run(graph),
     },
     Pass {
         name: "pad_hidden",

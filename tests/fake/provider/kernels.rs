@@ -4,7 +4,7 @@
 use super::DeviceAddress;
 use super::bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionPatternArgs, AttentionRopeArgs,
-    AttentionStatisticsArgs, BiasActivationArgs, GridOrder, LayerNormArgs, PatchExtractArgs,
+    AttentionStatisticsArgs, BiasActivationArgs, ChecksumArgs, GridOrder, LayerNormArgs, PatchExtractArgs,
     PermuteTokensArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs,
     TransposeArgs,
 };
@@ -81,6 +81,21 @@ impl OnHost for TokensArgs {
                 memory.get(a.x, image * tokens * d + at) + memory.optional(a.position, at, 0.0)
             };
             memory.set(a.out, index, value);
+        }
+    }
+}
+
+impl OnHost for ChecksumArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let word = |index| u64::from(memory.value(self.from, index).to_bits());
+        let factor = |index: usize| (2 * index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let old = [0, 1].map(|half| u64::from(memory.value(self.out, half).to_bits()) << (32 * half));
+        let sum = (0..self.bytes as usize / 4).fold(old[0] | old[1], |sum, index| {
+            sum.wrapping_add(word(index).wrapping_mul(factor(index)))
+        });
+        for half in [0, 1] {
+            let bits = (sum >> (32 * half)) as u32;
+            memory.set_value(self.out, half, f32::from_bits(bits));
         }
     }
 }

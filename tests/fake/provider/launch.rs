@@ -103,6 +103,7 @@ kernels! {
     "patch_extract_chw_f32": PatchExtractChw, [0.pixels, 0.out];
     "tokens_f32": TokensArgs, [x, prefix, position, out];
     "add_f32": AddArgs, [x, gamma, y, out];
+    "checksum_f32": ChecksumArgs, [from, out];
     "layer_norm_f32": LayerNormArgs, [x, weight, bias, out];
     "layer_norm_few_f32": LayerNormArgs, [x, weight, bias, out];
     "rms_norm_f32": LayerNormArgs, [x, weight, out];

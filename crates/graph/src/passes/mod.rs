@@ -1,11 +1,11 @@
 //! The passes, one per file. Each is a pure function from a graph to an equivalent one; `optimize.rs` lists their order.
 
 pub(super) mod attention_statistics;
+pub(super) mod bias_gradients;
 pub(super) mod float8;
 pub(super) mod fold_constants;
 pub(super) mod fold_scales;
 pub(super) mod fuse_activations;
-pub(super) mod fuse_bias_gradients;
 pub(super) mod fuse_gates;
 pub(super) mod fuse_patches;
 pub(super) mod fuse_residuals;
