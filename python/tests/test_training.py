@@ -114,7 +114,7 @@ def test_keys_of_the_recipe_are_keyword_arguments(folder: Path, tmp_path: Path) 
     ("options", "message"),
     [
         ({"momentum": 0.9}, "momentum"),
-        ({"optimizer": {"momentum": 0.9}}, "momentum"),
+        ({"optimizer": {"dampening": 0.9}}, "dampening"),
         ({"epochs": 0}, "epochs"),
         ({"epochs": float("nan")}, "epochs"),
         ({"holdout": 0.5}, "validation set"),

@@ -118,7 +118,7 @@ mod tests {
     fn unknown_keys_wrong_types_and_ranges_are_refused_by_name() {
         for (error, name) in [
             (with("momentum", 0.9), "momentum"),
-            (with("optimizer.momentum", 0.9), "momentum"),
+            (with("optimizer.dampening", 0.9), "dampening"),
             (with("epochs", "many"), "epochs"),
             (with("epochs", 0), "epochs"),
             (with("seed", u64::MAX), "seed"),
