@@ -13,6 +13,7 @@ mod error;
 mod graph_builder;
 mod norms;
 pub mod operands;
+mod optimizers;
 mod pixel_layout;
 mod shape;
 

@@ -3,11 +3,10 @@
 use std::fmt;
 
 use super::operands::{count, exactly, expect};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Definition, Locality, OpError, Shape, optimizers};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, positive, single};
 use crate::dtype::DType;
-use crate::tolerance::{narrow, tolerance};
 
 /// `(weight f32, gradient, first f32, second f32, rates [3] f32, factor [1] f32) → (weight f32, first f32, second f32, rounded?)`: a step of
 /// AdamW as `torch.optim.AdamW` computes it, with decoupled weight decay. `rates` are the learning rate, `1 − beta1^t` and `1 − beta2^t` of
@@ -37,10 +36,7 @@ impl Definition for AdamW {
 
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " β={}/{} λ={}", self.beta1, self.beta2, self.weight_decay)?;
-        if self.rate_factor != 1.0 {
-            write!(f, " ×{}", self.rate_factor)?;
-        }
-        f.write_str(if self.rounded { "+rounded" } else { "" })
+        optimizers::fmt(f, self.rate_factor, self.rounded)
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
@@ -54,15 +50,11 @@ impl Definition for AdamW {
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
-        if index == 1 && !self.f32_gradient {
-            dtype
-        } else {
-            DType::F32
-        }
+        optimizers::operand_dtype(index, self.f32_gradient, dtype)
     }
 
     fn result_dtype(&self, index: usize, dtype: DType) -> DType {
-        if index == 3 { dtype } else { DType::F32 }
+        optimizers::result_dtype(index, 2, dtype)
     }
 
     fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
@@ -132,8 +124,7 @@ impl Definition for AdamW {
 
     /// Some 20 roundings in f32, of terms that may cancel. A new moment is a mean of numbers of about its size.
     fn tolerance(&self, index: usize, _operands: &[&Array], dtype: DType) -> f64 {
-        let rounding = if index == 3 { narrow(dtype) } else { 0.0 };
-        rounding + 8.0 * tolerance(DType::F32, 1)
+        optimizers::tolerance_of(index, 2, dtype)
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::operands::{count, exactly, expect};
-use super::{Definition, Locality, OpError, Shape};
+use super::operands::count;
+use super::optimizers::operands_with_momentum;
+use super::{Definition, Locality, OpError, Shape, optimizers};
 use crate::array::{Array, Real};
-use crate::cases::{Cases, Operand, activation, positive, single};
+use crate::cases::{Cases, activation, single};
 use crate::dtype::DType;
-use crate::tolerance::{narrow, tolerance};
 
 /// `(weight f32, gradient, momentum f32, rate [1] f32, factor [1] f32) → (weight f32, momentum f32, rounded?)`: a step of Lion as
 /// `timm.optim.Lion` computes it, with decoupled weight decay.
@@ -35,31 +35,19 @@ impl Definition for Lion {
 
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " β={}/{} λ={}", self.beta1, self.beta2, self.weight_decay)?;
-        if self.rate_factor != 1.0 {
-            write!(f, " ×{}", self.rate_factor)?;
-        }
-        f.write_str(if self.rounded { "+rounded" } else { "" })
+        optimizers::fmt(f, self.rate_factor, self.rounded)
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
-        let [weight, gradient, momentum, rate, factor] = exactly(operands)?;
-        expect("gradient", gradient, weight)?;
-        expect("momentum", momentum, weight)?;
-        expect("rate", rate, &[1])?;
-        expect("factor", factor, &[1])?;
-        Ok(vec![weight.to_vec(); 2 + usize::from(self.rounded)])
+        optimizers::shapes_with_momentum(operands, self.rounded)
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
-        if index == 1 && !self.f32_gradient {
-            dtype
-        } else {
-            DType::F32
-        }
+        optimizers::operand_dtype(index, self.f32_gradient, dtype)
     }
 
     fn result_dtype(&self, index: usize, dtype: DType) -> DType {
-        if index == 2 { dtype } else { DType::F32 }
+        optimizers::result_dtype(index, 1, dtype)
     }
 
     fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
@@ -103,25 +91,19 @@ impl Definition for Lion {
                 rounded: true,
                 f32_gradient: false,
             };
-            let operands = |gradient: Operand| {
-                let (weight, momentum) = (single(&shape), single(&shape));
-                vec![weight, gradient, momentum, positive(&[1]), positive(&[1])]
-            };
             for result in 0..3 {
-                cases.push_result(result, op, operands(activation(&shape)));
+                cases.push_result(result, op, operands_with_momentum(&shape, activation(&shape)));
             }
             let op = Self {
                 f32_gradient: true,
                 ..op
             };
-            cases.push_result(2, op, operands(single(&shape)));
+            cases.push_result(2, op, operands_with_momentum(&shape, single(&shape)));
         });
     }
 
-    /// Some ten roundings in f32, of terms that may cancel.
     fn tolerance(&self, index: usize, _operands: &[&Array], dtype: DType) -> f64 {
-        let rounding = if index == 2 { narrow(dtype) } else { 0.0 };
-        rounding + 8.0 * tolerance(DType::F32, 1)
+        optimizers::tolerance_of(index, 1, dtype)
     }
 }
 
@@ -138,32 +120,8 @@ fn sign<T: Real>(x: T) -> T {
 
 #[cfg(test)]
 mod tests {
+    use super::super::optimizers::tests::{array, assert_close, ten_steps};
     use super::*;
-
-    fn array(values: &[f64]) -> Array {
-        Array::new([values.len()], values.to_vec()).unwrap()
-    }
-
-    /// Returns the weight and the momentum after ten steps.
-    fn ten_steps(op: Lion) -> [Array; 2] {
-        let mut states = [array(&[1.0, -2.0, 0.5]), array(&[0.0; 3])];
-        for step in 0..10 {
-            // Gradients of twice the size, which the factor halves.
-            let gradient: Vec<f64> = (0..3)
-                .map(|i| f64::from((step * 7 + i * 5) % 11 - 5) / 4.0)
-                .collect();
-            let [weight, momentum] = &states;
-            let operands = [
-                weight,
-                &array(&gradient),
-                momentum,
-                &array(&[0.2]),
-                &array(&[0.5]),
-            ];
-            states = op.eval(&operands).unwrap().try_into().unwrap();
-        }
-        states
-    }
 
     const LION: Lion = Lion {
         beta1: 0.9,
@@ -173,13 +131,6 @@ mod tests {
         rounded: false,
         f32_gradient: false,
     };
-
-    fn assert_close(found: &Array, expected: [f64; 3]) {
-        for (found, expected) in found.values().iter().zip(expected) {
-            // The attributes are in f32.
-            assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
-        }
-    }
 
     /// Figures of timm 1.0.31 in f64.
     #[test]
