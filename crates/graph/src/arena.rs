@@ -47,7 +47,9 @@ pub(super) fn place(storages: &[Storage]) -> (Vec<usize>, usize) {
 
 /// As [`place`], with the storages of `adjacent` behind each other in this order. They become one storage that lives as long as any.
 pub(super) fn place_adjacent(storages: &[Storage], adjacent: &[usize]) -> (Vec<usize>, usize) {
-    let apart = |index: &usize| !adjacent.contains(index);
+    let mut is_adjacent = vec![false; storages.len()];
+    adjacent.iter().for_each(|&index| is_adjacent[index] = true);
+    let apart = |&index: &usize| !is_adjacent[index];
     let mut reduced: Vec<Storage> = (0..storages.len())
         .filter(apart)
         .map(|index| storages[index])

@@ -212,7 +212,7 @@ fn placed(
         LinearCall {
             x: place(m * k * call.gemm.inputs.size()),
             weight,
-            // Of a bias's gradient, m elements.
+            // The gradient of a bias has m elements.
             bias: optional(call.bias, place(m.max(n) * element)),
             // Do not alias `out`: repeated launches would accumulate.
             residual: optional(call.residual, place(m * n * element)),
