@@ -12,7 +12,7 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorOptions, FinishOptions, InputData, Inputs, RunOutputs, Submission};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::plan::Plan;
-use hipvit::graph::{Graph, OutputKind, Passes, ValueId, optimize};
+use hipvit::graph::{Graph, OutputKind, ValueId, optimize};
 use hipvit::hip::{Device as Gpu, Operand};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copied, InputKind, TensorValues};
@@ -21,7 +21,7 @@ use hipvit::{DType, Device, GpuTensor};
 
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::TensorRule;
-use crate::trainer::{TrainOptions, check, computed_dtype, load_options, placement, prepare};
+use crate::trainer::{Prepared, TrainOptions, computed_dtype, passes, placement};
 
 /// Name of the input with the gradient of the logits.
 const GRADIENT: &str = "logits_gradient";
@@ -119,14 +119,13 @@ impl Differentiable {
             image_size: options.image_size,
             ..TrainOptions::default()
         };
-        check(&options)?;
-        let load = load_options(&options);
-        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, _) = prepare(&model.graph, 0.0)?;
-        let copies = checkpoint.copies(&graph, &|values| {
-            let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(&model.graph, 0.0)?.0)
-        })?;
+        let Prepared {
+            graph,
+            copies,
+            preprocess,
+            classes,
+            ..
+        } = Prepared::new(&checkpoint, &options)?;
         let mut scatter = Scatter::new(&checkpoint, &graph, &copies, &|_| TensorRule::default())?;
         let functions = Functions::new(graph, &scatter)?;
         let names: Vec<String> = scatter.retain(functions.names);
@@ -137,26 +136,20 @@ impl Differentiable {
             parts: copies.parts.clone(),
         });
         let dtype = computed_dtype(&placement(&options)?, &options);
-        let passes = Passes {
-            fold_normalize: false,
-            // Gradients flow to all tokens.
-            prune_tokens: false,
-            ..Passes::default()
-        };
         let executor_options = ExecutorOptions {
             threads: options.threads,
             ..ExecutorOptions::new(dtype)
         };
         let executor = |graph: Graph| -> Result<Arc<dyn Executor>> {
-            let (graph, _) = optimize(graph, &passes)?;
+            let (graph, _) = optimize(graph, &passes())?;
             placement(&options)?.executor(&graph, &executor_options)
         };
         Ok(Self {
             weights: weights.collect(),
             forward: executor(functions.forward)?,
             backward: executor(functions.backward)?,
-            preprocess: model.preprocess,
-            classes: model.info.classes,
+            preprocess,
+            classes,
             dtype,
             frozen: scatter.frozen,
             checkpoint,

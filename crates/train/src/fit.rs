@@ -29,8 +29,7 @@ pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
-use crate::optimizer::{AdamWOptions, LionOptions, OptimizerOptions, SgdOptions};
-use crate::recipe::{self, Freeze, OptimizerKind, Recipe, RecipeError};
+use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
 use crate::step_graph::{TensorInfo, TensorRule};
@@ -473,7 +472,7 @@ impl Fit {
         let builder = Session::builder()
             .device(self.options.device)
             .dtype(self.options.dtype)
-            .batch(self.recipe.batch.div_ceil(self.recipe.accumulate));
+            .batch(self.recipe.micro_batch());
         let builder = match self.options.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
@@ -548,7 +547,7 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         input: input_kind(recipe),
         image_size: None,
         loss: loss_kind(recipe),
-        optimizer: optimizer_options(optimizer),
+        optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         loss_scale: TrainOptions::default().loss_scale,
         accumulate: recipe.accumulate,
@@ -565,27 +564,11 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         }),
         memory: Some(MemoryBudget {
             limit: recipe.memory,
-            images: recipe.batch.div_ceil(recipe.accumulate.max(1)),
+            images: recipe.micro_batch(),
         }),
         seed: recipe.seed,
     };
     Ok(Trainer::new(checkpoint, options, &rule)?)
-}
-
-fn optimizer_options(keys: &recipe::Optimizer) -> OptimizerOptions {
-    let [beta1, beta2] = keys.betas.map(|beta| beta as f32);
-    match keys.kind {
-        OptimizerKind::AdamW => OptimizerOptions::AdamW(AdamWOptions {
-            beta1,
-            beta2,
-            epsilon: keys.eps as f32,
-        }),
-        OptimizerKind::Sgd => OptimizerOptions::Sgd(SgdOptions {
-            momentum: keys.momentum as f32,
-            nesterov: keys.nesterov,
-        }),
-        OptimizerKind::Lion => OptimizerOptions::Lion(LionOptions { beta1, beta2 }),
-    }
 }
 
 /// Measures images per second since its creation.

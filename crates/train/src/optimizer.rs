@@ -2,6 +2,7 @@
 
 use hipvit::ops::{AdamW, Lion, Op, Sgd};
 
+use crate::recipe::{Optimizer, OptimizerKind};
 use crate::step_graph::TensorRule;
 
 /// Optimiser, with the constants that all tensors share.
@@ -19,6 +20,24 @@ pub enum OptimizerOptions {
 impl Default for OptimizerOptions {
     fn default() -> Self {
         Self::AdamW(AdamWOptions::default())
+    }
+}
+
+impl From<&Optimizer> for OptimizerOptions {
+    fn from(keys: &Optimizer) -> Self {
+        let [beta1, beta2] = keys.betas.map(|beta| beta as f32);
+        match keys.kind {
+            OptimizerKind::AdamW => Self::AdamW(AdamWOptions {
+                beta1,
+                beta2,
+                epsilon: keys.eps as f32,
+            }),
+            OptimizerKind::Sgd => Self::Sgd(SgdOptions {
+                momentum: keys.momentum as f32,
+                nesterov: keys.nesterov,
+            }),
+            OptimizerKind::Lion => Self::Lion(LionOptions { beta1, beta2 }),
+        }
     }
 }
 

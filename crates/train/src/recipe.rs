@@ -124,6 +124,12 @@ impl Recipe {
         Ok(recipe)
     }
 
+    /// Returns the number of images of a micro-batch.
+    #[must_use]
+    pub fn micro_batch(&self) -> usize {
+        self.batch.div_ceil(self.accumulate.max(1))
+    }
+
     /// Checks the ranges of all values. Errors name `file`.
     ///
     /// # Errors

@@ -2,17 +2,16 @@
 
 mod diagnosis;
 mod micro_batch;
+mod step;
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorInfo, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
-use hipvit::graph::{Graph, Passes, ValueId, optimize, prepare_training};
 use hipvit::image::Preprocess;
-use hipvit::model::{Checkpoint, Copies, InputKind, LoadOptions, Model, TensorValues};
+use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
 use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
@@ -20,15 +19,14 @@ use hipvit::{DType, Device, hip};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
 use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
+pub(crate) use self::step::{Prepared, Step, passes};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::optimizer::OptimizerOptions;
 use crate::saved::{self, Counters};
 use crate::scatter::{Frozen, Scatter};
-use crate::step_graph::{
-    StepGraph, StepOptions, TensorInfo, TensorRule, average_of, inputs, with_branch_factors,
-};
+use crate::step_graph::{TensorInfo, TensorRule, average_of, inputs};
 
 /// Options of a [`Trainer`].
 #[derive(Clone, Debug)]
@@ -466,78 +464,7 @@ impl Trainer {
     }
 }
 
-/// The optimised graph of a step, and what a trainer knows of it.
-pub(crate) struct Step {
-    pub(crate) graph: Graph,
-    scatter: Scatter,
-    lora: Option<Lora>,
-    weights: Vec<String>,
-    branches: Vec<usize>,
-    preprocess: Preprocess,
-    classes: usize,
-}
-
-impl Step {
-    /// Builds the step of a checkpoint's model, with activations in `dtype`.
-    pub(crate) fn new(
-        checkpoint: &Checkpoint,
-        options: &TrainOptions,
-        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
-        dtype: DType,
-    ) -> Result<Self> {
-        check(options)?;
-        let load = load_options(options);
-        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, branches) = prepare(&model.graph, options.drop_path)?;
-        let copies = checkpoint.copies(&graph, &|values| {
-            let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(&model.graph, options.drop_path)?.0)
-        })?;
-        let (graph, copies, mut lora) = match &options.lora {
-            Some(of_lora) => {
-                let of_lora = of_lora.clone();
-                let (with_lora, lora) = Lora::insert(&graph, checkpoint, &copies, of_lora, options.seed)?;
-                let copies = copies_by_name(&graph, copies, &with_lora);
-                (with_lora, copies, Some(lora))
-            }
-            None => (graph, copies, None),
-        };
-        let mut scatter = Scatter::new(checkpoint, &graph, &copies, rule)?;
-        let step_options = StepOptions {
-            loss: options.loss,
-            optimizer: options.optimizer,
-            ema_decay: options.ema_decay,
-            clip_norm: options.clip_norm,
-            accumulated: options.accumulate > 1,
-            rounded: dtype.size() == 2,
-        };
-        let mut trained = scatter.trained.clone();
-        trained.extend(lora.iter().flat_map(Lora::trained));
-        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
-        let of_lora = weights.split_off(scatter.trained.len());
-        if let Some(lora) = &mut lora {
-            lora.set_names(of_lora)?;
-        }
-        let weights = scatter.retain(weights);
-        let passes = Passes {
-            fold_normalize: false,
-            // Gradients flow to all tokens.
-            prune_tokens: false,
-            ..Passes::default()
-        };
-        Ok(Self {
-            graph: optimize(graph, &passes)?.0,
-            scatter,
-            lora,
-            weights,
-            branches,
-            preprocess: model.preprocess,
-            classes: model.info.classes,
-        })
-    }
-}
-
-pub(crate) fn check(options: &TrainOptions) -> Result<()> {
+fn check(options: &TrainOptions) -> Result<()> {
     if !matches!(options.dtype, DType::F32 | DType::F16 | DType::BF16) {
         let reason = format!(
             "{} is no dtype of gradients. Train in f32, bf16 or f16",
@@ -588,32 +515,12 @@ pub(crate) fn computed_dtype(placement: &Placement, options: &TrainOptions) -> D
     }
 }
 
-pub(crate) fn load_options(options: &TrainOptions) -> LoadOptions {
+fn load_options(options: &TrainOptions) -> LoadOptions {
     LoadOptions {
         image_size: options.image_size,
         input: options.input,
         ..LoadOptions::default()
     }
-}
-
-/// Returns the graph of a model as steps compute it, and the block of each residual branch that images may skip.
-pub(crate) fn prepare(graph: &Graph, drop_path: f32) -> Result<(Graph, Vec<usize>)> {
-    let graph = prepare_training(graph)?;
-    if drop_path == 0.0 {
-        return Ok((graph, Vec::new()));
-    }
-    with_branch_factors(&graph)
-}
-
-/// Returns the origin of the constants of `new`, which have the names that they have in `old`.
-fn copies_by_name(old: &Graph, copies: HashMap<ValueId, Copies>, new: &Graph) -> HashMap<ValueId, Copies> {
-    let mut by_name: HashMap<&str, Copies> = HashMap::new();
-    for (id, copied) in copies {
-        by_name.insert(&old.value(id).name, copied);
-    }
-    let constants = new.ids().filter(|&id| new.value(id).is_constant());
-    let known = constants.filter_map(|id| Some((id, by_name.remove(new.value(id).name.as_str())?)));
-    known.collect()
 }
 
 /// Returns a number from 0 to below 1 that depends on nothing but its arguments.

@@ -1,0 +1,140 @@
+//! The graph of a step, from a checkpoint.
+
+use std::collections::HashMap;
+
+use hipvit::DType;
+use hipvit::error::Result;
+use hipvit::graph::{Graph, Passes, ValueId, optimize, prepare_training};
+use hipvit::image::Preprocess;
+use hipvit::model::{Checkpoint, Copies, TensorValues};
+
+use super::{TrainOptions, check, load_options};
+use crate::lora::Lora;
+use crate::scatter::Scatter;
+use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, with_branch_factors};
+
+/// Passes over graphs with gradients.
+pub(crate) fn passes() -> Passes {
+    Passes {
+        fold_normalize: false,
+        // Gradients flow to all tokens.
+        prune_tokens: false,
+        ..Passes::default()
+    }
+}
+
+/// A model as training computes it.
+pub(crate) struct Prepared {
+    pub(crate) graph: Graph,
+    /// Block of each residual branch that images may skip.
+    branches: Vec<usize>,
+    /// Origin of the constants of the graph.
+    pub(crate) copies: HashMap<ValueId, Copies>,
+    pub(crate) preprocess: Preprocess,
+    pub(crate) classes: usize,
+}
+
+impl Prepared {
+    /// Loads the model of a checkpoint.
+    pub(crate) fn new(checkpoint: &Checkpoint, options: &TrainOptions) -> Result<Self> {
+        check(options)?;
+        let load = load_options(options);
+        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
+        let (graph, branches) = prepare(&model.graph, options.drop_path)?;
+        let copies = checkpoint.copies(&graph, &|values| {
+            let model = checkpoint.model_with(values, &load)?;
+            Ok(prepare(&model.graph, options.drop_path)?.0)
+        })?;
+        Ok(Self {
+            graph,
+            branches,
+            copies,
+            preprocess: model.preprocess,
+            classes: model.info.classes,
+        })
+    }
+}
+
+/// The optimised graph of a step, and what a trainer knows of it.
+pub(crate) struct Step {
+    pub(crate) graph: Graph,
+    pub(super) scatter: Scatter,
+    pub(super) lora: Option<Lora>,
+    pub(super) weights: Vec<String>,
+    pub(super) branches: Vec<usize>,
+    pub(super) preprocess: Preprocess,
+    pub(super) classes: usize,
+}
+
+impl Step {
+    /// Builds the step of a checkpoint's model, with activations in `dtype`.
+    pub(crate) fn new(
+        checkpoint: &Checkpoint,
+        options: &TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+        dtype: DType,
+    ) -> Result<Self> {
+        let Prepared {
+            graph,
+            branches,
+            copies,
+            preprocess,
+            classes,
+        } = Prepared::new(checkpoint, options)?;
+        let (graph, copies, mut lora) = match &options.lora {
+            Some(of_lora) => {
+                let of_lora = of_lora.clone();
+                let (with_lora, lora) = Lora::insert(&graph, checkpoint, &copies, of_lora, options.seed)?;
+                let copies = copies_by_name(&graph, copies, &with_lora);
+                (with_lora, copies, Some(lora))
+            }
+            None => (graph, copies, None),
+        };
+        let mut scatter = Scatter::new(checkpoint, &graph, &copies, rule)?;
+        let step_options = StepOptions {
+            loss: options.loss,
+            optimizer: options.optimizer,
+            ema_decay: options.ema_decay,
+            clip_norm: options.clip_norm,
+            accumulated: options.accumulate > 1,
+            rounded: dtype.size() == 2,
+        };
+        let mut trained = scatter.trained.clone();
+        trained.extend(lora.iter().flat_map(Lora::trained));
+        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
+        let of_lora = weights.split_off(scatter.trained.len());
+        if let Some(lora) = &mut lora {
+            lora.set_names(of_lora)?;
+        }
+        let weights = scatter.retain(weights);
+        Ok(Self {
+            graph: optimize(graph, &passes())?.0,
+            scatter,
+            lora,
+            weights,
+            branches,
+            preprocess,
+            classes,
+        })
+    }
+}
+
+/// Returns the graph of a model as steps compute it, and the block of each residual branch that images may skip.
+fn prepare(graph: &Graph, drop_path: f32) -> Result<(Graph, Vec<usize>)> {
+    let graph = prepare_training(graph)?;
+    if drop_path == 0.0 {
+        return Ok((graph, Vec::new()));
+    }
+    with_branch_factors(&graph)
+}
+
+/// Returns the origin of the constants of `new`, which have the names that they have in `old`.
+fn copies_by_name(old: &Graph, copies: HashMap<ValueId, Copies>, new: &Graph) -> HashMap<ValueId, Copies> {
+    let mut by_name: HashMap<&str, Copies> = HashMap::new();
+    for (id, copied) in copies {
+        by_name.insert(&old.value(id).name, copied);
+    }
+    let constants = new.ids().filter(|&id| new.value(id).is_constant());
+    let known = constants.filter_map(|id| Some((id, by_name.remove(new.value(id).name.as_str())?)));
+    known.collect()
+}
