@@ -103,7 +103,7 @@ impl Set {
         let logged = |log: &Path| {
             fs::read_to_string(log)
                 .unwrap_or_default()
-                .matches("\"step\":")
+                .matches("\"event\":\"step\"")
                 .count()
         };
         while logged(&log) < steps {
