@@ -136,7 +136,7 @@ def train(
     - ``holdout``: the share of images that is held out for validation.
     - ``skip_broken``: replace broken images instead of raising an exception.
     - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,
-      ``"skipped_step"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``.
+      ``"skipped_step"``, ``"smaller_micro_batches"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``.
 
     An exception that the callback raises, or Ctrl-C, ends the run after the current step. It writes a checkpoint first.
     """

@@ -210,6 +210,11 @@ impl Callbacks for Calls {
         self.call(Some(&event.to_string()));
     }
 
+    fn on_smaller_micro_batches(&mut self, step: u64, images: usize) {
+        let event = json!({ "event": "smaller_micro_batches", "step": step, "images": images });
+        self.call(Some(&event.to_string()));
+    }
+
     fn on_broken(&mut self, broken: &Broken) {
         let event = json!({ "event": "broken_image", "error": broken.error.to_string() });
         self.call(Some(&event.to_string()));

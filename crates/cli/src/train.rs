@@ -365,6 +365,14 @@ impl Callbacks for Display {
             .report(|| report(anyhow::anyhow!("step {step} is left out: {cause}")));
     }
 
+    fn on_smaller_micro_batches(&mut self, step: u64, images: usize) {
+        self.progress.report(|| {
+            output::note(&format!(
+                "step {step}: the device ran out of memory. From here on, steps have micro-batches of {images} images"
+            ));
+        });
+    }
+
     fn on_broken(&mut self, broken: &Broken) {
         self.progress
             .report(|| report(anyhow::anyhow!("{}", broken.error)));

@@ -67,6 +67,9 @@ pub trait Callbacks {
     /// Is called after a step that has not updated the weights. `cause` has the value that is NaN or infinite.
     fn on_skipped_step(&mut self, _step: u64, _cause: &str) {}
 
+    /// Is called after a step that ran out of the device's memory, and was then divided into micro-batches of at most `images` images.
+    fn on_smaller_micro_batches(&mut self, _step: u64, _images: usize) {}
+
     /// Is called for each broken image that was skipped.
     fn on_broken(&mut self, _broken: &Broken) {}
 
@@ -149,23 +152,24 @@ impl Fit {
     /// Returns a [`FitError`] if the model cannot be trained, or if a checkpoint does not fit it.
     pub fn new(
         run: RunDirectory,
-        recipe: Recipe,
+        mut recipe: Recipe,
         splits: Splits,
         options: FitOptions,
         resume: bool,
     ) -> Result<Self, FitError> {
         let sampler = Sampler::new(splits.train.len(), recipe.batch, recipe.seed)?;
         let checkpoint = Checkpoint::open(Some(&run.initial()))?;
-        let mut trainer = new_trainer(checkpoint, &recipe, &options)?;
         let checkpoints = Checkpoints::open(run.checkpoints(), recipe.checkpoints.keep)?;
-        let progress = if resume {
-            checkpoints.restore(&mut trainer)?.unwrap_or_default()
-        } else {
-            Progress::default()
-        };
+        let saved = if resume { checkpoints.newest()? } else { None };
+        let progress = saved.as_ref().map(|saved| saved.progress).unwrap_or_default();
+        recipe.accumulate = progress.accumulate.unwrap_or(recipe.accumulate);
+        let mut trainer = new_trainer(checkpoint, &recipe, &options)?;
+        if let Some(saved) = &saved {
+            trainer.restore(&saved.states)?;
+        }
         let mut log = Log::open(&run.log(), progress.step)?;
         if let (Some(report), 0) = (trainer.memory(), progress.step) {
-            log.write(&Event::Memory(MemoryEvent::of(report)))?;
+            log.write(&Event::Memory(MemoryEvent::of(0, report)))?;
         }
         let evaluation = Evaluation::read(&run.evaluation(), progress.step)?;
         Ok(Self {
@@ -304,6 +308,9 @@ impl Fit {
     ) -> Result<(), FitError> {
         let lr = schedule.rate(self.progress.step);
         let report = self.step(batch, lr)?;
+        if report.accumulate > self.recipe.accumulate {
+            self.keep_micro_batches(&report, callbacks)?;
+        }
         if let Some((what, value)) = non_finite(&report) {
             return self.skip_step(batch, what, value, callbacks);
         }
@@ -330,6 +337,22 @@ impl Fit {
             self.log.write(&Event::Step(event))?;
             *speed = Speed::new();
         }
+        Ok(())
+    }
+
+    /// Keeps the number of micro-batches of a step that ran out of memory, for the steps after it and for resumed runs.
+    fn keep_micro_batches(
+        &mut self,
+        report: &StepReport,
+        callbacks: &mut dyn Callbacks,
+    ) -> Result<(), FitError> {
+        self.recipe.accumulate = report.accumulate;
+        self.progress.accumulate = Some(report.accumulate);
+        if let Some(memory) = self.trainer.memory() {
+            self.log
+                .write(&Event::Memory(MemoryEvent::of(self.progress.step, memory)))?;
+        }
+        callbacks.on_smaller_micro_batches(report.step, self.recipe.micro_batch());
         Ok(())
     }
 
@@ -430,6 +453,7 @@ impl Fit {
             skipped: progress.skipped,
             skipped_steps: progress.skipped_steps,
             skipped_in_a_row: progress.skipped_in_a_row,
+            accumulate: progress.accumulate,
             ..Progress::default()
         };
         self.log.write(&Event::Epoch(event))?;

@@ -50,7 +50,7 @@ impl Counters {
 }
 
 /// Returns the weights and states of a file.
-fn saved_states(graph: &Graph) -> impl Iterator<Item = &Value> {
+pub(crate) fn saved_states(graph: &Graph) -> impl Iterator<Item = &Value> {
     let states = graph.states().map(|id| graph.value(id));
     states.filter(|value| !is_transient(&value.name))
 }

@@ -2,20 +2,23 @@
 
 mod diagnosis;
 mod micro_batch;
+mod second_try;
 mod step;
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, ExecutorInfo, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
+use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
 use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
-use hipvit::{DType, Device, hip};
+use hipvit::{DType, Device};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
 use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
@@ -110,16 +113,19 @@ pub struct StepReport {
     pub updated: bool,
     /// Number of images whose largest logit is that of their largest target.
     pub correct: usize,
+    /// Largest number of micro-batches. It exceeds [`TrainOptions::accumulate`] after a device ran out of memory.
+    pub accumulate: usize,
 }
 
 /// Trains a model, step by step.
 #[derive(Debug)]
 pub struct Trainer {
-    checkpoint: Checkpoint,
+    checkpoint: Arc<Checkpoint>,
     options: TrainOptions,
     preprocess: Preprocess,
     classes: usize,
-    executor: Arc<dyn Executor>,
+    /// `None` if the device ran out of memory while this trainer was made anew.
+    executor: Option<Arc<dyn Executor>>,
     scatter: Scatter,
     lora: Option<Lora>,
     /// Name of the state with the elements of each trained constant.
@@ -127,6 +133,8 @@ pub struct Trainer {
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
     memory: Option<MemoryReport>,
+    /// Rule of each tensor of the checkpoint.
+    rules: HashMap<String, TensorRule>,
     counters: Counters,
 }
 
@@ -140,6 +148,25 @@ impl Trainer {
     /// - the errors of [`hipvit::model::load`], and of making an executor
     pub fn new(
         checkpoint: Checkpoint,
+        options: TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+    ) -> Result<Self> {
+        let rules = RefCell::default();
+        let rule = |tensor: &TensorInfo<'_>| {
+            let rule = rule(tensor);
+            HashMap::insert(&mut rules.borrow_mut(), tensor.name.to_owned(), rule);
+            rule
+        };
+        let trainer = Self::build(Arc::new(checkpoint), options, &rule)?;
+        Ok(Self {
+            rules: rules.into_inner(),
+            ..trainer
+        })
+    }
+
+    /// Creates a trainer without [`rules`](Self::rules).
+    fn build(
+        checkpoint: Arc<Checkpoint>,
         options: TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     ) -> Result<Self> {
@@ -165,7 +192,7 @@ impl Trainer {
             ..ExecutorOptions::new(dtype)
         };
         Ok(Self {
-            executor: placement.executor(&graph, &executor_options)?,
+            executor: Some(placement.executor(&graph, &executor_options)?),
             preprocess,
             classes,
             checkpoint,
@@ -174,6 +201,7 @@ impl Trainer {
             weights,
             branches,
             memory,
+            rules: HashMap::new(),
             counters: Counters {
                 steps: 0,
                 updates: 0,
@@ -235,7 +263,7 @@ impl Trainer {
     pub fn flops(&self, images: usize) -> Result<u64> {
         let mut flops = 0;
         for part in micro_batches(images, self.options.accumulate) {
-            flops += self.executor.plan(part.len())?.flops();
+            flops += self.executor()?.plan(part.len())?.flops();
         }
         let additional = self.memory.as_ref().map_or(0.0, MemoryReport::additional_flops);
         Ok((flops as f64 / (1.0 + additional)).round() as u64)
@@ -248,7 +276,8 @@ impl Trainer {
     ///
     /// The errors of a step.
     pub fn time_calls(&mut self, images: usize) -> Result<Vec<TimedCall>> {
-        self.executor.time_calls(&self.executor.plan(images)?)
+        let executor = self.executor()?;
+        executor.time_calls(&executor.plan(images)?)
     }
 
     /// Returns the device's time of a step, without the copies of inputs and weights: steps that are repeated for `time`, on one GPU. The
@@ -258,7 +287,8 @@ impl Trainer {
     ///
     /// The errors of a step. [`Error::Argument`] on the CPU.
     pub fn time_runs(&mut self, images: usize, time: Duration) -> Result<Duration> {
-        self.executor.time_runs(&self.executor.plan(images)?, time)
+        let executor = self.executor()?;
+        executor.time_runs(&executor.plan(images)?, time)
     }
 
     /// Returns the tensors that are not trained.
@@ -271,6 +301,9 @@ impl Trainer {
     ///
     /// With [`TrainOptions::accumulate`], the batch is divided into micro-batches of equal size. The last one is smaller if the size of the
     /// batch is no multiple.
+    ///
+    /// If a GPU runs out of memory, the step is tried once more with twice as many micro-batches, and so are the steps after it. The results
+    /// then have other rounding errors.
     ///
     /// # Errors
     ///
@@ -285,6 +318,25 @@ impl Trainer {
             );
             return Err(Error::argument("targets", reason));
         }
+        let first = self.try_step(images, targets, learning_rate);
+        let report = match first {
+            Err(error) if self.can_take_smaller(&error, batch) => {
+                self.halve_micro_batches(batch)?;
+                self.try_step(images, targets, learning_rate)
+            }
+            other => other,
+        };
+        let report = report.map_err(|error| self.with_least_memory(batch, error))?;
+        self.counters.steps = report.step;
+        self.counters.updates += u64::from(report.updated);
+        self.counters.scale.after(report.updated);
+        Ok(report)
+    }
+
+    /// Computes the micro-batches of a step.
+    fn try_step(&self, images: Input<'_>, targets: &[f32], learning_rate: f32) -> Result<StepReport> {
+        let classes = self.classes.max(1);
+        let batch = targets.len() / classes;
         let step = self.counters.steps + 1;
         let factors = self.branch_factors(step, batch);
         let mut tally = Tally::default();
@@ -300,11 +352,7 @@ impl Trainer {
             let outputs = self.run(&run, learning_rate)?;
             tally.add(&outputs, run.targets, classes)?;
         }
-        let report = tally.report(step);
-        self.counters.steps = step;
-        self.counters.updates += u64::from(report.updated);
-        self.counters.scale.after(report.updated);
-        Ok(report)
+        Ok(tally.report(step, self.options.accumulate))
     }
 
     /// Computes the gradients of a micro-batch. The last one of a step updates the weights.
@@ -316,7 +364,8 @@ impl Trainer {
             ..
         } = *micro_batch;
         let batch = targets.len() / self.classes.max(1);
-        let plan = self.executor.plan(batch)?;
+        let executor = self.executor()?;
+        let plan = executor.plan(batch)?;
         let Counters { updates, scale, .. } = self.counters;
         let rates = self.options.optimizer.rates(learning_rate, updates + 1);
         let weights = vec![micro_batch.weight; batch];
@@ -340,22 +389,7 @@ impl Trainer {
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
         }
-        let outputs = self.executor.run_inputs(&plan, Inputs::new(named));
-        outputs.map_err(|error| self.with_least_memory(batch, error))
-    }
-
-    /// Adds to the error of a device without enough memory how much a step needs.
-    fn with_least_memory(&self, images: usize, error: Error) -> Error {
-        let Error::Hip(hip::Error::OutOfMemory { device, .. }) = &error else {
-            return error;
-        };
-        let ExecutorInfo {
-            graph, activations, ..
-        } = self.executor.info();
-        match memory::within(graph, images, *activations, 0) {
-            Ok((_, least)) => Error::device(device, memory::shortage(&least)),
-            Err(_) => error,
-        }
+        executor.run_inputs(&plan, Inputs::new(named))
     }
 
     /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
@@ -389,8 +423,8 @@ impl Trainer {
     /// Returns the elements of the weight `name`, or of its average.
     fn weight(&self, name: &str, weights: Weights) -> Result<Vec<f32>> {
         let tensor = match weights {
-            Weights::Last => self.executor.state(name),
-            Weights::Average => self.executor.state(&average_of(name)),
+            Weights::Last => self.executor()?.state(name),
+            Weights::Average => self.executor()?.state(&average_of(name)),
         };
         Ok(tensor?.to_f32().into_owned())
     }
@@ -422,7 +456,7 @@ impl Trainer {
     ///
     /// [`Error::Io`] if the file cannot be written. The file that was there before stays.
     pub fn save(&self, file: &Path) -> Result<()> {
-        saved::write(&self.executor, &self.counters, file)
+        saved::write(self.executor()?, &self.counters, file)
     }
 
     /// Restores what [`save`](Self::save) has written.
@@ -432,7 +466,10 @@ impl Trainer {
     /// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if it is of another model or other options; the
     /// trainer is then unchanged.
     pub fn restore(&mut self, file: &Path) -> Result<()> {
-        saved::read(&self.executor, &mut self.counters, file)
+        let mut counters = self.counters;
+        saved::read(self.executor()?, &mut counters, file)?;
+        self.counters = counters;
+        Ok(())
     }
 
     /// Writes the model with its [`evaluated_weights`](Self::evaluated_weights) to a directory, in the form of the checkpoint.

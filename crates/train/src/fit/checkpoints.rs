@@ -41,6 +41,17 @@ pub struct Progress {
     /// Seconds of the steps of the current epoch, with loading.
     #[serde(default)]
     pub seconds: f64,
+    /// Number of micro-batches per step, if the device ran out of memory with the recipe's number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accumulate: Option<usize>,
+}
+
+/// A complete checkpoint.
+#[derive(Debug)]
+pub(super) struct Saved {
+    pub(super) progress: Progress,
+    /// File for [`Trainer::restore`].
+    pub(super) states: PathBuf,
 }
 
 /// The directory with the checkpoints of a run.
@@ -85,16 +96,16 @@ impl Checkpoints {
         Ok(complete)
     }
 
-    /// Restores the newest checkpoint. Returns its progress, or `None` if there is no checkpoint.
-    pub(super) fn restore(&self, trainer: &mut Trainer) -> Result<Option<Progress>> {
+    /// Returns the newest checkpoint, if there is one.
+    pub(super) fn newest(&self) -> Result<Option<Saved>> {
         let Some(directory) = self.all()?.pop() else {
             return Ok(None);
         };
         let file = directory.join(PROGRESS);
         let bytes = regular_file::read(&file).map_err(|error| Error::io(&file, error))?;
         let progress = serde_json::from_slice(&bytes).map_err(|error| Error::config(&file, error))?;
-        trainer.restore(&directory.join(STATES))?;
-        Ok(Some(progress))
+        let states = directory.join(STATES);
+        Ok(Some(Saved { progress, states }))
     }
 
     /// Returns the complete checkpoints, the oldest first.

@@ -16,7 +16,7 @@ use crate::MemoryReport;
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Event {
-    /// The start of the run.
+    /// The start of the run, or smaller micro-batches after the device ran out of memory.
     Memory(MemoryEvent),
     /// A step.
     Step(StepEvent),
@@ -28,6 +28,9 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct MemoryEvent {
+    /// Number of steps before.
+    #[serde(default)]
+    pub step: u64,
     /// Bytes of device memory.
     pub bytes: usize,
     /// Share of additional floating-point operations by recomputation.
@@ -37,9 +40,10 @@ pub struct MemoryEvent {
 }
 
 impl MemoryEvent {
-    /// Creates the event of a plan.
-    pub(super) fn of(report: &MemoryReport) -> Self {
+    /// Creates the event of a plan after `step` steps.
+    pub(super) fn of(step: u64, report: &MemoryReport) -> Self {
         Self {
+            step,
             bytes: report.bytes(),
             additional_flops: report.additional_flops(),
             parts: report.clone(),
@@ -169,7 +173,7 @@ impl Event {
 
     fn step(&self) -> u64 {
         match self {
-            Self::Memory(_) => 0,
+            Self::Memory(event) => event.step,
             Self::Step(event) => event.step,
             Self::Epoch(event) => event.step,
         }

@@ -16,7 +16,7 @@ impl Trainer {
     ///
     /// The errors of [`hipvit::model::load`] and of the device.
     pub fn first_non_finite(&self, images: Input<'_>, batch: usize) -> Result<Option<String>> {
-        let nodes = self.executor.info().graph.nodes();
+        let nodes = self.executor()?.info().graph.nodes();
         let blocks = nodes.iter().filter_map(Node::block).max();
         let load = LoadOptions {
             embedded_tokens: true,

@@ -76,14 +76,15 @@ impl Tally {
         Ok(())
     }
 
-    /// Returns the report of the step `step`.
-    pub(super) fn report(self, step: u64) -> StepReport {
+    /// Returns the report of the step `step` with up to `accumulate` micro-batches.
+    pub(super) fn report(self, step: u64, accumulate: usize) -> StepReport {
         StepReport {
             step,
             loss: (self.loss_sum / self.images.max(1) as f64) as f32,
             grad_norm: self.grad_norm,
             updated: self.grad_norm.is_finite(),
             correct: self.correct,
+            accumulate,
         }
     }
 }
