@@ -4,7 +4,7 @@ pub(super) mod heads;
 
 use hipvit_graph::op::{Attention, OpError};
 use ndarray::parallel::prelude::*;
-use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis};
+use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis, aview1};
 use rayon::slice::ParallelSliceMut;
 use rten_simd::{Isa, SimdOp};
 use rten_vecmath::Softmax;
@@ -32,18 +32,33 @@ impl CpuOp for Attention {
             .transpose()?;
         let batch = operands.result_shape(0)[0];
         let products = Products::new(operands.dtype());
-        run((self, products), [q, k, v], (bias, mask), batch, results[0])?;
-        if let Some(statistics) = results.get_mut(1) {
-            run_statistics(self, [q, k], (bias, mask), statistics)?;
+        let [out, statistics @ ..] = results else {
+            return Err("has no result".into());
+        };
+        let statistics = statistics.first_mut().map(|statistics| &mut **statistics);
+        match (products, statistics) {
+            (Products::F32, statistics) => run(
+                (self, products),
+                [q, k, v],
+                (bias, mask),
+                batch,
+                (out, statistics),
+            ),
+            #[cfg(target_arch = "x86_64")]
+            (Products::Bf16(_), statistics) => {
+                run((self, products), [q, k, v], (bias, mask), batch, (out, None))?;
+                statistics.map_or(Ok(()), |statistics| {
+                    run_statistics(self, [q, k], (bias, mask), statistics)
+                })
+            }
         }
-        Ok(())
     }
 }
 
 /// Minimum number of queries per pass over the prepacked keys and values.
 pub(super) const QUERIES: usize = 24;
 
-/// Computes attention into `out [B,Nq,C]`.
+/// Computes attention into `out [B,Nq,C]`, and the statistics of the softmax into `[B,heads,Nq,3]` if the products are in f32.
 ///
 /// Each head of each image is a task, which takes one block of queries at a time: Q·Kᵀ with prepacked keys, softmax of each row, P·V with
 /// prepacked values. Packed QKV operands are read in place.
@@ -52,7 +67,7 @@ pub(crate) fn run(
     [q, k, v]: [Tokens<'_>; 3],
     (bias, mask): (Option<&[f32]>, Option<&[f32]>),
     batch: usize,
-    out: &mut [f32],
+    (out, statistics): (&mut [f32], Option<&mut [f32]>),
 ) -> Result<(), OpError> {
     let (heads, d) = (spec.heads, spec.head_dim);
     if batch * heads * d == 0 || k.count <= spec.first_key {
@@ -62,15 +77,23 @@ pub(crate) fn run(
     let mut by_head = ArrayViewMut4::from_shape((batch, q.count, heads, d), out)
         .map_err(OpError::memory)?
         .permuted_axes([0, 2, 1, 3]);
-    let images = by_head.axis_iter_mut(Axis(0)).into_par_iter().enumerate();
-    images.try_for_each(|(b, mut image)| {
+    let (statistics, count) = statistics.map_or((&mut [][..], 0), |statistics| (statistics, STATISTICS));
+    let mut statistics =
+        ArrayViewMut4::from_shape((batch, heads, q.count, count), statistics).map_err(OpError::memory)?;
+    let images = by_head.axis_iter_mut(Axis(0)).into_par_iter();
+    let images = images.zip(statistics.axis_iter_mut(Axis(0))).enumerate();
+    images.try_for_each(|(b, (mut image, mut statistics))| {
         let mask = mask_of_image(mask, b, k.count, spec.first_key)?;
         if mask.is_some_and(|mask| mask.iter().all(|&present| present == 0.0)) {
             image.fill(0.0);
+            for mut of_row in statistics.rows_mut() {
+                of_row.assign(&aview1(&UNSEEING[..count]));
+            }
             return Ok(());
         }
-        let heads = image.axis_iter_mut(Axis(0)).into_par_iter().enumerate();
-        heads.try_for_each(|(head, mut out)| {
+        let heads = image.axis_iter_mut(Axis(0)).into_par_iter();
+        let heads = heads.zip(statistics.axis_iter_mut(Axis(0))).enumerate();
+        heads.try_for_each(|(head, (mut out, mut statistics))| {
             let (q, k, v) = (
                 q.of_image(b, head * d)?,
                 k.of_image(b, head * d)?.after(spec.first_key)?,
@@ -83,12 +106,13 @@ pub(crate) fn run(
             let parts = out
                 .axis_chunks_iter_mut(Axis(0), queries)
                 .into_par_iter()
+                .zip(statistics.axis_chunks_iter_mut(Axis(0), queries))
                 .enumerate();
             let extras = Extras { bias, mask };
-            parts.try_for_each(|(part, out)| {
+            parts.try_for_each(|(part, (out, statistics))| {
                 let first = part * queries;
                 match products {
-                    Products::F32 => one_head(spec, [q, k, v], extras, first, out),
+                    Products::F32 => one_head(spec, [q, k, v], extras, first, (out, statistics)),
                     #[cfg(target_arch = "x86_64")]
                     Products::Bf16(isa) => {
                         bf16::attention::attend((spec, isa), [q, k, v], extras, first, out)
@@ -105,27 +129,43 @@ const BLOCKS: Blocks = Blocks {
     overhead: 24,
 };
 
-/// Computes the queries of one head from `first` on into `out [Nq, head_dim]`. The operands start at the head's first channel.
+/// Statistics of a row of scores: `ln Σ e^s`, the largest probability and the entropy.
+const STATISTICS: usize = 3;
+
+/// Statistics of a row without keys.
+const UNSEEING: [f32; STATISTICS] = [f32::NEG_INFINITY, 0.0, 0.0];
+
+/// Computes the queries of one head from `first` on into `out [Nq, head_dim]`, and their statistics into `[Nq, 3]`, unless it is empty. The
+/// operands start at the head's first channel.
 fn one_head(
     spec: &Attention,
     [q, k, v]: [Tokens<'_>; 3],
     extras: Extras<'_>,
     first: usize,
-    mut out: ArrayViewMut2<'_, f32>,
+    (mut out, mut statistics): (ArrayViewMut2<'_, f32>, ArrayViewMut2<'_, f32>),
 ) -> Result<(), OpError> {
     let (d, keys) = (spec.head_dim, k.count);
     let prepacked_k = gemm::prepack(k.matrix(0, keys, d)?.transposed());
     let prepacked_v = gemm::prepack(v.matrix(0, keys, d)?);
     let epilogue = |scale| Epilogue { scale, bias: None };
     let tile = (SCORES / keys).max(QUERIES).next_multiple_of(ROW_TILE);
-    for (i, mut out) in out.axis_chunks_iter_mut(Axis(0), tile).enumerate() {
+    let copied = if statistics.is_empty() { 0 } else { keys };
+    let tiles = out.axis_chunks_iter_mut(Axis(0), tile);
+    let tiles = tiles.zip(statistics.axis_chunks_iter_mut(Axis(0), tile));
+    for (i, (mut out, mut statistics)) in tiles.enumerate() {
         let rows = out.nrows();
         let q = q.matrix(first + i * tile, rows, d)?;
-        with_scratch(rows * (keys + d), |scratch| {
-            let (scores, result) = scratch.split_at_mut(rows * keys);
+        with_scratch(rows * (keys + d + copied), |scratch| {
+            let (scores, rest) = scratch.split_at_mut(rows * keys);
+            let (result, copy) = rest.split_at_mut(rows * d);
             gemm::multiply(q, &prepacked_k, epilogue(spec.scale), scores)?;
             extras.add(spec, first + i * tile, keys, scores)?;
+            copy.copy_from_slice(&scores[..copy.len()]);
             SoftmaxRows { scores, keys }.dispatch();
+            let rows_of_both = copy.chunks_exact(keys).zip(scores.chunks_exact(keys));
+            for (mut out, (scores, weights)) in statistics.rows_mut().into_iter().zip(rows_of_both) {
+                out.assign(&aview1(&statistics_of_softmax(scores, weights)));
+            }
             let weights = gemm::strided(scores, rows, keys, keys)?;
             gemm::multiply(weights, &prepacked_v, epilogue(1.0), result)?;
             let result = ArrayView2::from_shape((rows, d), result).map_err(OpError::memory)?;
@@ -136,8 +176,9 @@ fn one_head(
     Ok(())
 }
 
-/// Writes the softmax statistics into `out [B,heads,Nq,3]`. Each head of each image is a task, as in [`run`].
-pub(crate) fn run_statistics(
+/// Writes the softmax statistics into `out [B,heads,Nq,3]`, for products that are not in f32. Each head of each image is a task, as in [`run`].
+#[cfg(target_arch = "x86_64")]
+fn run_statistics(
     spec: &Attention,
     [q, k]: [Tokens<'_>; 2],
     (bias, mask): (Option<&[f32]>, Option<&[f32]>),
@@ -181,8 +222,48 @@ pub(crate) fn run_statistics(
     })
 }
 
+/// Returns the statistics of a row of scores, whose softmax is `weights`. With `x = s − max s`, the largest weight is `1 / Σ e^x`, and the
+/// entropy is `ln Σ e^x − Σ weight · x`.
+fn statistics_of_softmax(scores: &[f32], weights: &[f32]) -> [f32; STATISTICS] {
+    let largest = |values: &[f32]| {
+        // Lanes, so that the compiler uses vectors.
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        let (chunks, rest) = values.as_chunks::<16>();
+        for chunk in chunks {
+            lanes
+                .iter_mut()
+                .zip(chunk)
+                .for_each(|(lane, &value)| *lane = lane.max(value));
+        }
+        lanes
+            .iter()
+            .chain(rest)
+            .copied()
+            .fold(f32::NEG_INFINITY, f32::max)
+    };
+    let (top, weight) = (largest(scores), largest(weights));
+    if top == f32::NEG_INFINITY {
+        return UNSEEING;
+    }
+    let mut lanes = [0.0; 16];
+    // The score of a key that is not seen is −∞.
+    let product = |score: f32, weight: f32| if weight > 0.0 { weight * (score - top) } else { 0.0 };
+    let (score_chunks, score_rest) = scores.as_chunks::<16>();
+    let (weight_chunks, weight_rest) = weights.as_chunks::<16>();
+    for (scores, weights) in score_chunks.iter().zip(weight_chunks) {
+        for lane in 0..16 {
+            lanes[lane] += product(scores[lane], weights[lane]);
+        }
+    }
+    let rest = score_rest.iter().zip(weight_rest);
+    let rest: f32 = rest.map(|(&score, &weight)| product(score, weight)).sum();
+    let mean = lanes.iter().sum::<f32>() + rest;
+    [top - weight.ln(), weight, -weight.ln() - mean]
+}
+
 /// Returns `ln Σ e^s`, the largest probability and the entropy of the softmax of a row of scores. Scores of −∞ do not contribute.
-fn statistics(scores: &[f32]) -> [f32; 3] {
+#[cfg(target_arch = "x86_64")]
+fn statistics(scores: &[f32]) -> [f32; STATISTICS] {
     let row_max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let (mut sum, mut weighted) = (0f64, 0f64);
     for &score in scores.iter().filter(|&&score| score != f32::NEG_INFINITY) {
@@ -192,7 +273,7 @@ fn statistics(scores: &[f32]) -> [f32; 3] {
         weighted += e * x;
     }
     if sum == 0.0 {
-        return [f32::NEG_INFINITY, 0.0, 0.0];
+        return UNSEEING;
     }
     let entropy = sum.ln() - weighted / sum;
     [f64::from(row_max) + sum.ln(), 1.0 / sum, entropy].map(|statistic| statistic as f32)

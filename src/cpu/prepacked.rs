@@ -215,7 +215,7 @@ where
 }
 
 /// Computes one block of rows times one panel, into these rows and columns of the result. `residual` is one that is not in place.
-fn task(
+pub(super) fn task(
     x: Matrix<'_>,
     panel: &PackedBMatrix<f32>,
     (tail, residual): (Tail<'_>, Option<ArrayView2<'_, f32>>),
@@ -235,7 +235,7 @@ fn task(
 }
 
 /// Returns the output channels of a panel: 256, or down to half of it if threads then share an image's work more evenly.
-fn panel_width(n: usize, threads: usize) -> usize {
+pub(super) fn panel_width(n: usize, threads: usize) -> usize {
     // The widest kernel computes 32 channels at once.
     let width = |panels: usize| n.div_ceil(panels).next_multiple_of(32);
     let fewest = n.div_ceil(PANEL_WIDTH);
@@ -253,7 +253,7 @@ const IMAGE_ROWS: usize = 197;
 
 /// Each block reads a panel of the weight. ViT-B/16 on two Zen 5 cores (AVX-512, 1 MiB of L2 cache each) takes 81 ms at batch 1, and 87 ms
 /// with blocks of 102 rows. At batch 8 it takes 650 ms with either.
-const BLOCKS: Blocks = Blocks {
+pub(super) const BLOCKS: Blocks = Blocks {
     most: BLOCK_ROWS,
     overhead: 16,
 };

@@ -28,6 +28,29 @@ where
     });
 }
 
+/// Rows that a thread adds up at once. The order of a sum does not depend on the number of threads.
+const SUMMED_ROWS: usize = 256;
+
+/// Sums the columns of `values`, whose rows have the length of `sums`.
+pub(super) fn sum_rows(values: &[f32], sums: &mut [f32]) {
+    let columns = sums.len();
+    let blocks = values.par_chunks(SUMMED_ROWS * columns).map(|block| {
+        let mut sums = vec![0.0; columns];
+        add_rows(block, &mut sums);
+        sums
+    });
+    let blocks: Vec<Vec<f32>> = blocks.collect();
+    sums.fill(0.0);
+    blocks.iter().for_each(|block| add_rows(block, sums));
+}
+
+/// Adds rows of the length of `sums` to `sums`, in order.
+pub(super) fn add_rows(rows: &[f32], sums: &mut [f32]) {
+    for row in rows.chunks_exact(sums.len()) {
+        sums.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+    }
+}
+
 /// Elements per block for kernels that access each element a few times. A fraction of the L1 cache.
 const BLOCK: usize = 4096;
 

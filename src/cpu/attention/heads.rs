@@ -102,8 +102,8 @@ pub(in crate::cpu) const SCORES: usize = 48 * 1024;
 /// Bias and key mask of a head's scores.
 #[derive(Clone, Copy)]
 pub(in crate::cpu) struct Extras<'a> {
-    pub(super) bias: Option<Bias<'a>>,
-    pub(super) mask: Option<&'a [f32]>,
+    pub(in crate::cpu) bias: Option<Bias<'a>>,
+    pub(in crate::cpu) mask: Option<&'a [f32]>,
 }
 
 impl Extras<'_> {
@@ -135,7 +135,7 @@ impl Extras<'_> {
 }
 
 /// Returns the part of a key mask `[B,count]` for image `b` and the keys from `first_key` on.
-pub(super) fn mask_of_image(
+pub(in crate::cpu) fn mask_of_image(
     mask: Option<&[f32]>,
     b: usize,
     count: usize,

@@ -228,7 +228,7 @@ fn attention_rounds_its_operands_and_weights_alone() {
             });
             let mut out = vec![f32::NAN; n * heads * d];
             let spec = (&spec, Products::Bf16(isa));
-            attention::run(spec, tokens, (None, None), 1, &mut out).unwrap();
+            attention::run(spec, tokens, (None, None), 1, (&mut out, None)).unwrap();
             for query in [0, n / 2, n - 1] {
                 for head in 0..heads {
                     let expected = attend_in_f64(&qkv, [n, heads, d], spec.0.scale, (query, head));
