@@ -56,13 +56,17 @@ fn works(arch: &str) {
     ];
     let backward = "gpu::backward::gradients_of_all_weights_follow_the_reference";
     let training = "gpu::training::steps_are_those_of_the_cpu";
+    let ten_steps = "gpu::training::tinyvit32_has_the_losses_of_the_cpu";
     match arch {
         "gfx942" => {
-            passes(arch, "f32", &[backward]);
+            passes(arch, "f32", &[backward, ten_steps]);
             passes(arch, "f32,f16", &[training]);
         }
-        "gfx1100" => passes(arch, "bf16", &[backward]),
+        "gfx1100" => passes(arch, "bf16", &[backward, ten_steps]),
         _ => {}
+    }
+    if all() && matches!(arch, "gfx942" | "gfx1100") {
+        passes(arch, "f32,f16,bf16", &[ten_steps]);
     }
     // In each dtype on one GPU, since `validates` runs every kernel.
     let dtype = match arch {
@@ -106,7 +110,13 @@ fn gfx1200_runs_models_and_ops() {
 #[test]
 fn gfx950_runs_matrix_cores() {
     match clang_of_gfx950() {
-        Some(_) => validates_matrix_cores("gfx950"),
+        Some(_) => {
+            validates_matrix_cores("gfx950");
+            if all() && available() {
+                let ten_steps = "gpu::training::tinyvit32_has_the_losses_of_the_cpu";
+                passes("gfx950", "f32,f16,bf16", &[ten_steps]);
+            }
+        }
         None => eprintln!("skipped: gfx950: no clang 20 or later that compiles for it"),
     }
 }

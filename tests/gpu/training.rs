@@ -1,12 +1,15 @@
 //! Training on a GPU, beside the CPU.
 
+use std::fs;
+
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
-    AdamWOptions, MemoryBudget, MemoryLimit, MemoryReport, OptimizerOptions, StepReport, TensorRule,
-    TrainOptions, Trainer,
+    AdamWOptions, MemoryBudget, MemoryLimit, MemoryReport, OptimizerOptions, StepReport, TensorInfo,
+    TensorRule, TrainOptions, Trainer,
 };
+use safetensors::SafeTensors;
 
 use crate::support::at;
 use crate::support::gpu::{device, dtypes};
@@ -109,5 +112,56 @@ fn steps_are_those_of_the_cpu() {
             again == reports && weight == found,
             "{dtype}: {again:?}, expected {reports:?}"
         );
+    }
+}
+
+/// Trains TinyViT32 from its weights on held-out digits. Returns the loss of each step.
+fn losses_of_tinyvit32(device: Device, dtype: DType) -> Vec<f32> {
+    let checkpoint = Checkpoint::open(Some(&at("assets/tinyvit32"))).unwrap();
+    let options = TrainOptions {
+        device,
+        dtype,
+        clip_norm: Some(1.0),
+        ..TrainOptions::default()
+    };
+    let rule = |_: &TensorInfo<'_>| TensorRule::default();
+    let mut trainer = Trainer::new(checkpoint, options, &rule).unwrap();
+    let bytes = fs::read(at("assets/digits/heldout.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let [images, digits] = ["images", "labels"].map(|name| tensors.tensor(name).unwrap());
+    let (classes, side) = (trainer.classes(), 32);
+    let batches = images.data().chunks_exact(IMAGES * side * side);
+    let batches = batches.zip(digits.data().chunks_exact(IMAGES));
+    let step = |(grey, digits): (&[u8], &[u8])| {
+        let pixels: Vec<u8> = grey.iter().flat_map(|&value| [value; 3]).collect();
+        let mut targets = vec![0.0; IMAGES * classes];
+        for (targets, &digit) in targets.chunks_exact_mut(classes).zip(digits) {
+            // The weights know the digits, so that the losses of these are large.
+            targets[(usize::from(digit) + 1) % classes] = 1.0;
+        }
+        trainer.step(Input::Pixels(&pixels), &targets, 1e-4).unwrap().loss
+    };
+    batches.take(10).map(step).collect()
+}
+
+#[test]
+fn tinyvit32_has_the_losses_of_the_cpu() {
+    let Some((device, _shared)) = device() else { return };
+    let expected = losses_of_tinyvit32(Device::Cpu, DType::F32);
+    for dtype in dtypes() {
+        let found = losses_of_tinyvit32(device, dtype);
+        let errors = found
+            .iter()
+            .zip(&expected)
+            .map(|(found, expected)| (found / expected - 1.0).abs());
+        let worst = errors.fold(0.0_f32, f32::max);
+        println!("PASS {dtype:<4} ten steps of TinyViT32: losses off by {worst:.1e}");
+        // A few roundings of the logits, and of the weights' updates.
+        let bound = match dtype {
+            DType::F32 => 1e-4,
+            DType::F16 => 1e-2,
+            _ => 5e-2,
+        };
+        assert!(worst <= bound, "{dtype}: {found:?}, expected {expected:?}");
     }
 }

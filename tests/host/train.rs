@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use safetensors::SafeTensors;
 use serde_json::{Value, json as value};
 use tempfile::TempDir;
@@ -90,15 +91,8 @@ impl Set {
         hipvit(self.arguments(name, more))
     }
 
-    /// Trains until the log has `steps` steps, then interrupts.
-    fn interrupt(&self, name: &str, steps: usize, more: &[&str]) {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
-            .args(self.arguments(name, more))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
+    /// Trains until the log has `steps` steps more than now, then sends the signal.
+    fn end_by(&self, signal: Signal, name: &str, steps: usize, more: &[&str]) {
         let log = self.path(name).join("log.jsonl");
         let logged = |log: &Path| {
             fs::read_to_string(log)
@@ -106,13 +100,48 @@ impl Set {
                 .matches("\"event\":\"step\"")
                 .count()
         };
+        // A resumed run removes the steps after its checkpoint.
+        let steps = steps + self.checkpoints(name).last().map_or(0, |&step| step as usize);
+        let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+            .args(self.arguments(name, more))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         while logged(&log) < steps {
             assert!(child.try_wait().unwrap().is_none(), "ended before the interrupt");
             sleep(Duration::from_millis(1));
         }
         let id = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+        rustix::process::kill_process(id, signal).unwrap();
         assert!(!child.wait().unwrap().success());
+    }
+
+    /// Continues a run that cannot write files of more than `kilobytes`.
+    fn resume_with_file_limit(&self, name: &str, kilobytes: u64) -> Output {
+        Command::new("bash")
+            // A write beyond the limit is an error, and no signal.
+            .args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\""])
+            .arg(kilobytes.to_string())
+            .arg(env!("CARGO_BIN_EXE_hipvit"))
+            .args(self.arguments(name, &["--resume"]))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// Returns the steps of the checkpoints, in order.
+    fn checkpoints(&self, name: &str) -> Vec<u64> {
+        let Ok(entries) = fs::read_dir(self.path(name).join("checkpoints")) else {
+            return Vec::new();
+        };
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut steps: Vec<u64> = names
+            .filter_map(|name| name.strip_prefix("step-")?.parse().ok())
+            .collect();
+        steps.sort_unstable();
+        steps
     }
 
     /// Returns the steps of a log with their losses, and the validation accuracy of each epoch.
@@ -193,19 +222,43 @@ fn it_learns_and_a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
     let share = evaluation["correct"].as_f64().unwrap() / evaluation["images"].as_f64().unwrap();
     assert_eq!((&evaluation["step"], share), (&value!(120), accuracies[39]));
 
-    // The interrupt comes in the middle of an epoch. Recomputed activations change no bit.
+    // The process is killed in the middle of an epoch. Recomputed activations change no bit.
     let memory = set.memory("whole");
     assert_eq!(memory["parts"]["recomputation"]["ops"], value!({}));
     let limit = (memory["bytes"].as_u64().unwrap() * 9 / 10).to_string();
-    set.interrupt("parts", 4, &["--memory", &limit]);
+    set.end_by(Signal::KILL, "parts", 7, &["--memory", &limit]);
+    // Each epoch has three steps and a checkpoint, and the last two are kept.
+    let killed = set.checkpoints("parts");
+    assert!(
+        killed.iter().all(|step| step % 3 == 0) && killed.len() <= 2,
+        "{killed:?}"
+    );
+    let kept = *killed.last().unwrap();
+    assert!(kept >= 3, "{killed:?}");
     let memory = set.memory("parts");
     assert!(
         memory["bytes"].as_u64().unwrap() <= limit.parse().unwrap(),
         "{memory}"
     );
     assert!(memory["additional_flops"].as_f64().unwrap() > 0.0, "{memory}");
+
+    // A checkpoint that cannot be written leaves those before it, and no part of itself.
+    let states = set.path(&format!("parts/checkpoints/step-{kept:09}/states.safetensors"));
+    let size = fs::metadata(states).unwrap().len();
+    let output = set.resume_with_file_limit("parts", size / 1024 - 1);
+    assert_eq!(output.status.code(), Some(1));
+    let error = stderr(&output);
+    assert!(
+        error.contains("states.safetensors") && error.contains("large"),
+        "{error}"
+    );
+    assert_eq!(set.checkpoints("parts"), killed);
+    let entries = fs::read_dir(set.path("parts/checkpoints")).unwrap();
+    assert_eq!(entries.count(), killed.len());
+
+    set.end_by(Signal::INT, "parts", 4, &["--resume", "--memory", &limit]);
     let kept = set.log("parts").0.len();
-    assert!((4..120).contains(&kept), "{kept}");
+    assert!((7..120).contains(&kept), "{kept}");
     // The interrupted run has a report too.
     let position = format!("step {kept} of 120");
     assert!(report("parts").contains(&position), "{position}");
@@ -214,7 +267,7 @@ fn it_learns_and_a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
     assert_eq!(set.weights("parts"), set.weights("whole"));
     let checkpoints = fs::read_dir(set.path("parts/checkpoints")).unwrap().count();
     assert_eq!(checkpoints, 2);
-    assert_eq!((set.event_files("whole"), set.event_files("parts")), (1, 2));
+    assert_eq!((set.event_files("whole"), set.event_files("parts")), (1, 4));
     check_report(&report("parts"));
 
     // The model is an ordinary one, with the names of the directories.

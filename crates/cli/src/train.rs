@@ -98,8 +98,8 @@ struct RecipeArgs {
     /// Images per step
     #[arg(long, value_name = "N", value_parser = parsers::positive, conflicts_with = "resume")]
     batch: Option<usize>,
-    /// Micro-batches per step, to need less memory
-    #[arg(long, value_name = "N", value_parser = parsers::positive, conflicts_with = "resume")]
+    /// Micro-batches per step, to need less memory; 0 chooses for --memory
+    #[arg(long, value_name = "N", conflicts_with = "resume")]
     accumulate: Option<usize>,
     /// Highest learning rate
     #[arg(long, value_name = "RATE", conflicts_with = "resume")]

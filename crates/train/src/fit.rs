@@ -29,6 +29,7 @@ pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
+use crate::micro_batches;
 use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
@@ -161,9 +162,14 @@ impl Fit {
         let checkpoint = Checkpoint::open(Some(&run.initial()))?;
         let checkpoints = Checkpoints::open(run.checkpoints(), recipe.checkpoints.keep)?;
         let saved = if resume { checkpoints.newest()? } else { None };
-        let progress = saved.as_ref().map(|saved| saved.progress).unwrap_or_default();
+        let mut progress = saved.as_ref().map(|saved| saved.progress).unwrap_or_default();
         recipe.accumulate = progress.accumulate.unwrap_or(recipe.accumulate);
         let mut trainer = new_trainer(checkpoint, &recipe, &options)?;
+        let accumulate = trainer.options().accumulate;
+        if accumulate != recipe.accumulate {
+            recipe.accumulate = accumulate;
+            progress.accumulate = Some(accumulate);
+        }
         if let Some(saved) = &saved {
             trainer.restore(&saved.states)?;
         }
@@ -564,7 +570,7 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
             rate_factor: place.map_or(1.0, |index| factors[index] as f32),
         }
     };
-    let options = TrainOptions {
+    let mut options = TrainOptions {
         device: options.device,
         dtype: options.dtype,
         threads: options.threads,
@@ -574,7 +580,7 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         loss_scale: TrainOptions::default().loss_scale,
-        accumulate: recipe.accumulate,
+        accumulate: recipe.accumulate.max(1),
         clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
         drop_path: recipe.drop_path as f32,
         lora: (recipe.lora.rank > 0).then(|| LoraOptions {
@@ -592,6 +598,14 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         }),
         seed: recipe.seed,
     };
+    if recipe.accumulate == 0 {
+        let count = micro_batches::choose(&checkpoint, &options, &rule, recipe.batch)?;
+        options.accumulate = count;
+        options.memory = options.memory.map(|budget| MemoryBudget {
+            images: recipe.batch.div_ceil(count),
+            ..budget
+        });
+    }
     Ok(Trainer::new(checkpoint, options, &rule)?)
 }
 

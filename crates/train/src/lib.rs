@@ -10,6 +10,7 @@ pub mod initial;
 mod lora;
 mod loss_scale;
 mod memory;
+mod micro_batches;
 mod optimizer;
 pub mod probe;
 pub mod recipe;

@@ -227,6 +227,15 @@ impl MemoryPlanner {
         let limit = budget.limit.bytes(&Placement::Host)?;
         Ok(fit(&self.graph, budget.images, self.dtype, limit)?.1)
     }
+
+    /// Plans steps of `images` images that need at most `limit` bytes, or as few as possible.
+    ///
+    /// # Errors
+    ///
+    /// The errors of planning.
+    pub(crate) fn within(&self, images: usize, limit: usize) -> Result<MemoryReport> {
+        Ok(within(&self.graph, images, self.dtype, limit)?.1)
+    }
 }
 
 /// Returns the step `graph` with the recomputations that a limit of bytes requires, and its memory. Activations are in `dtype`.

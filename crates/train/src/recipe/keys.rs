@@ -18,7 +18,7 @@ pub struct Recipe {
     pub epochs: u64,
     /// Number of images per step.
     pub batch: usize,
-    /// Number of micro-batches per step, whose gradients are added up.
+    /// Number of micro-batches per step, whose gradients are added up. 0: chosen for the limit of the memory.
     pub accumulate: usize,
     /// Seed of the initial weights, the order of the images, and the augmentation.
     pub seed: u64,
