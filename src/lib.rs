@@ -164,6 +164,8 @@ mod guide {
     struct Graphs;
     #[doc = include_str!("../docs/guide/src/logit.md")]
     struct Logit;
+    #[doc = include_str!("../docs/guide/src/backward.md")]
+    struct Backward;
 }
 
 pub mod attention;

@@ -36,7 +36,8 @@ pub struct Inspection {
     pub total: Cost,
     /// Memory of the activations.
     pub memory: Memory,
-    /// Constants of the planned graph.
+    /// Constants of the planned graph. In a graph of training also what steps update: weights, their copies in f32, and the states of the
+    /// optimiser.
     pub parameters: Vec<Parameter>,
     /// Kernels on a GPU, if the model is loaded on one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -194,7 +195,7 @@ pub struct Memory {
     pub lower_bound_bytes: usize,
 }
 
-/// A constant.
+/// A constant, or a value that training updates.
 #[derive(Clone, Debug, Serialize)]
 pub struct Parameter {
     /// Name of the tensor in the weight file, or an expression of the tensors that it was computed from.
@@ -214,6 +215,9 @@ pub struct Parameter {
     pub device: Option<DeviceParameter>,
     #[serde(skip)]
     id: ValueId,
+    /// Dtype on a GPU, if it is not that of all parameters.
+    #[serde(skip)]
+    state_dtype: Option<DType>,
 }
 
 /// A parameter on a GPU.
@@ -238,6 +242,9 @@ pub enum Place {
     /// In other tensors. Their rows are packed or multiplied by factors when an executor reads them.
     #[serde(rename = "assembled from others")]
     Assembled,
+    /// In separate memory: the elements before the first step of training.
+    #[serde(rename = "initial state")]
+    InitialState,
 }
 
 impl fmt::Display for Place {
@@ -246,6 +253,7 @@ impl fmt::Display for Place {
             Self::MappedFile => "mapped file",
             Self::HostMemory => "folded, host memory",
             Self::Assembled => "assembled from others",
+            Self::InitialState => "initial state",
         })
     }
 }
@@ -269,7 +277,7 @@ impl Inspection {
                 without_reuse_bytes: plan.naive_bytes(),
                 lower_bound_bytes: plan.lower_bound_bytes(),
             },
-            parameters: parameters(plan.graph()),
+            parameters: parameters(plan),
             kernels: Vec::new(),
             kernels_note: None,
             device_memory: None,
@@ -284,7 +292,7 @@ impl Inspection {
                 .parameters
                 .get(&parameter.id)
                 .map(|&region| DeviceParameter {
-                    dtype: memory.dtype,
+                    dtype: parameter.state_dtype.unwrap_or(memory.dtype),
                     region,
                 });
         }
@@ -357,12 +365,13 @@ fn steps(plan: &Plan) -> Vec<StepSummary> {
         .collect()
 }
 
-fn parameters(graph: &Graph) -> Vec<Parameter> {
+fn parameters(plan: &Plan) -> Vec<Parameter> {
+    let graph = plan.graph();
     graph
         .ids()
         .filter_map(|id| {
             let value = graph.value(id);
-            let tensor = value.constant.as_ref()?;
+            let tensor = value.constant.as_ref().or(value.initial.as_ref())?;
             let first = tensor.stored_parts().next().unwrap_or(tensor);
             Some(Parameter {
                 name: value.name.clone(),
@@ -373,12 +382,15 @@ fn parameters(graph: &Graph) -> Vec<Parameter> {
                     Place::MappedFile
                 } else if tensor.is_assembled() {
                     Place::Assembled
+                } else if value.is_stateful() {
+                    Place::InitialState
                 } else {
                     Place::HostMemory
                 },
                 address: format!("{:#x}", first.address()),
                 device: None,
                 id,
+                state_dtype: value.is_stateful().then(|| plan.state_dtype(id)),
             })
         })
         .collect()

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use hipvit::exec::{ExecutorOptions, HipExecutor, constant_bytes};
 use hipvit::graph::plan::Plan;
-use hipvit::graph::{Float8, Passes, optimize};
+use hipvit::graph::{Float8, Graph, PassReport, Passes, optimize};
 use hipvit::inspection::{Inspection, parts};
-use hipvit::model::{Info, LoadOptions};
+use hipvit::model::{Checkpoint, Info, LoadOptions};
 use hipvit::{DType, Degrees, Device, RunConfig, Session};
 use hipvit_diagnostics::inspection::{InspectionText as _, plot};
 use hipvit_diagnostics::table::{Column, Table};
+use hipvit_train::{TensorRule, TrainOptions, step_graph};
 use serde::Serialize;
 
 use super::escape::lines;
@@ -27,6 +28,7 @@ Examples:
   hipvit inspect MODEL
   hipvit inspect MODEL --graph                              # or --plan, --parameters, --plot arena.svg
   hipvit inspect MODEL --device hip --dtype f16 --kernels
+  hipvit inspect MODEL --training --plan                    # a step of training: gradients, updates, states
   hipvit inspect MODEL --parallel tensor=2,pipeline=2       # share of each GPU; works without GPUs";
 
 #[derive(Debug, clap::Args)]
@@ -42,6 +44,9 @@ pub(crate) struct Args {
     config: RunConfig,
     #[command(flatten)]
     labels: LabelArgs,
+    /// Inspect a step of training by AdamW instead
+    #[arg(long, help_heading = "Model", conflicts_with = "parallel")]
+    training: bool,
     /// Show the graph before and after optimisation
     #[arg(long, help_heading = "Output")]
     graph: bool,
@@ -123,11 +128,15 @@ impl Args {
             rounded_rows: gpu.is_some(),
             ..session.passes()
         };
-        let (graph, passes) = optimize(model.graph.clone(), &passes)?;
         // On the CPU, activations are stored as f32.
         let activations = if gpu.is_some() { dtype } else { DType::F32 };
+        let (graph, passes) = if self.training {
+            self.training_step(activations)?
+        } else {
+            optimize(model.graph.clone(), &passes)?
+        };
         let plan = Plan::new(Arc::new(graph), batch, activations)?;
-        let cpu_weights = gpu.is_none().then(|| CpuWeights {
+        let cpu_weights = (gpu.is_none() && !self.training).then(|| CpuWeights {
             bytes: constant_bytes(plan.graph(), dtype),
             dtype,
             quantized: narrow_types(&model.info),
@@ -165,6 +174,17 @@ impl Args {
             out.write_all(lines(&self.text(&report, output::width())).as_bytes())?;
         }
         Ok(Outcome::Complete)
+    }
+
+    /// Returns the graph of a training step.
+    fn training_step(&self, dtype: DType) -> Result<(Graph, Vec<PassReport>)> {
+        let checkpoint = Checkpoint::open(self.model.path().map(PathBuf::as_path))?;
+        let options = TrainOptions {
+            dtype,
+            clip_norm: Some(1.0),
+            ..TrainOptions::default()
+        };
+        Ok(step_graph(&checkpoint, &options, &|_| TensorRule::default())?)
     }
 
     /// Returns the requested sections, or the summary if none was requested.

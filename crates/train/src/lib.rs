@@ -30,4 +30,4 @@ pub use memory::{MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport};
 pub use optimizer::{AdamWOptions, LionOptions, OptimizerOptions, SgdOptions};
 pub use scatter::Frozen;
 pub use step_graph::{TensorInfo, TensorRule};
-pub use trainer::{StepReport, TrainOptions, Trainer, Weights};
+pub use trainer::{StepReport, TrainOptions, Trainer, Weights, step_graph};

@@ -22,6 +22,7 @@ use hipvit::{DType, Device};
 use hipvit_data::random::{Draw, Purpose, Stream};
 
 use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
+pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, passes};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
@@ -180,6 +181,7 @@ impl Trainer {
             branches,
             preprocess,
             classes,
+            ..
         } = Step::new(&checkpoint, &options, rule, dtype)?;
         let mut memory = None;
         if let Some(budget) = options.memory {

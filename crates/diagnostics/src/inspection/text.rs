@@ -267,7 +267,13 @@ impl InspectionText for Inspection {
             }
             table.row(row);
         }
-        for place in [Place::MappedFile, Place::HostMemory, Place::Assembled] {
+        let places = [
+            Place::MappedFile,
+            Place::HostMemory,
+            Place::Assembled,
+            Place::InitialState,
+        ];
+        for place in places {
             let bytes = self.parameters.iter().filter(|p| p.place == place);
             let bytes: usize = bytes.map(|p| p.bytes).sum();
             if bytes == 0 {

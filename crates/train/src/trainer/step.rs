@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use hipvit::DType;
 use hipvit::error::Result;
-use hipvit::graph::{Graph, Passes, ValueId, optimize, prepare_training};
+use hipvit::graph::{Graph, PassReport, Passes, ValueId, optimize, prepare_training};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
@@ -58,6 +58,7 @@ impl Prepared {
 /// The optimised graph of a step, and what a trainer knows of it.
 pub(crate) struct Step {
     pub(crate) graph: Graph,
+    passes: Vec<PassReport>,
     pub(super) scatter: Scatter,
     pub(super) lora: Option<Lora>,
     pub(super) weights: Vec<String>,
@@ -107,8 +108,10 @@ impl Step {
             lora.set_names(of_lora)?;
         }
         let weights = scatter.retain(weights);
+        let (graph, passes) = optimize(graph, &passes())?;
         Ok(Self {
-            graph: optimize(graph, &passes())?.0,
+            graph,
+            passes,
             scatter,
             lora,
             weights,
@@ -117,6 +120,20 @@ impl Step {
             classes,
         })
     }
+}
+
+/// Returns the optimised graph of a training step, and the reports of the passes, for inspection. The device of the options is ignored.
+///
+/// # Errors
+///
+/// The errors of [`Trainer::new`](crate::Trainer::new), except for those of the device.
+pub fn step_graph(
+    checkpoint: &Checkpoint,
+    options: &TrainOptions,
+    rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+) -> Result<(Graph, Vec<PassReport>)> {
+    let Step { graph, passes, .. } = Step::new(checkpoint, options, rule, options.dtype)?;
+    Ok((graph, passes))
 }
 
 /// Returns the graph of a model as steps compute it, and the block of each residual branch that images may skip.
