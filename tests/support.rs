@@ -3,6 +3,7 @@
 pub(crate) mod attention_statistics;
 pub(crate) mod bench;
 pub(crate) mod custom_op;
+pub(crate) mod digit_folders;
 pub(crate) mod emulated;
 pub(crate) mod fake;
 pub(crate) mod goldens;

@@ -2,11 +2,15 @@
 //! affects no more than necessary.
 
 use std::env;
+use std::fs;
 
 use hipvit::image::{Limits, RgbImage, open};
 use hipvit::{AllReduceKind, Device, DeviceSet, Error, GraphMode, Outputs, Parallelism, Session};
 
+use serde_json::{Value, json};
+
 use crate::support::at;
+use crate::support::digit_folders::write_digits;
 use crate::support::emulated::{MARK, available, command};
 use crate::support::program::{stderr, stdout};
 
@@ -351,4 +355,72 @@ fn a_replay_that_is_wrong_is_not_used() {
         "{replays:?}"
     );
     assert_eq!((replays.eager_runs, replays.replayed_runs), (4, 0));
+}
+
+/// The workspaces of the libraries fit, and so do activations of 16 images, but not of 32.
+#[test]
+fn a_step_without_memory_is_tried_with_smaller_micro_batches() {
+    if !available() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    write_digits(&path("data"), 4, 0, 8);
+    let config = json!({
+        "architecture": "vit_tiny_patch16_224",
+        "model_args": {
+            "img_size": 32, "patch_size": 4, "embed_dim": 32, "depth": 1, "num_heads": 1, "mlp_ratio": 2,
+        },
+        "pretrained_cfg": {
+            "input_size": [3, 32, 32], "interpolation": "bicubic", "crop_pct": 1.0,
+            "mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5]
+        }
+    });
+    fs::write(path("config.json"), config.to_string()).unwrap();
+    let train = |name: &str, device: &str| {
+        let output = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942")
+            .env("HIP_EMU_MEMORY", "36M")
+            .args(["train".as_ref(), path("data").as_os_str(), "-m".as_ref()])
+            .args([
+                path("config.json").as_os_str(),
+                "-o".as_ref(),
+                path(name).as_os_str(),
+            ])
+            .args([
+                "--batch",
+                "32",
+                "--epochs",
+                "2",
+                "--log-every",
+                "1",
+                "--device",
+                device,
+            ])
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let log = fs::read_to_string(path(name).join("log.jsonl")).unwrap();
+        let lines = log.lines().map(|line| serde_json::from_str(line).unwrap());
+        (stderr(&output).to_string(), lines.collect::<Vec<Value>>())
+    };
+    let (printed, log) = train("gpu", "hip");
+    let line = "step 1: the device ran out of memory. From here on, steps have micro-batches of 16 images";
+    assert_eq!(printed.matches(line).count(), 1, "{printed}");
+    let of = |log: &[Value], event: &str, key: &str| -> Vec<f64> {
+        let lines = log.iter().filter(|line| line["event"] == event);
+        lines
+            .map(|line| line.pointer(key).unwrap().as_f64().unwrap())
+            .collect()
+    };
+    assert_eq!(of(&log, "memory", "/parts/images"), [32.0, 16.0]);
+    let expected = of(&train("cpu", "cpu").1, "step", "/loss");
+    let found = of(&log, "step", "/loss");
+    assert_eq!(found.len(), 2);
+    for (found, expected) in found.iter().zip(&expected) {
+        // Sums in another order.
+        assert!((found - expected).abs() < 1e-4, "{found}, expected {expected}");
+    }
+    let progress = path("gpu/checkpoints/step-000000002/progress.json");
+    let progress: Value = serde_json::from_slice(&fs::read(progress).unwrap()).unwrap();
+    assert_eq!(progress["accumulate"], 2);
 }

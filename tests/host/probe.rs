@@ -12,7 +12,7 @@ use hipvit_train::probe::Features;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::train::write_digits;
+use crate::support::digit_folders::write_digits;
 use crate::support::program::{hipvit, json, stderr, stdout};
 
 /// Returns a directory with 16 images for training and 8 for validation of each of six digits.
