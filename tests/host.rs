@@ -42,6 +42,7 @@ mod special_files;
 mod states;
 mod texts;
 mod train;
+mod train_ranks;
 mod validate;
 mod weight_files;
 mod words;

@@ -2,14 +2,18 @@
 
 mod diagnosis;
 mod micro_batch;
+mod states;
 mod step;
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorInfo, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
+use hipvit::graph::Value;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
 use hipvit::ops::LossKind;
@@ -24,7 +28,9 @@ use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::optimizer::OptimizerOptions;
-use crate::saved::{self, Counters};
+use crate::ranks::Ranks;
+use crate::ranks::messages::of_all_ranks;
+use crate::saved::{self, Counters, Saved};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{TensorInfo, TensorRule, average_of, inputs};
 
@@ -124,6 +130,9 @@ pub struct Trainer {
     lora: Option<Lora>,
     /// Name of the state with the elements of each trained constant.
     weights: Vec<String>,
+    /// Whole shape of each parameter or state of which this rank has a part, by its name.
+    divided: BTreeMap<String, Vec<usize>>,
+    ranks: Option<Ranks>,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
     memory: Option<MemoryReport>,
@@ -143,17 +152,39 @@ impl Trainer {
         options: TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     ) -> Result<Self> {
+        Self::with_ranks(checkpoint, options, rule, None)
+    }
+
+    /// Creates the trainer of a rank. Its steps take this rank's share of the images.
+    pub(crate) fn with_ranks(
+        checkpoint: Checkpoint,
+        options: TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+        ranks: Option<Ranks>,
+    ) -> Result<Self> {
         let placement = placement(&options)?;
+        if ranks.is_some() && !matches!(placement, Placement::Host) {
+            let reason =
+                "several ranks train on CPUs only. Set the device to the CPU, or train in one process";
+            return Err(Error::argument("device", reason));
+        }
         let dtype = computed_dtype(&placement, &options);
         let Step {
             mut graph,
             scatter,
             lora,
             weights,
+            divided,
             branches,
             preprocess,
             classes,
-        } = Step::new(&checkpoint, &options, rule, dtype)?;
+        } = Step::new(
+            &checkpoint,
+            &options,
+            rule,
+            dtype,
+            ranks.as_ref().map(|ranks| ranks.plan),
+        )?;
         let mut memory = None;
         if let Some(budget) = options.memory {
             let limit = budget.limit.bytes(&placement)?;
@@ -162,6 +193,7 @@ impl Trainer {
         }
         let executor_options = ExecutorOptions {
             threads: options.threads,
+            collectives: ranks.as_ref().map(|ranks| ranks.collectives.clone()),
             ..ExecutorOptions::new(dtype)
         };
         Ok(Self {
@@ -172,6 +204,8 @@ impl Trainer {
             scatter,
             lora,
             weights,
+            divided,
+            ranks,
             branches,
             memory,
             counters: Counters {
@@ -286,25 +320,36 @@ impl Trainer {
             return Err(Error::argument("targets", reason));
         }
         let step = self.counters.steps + 1;
-        let factors = self.branch_factors(step, batch);
+        let [rank, ranks] = self
+            .ranks
+            .as_ref()
+            .map_or([0, 1], |ranks| [ranks.plan.rank, ranks.plan.ranks]);
+        let factors = self.branch_factors(step, rank * batch..(rank + 1) * batch);
         let mut tally = Tally::default();
         for part in micro_batches(batch, self.options.accumulate) {
             let run = MicroBatch {
                 images: rows_of(images, batch, &part),
                 targets: &targets[part.start * classes..part.end * classes],
                 factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
-                weight: self.counters.scale.factor / batch as f32,
+                weight: self.counters.scale.factor / (ranks * batch) as f32,
                 is_first: part.start == 0,
                 is_last: part.end == batch,
             };
             let outputs = self.run(&run, learning_rate)?;
             tally.add(&outputs, run.targets, classes)?;
         }
-        let report = tally.report(step);
+        let report = self.tally_of_all_ranks(tally)?.report(step);
         self.counters.steps = step;
         self.counters.updates += u64::from(report.updated);
         self.counters.scale.after(report.updated);
         Ok(report)
+    }
+
+    fn tally_of_all_ranks(&self, own: Tally) -> Result<Tally> {
+        match &self.ranks {
+            Some(ranks) => Ok(Tally::of_ranks(of_all_ranks(&ranks.collectives, &own.message())?)),
+            None => Ok(own),
+        }
     }
 
     /// Computes the gradients of a micro-batch. The last one of a step updates the weights.
@@ -358,8 +403,9 @@ impl Trainer {
         }
     }
 
-    /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
-    fn branch_factors(&self, step: u64, batch: usize) -> Vec<f32> {
+    /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1. `images` are places in the
+    /// batch of all ranks.
+    fn branch_factors(&self, step: u64, images: Range<usize>) -> Vec<f32> {
         let last = self.branches.iter().max().copied().unwrap_or(0).max(1);
         let factor = |index: usize| {
             let block = self.branches[index % self.branches.len()];
@@ -367,7 +413,10 @@ impl Trainer {
             let is_kept = uniform(self.options.seed, step, index as u64) >= skipped;
             if is_kept { 1.0 / (1.0 - skipped) } else { 0.0 }
         };
-        (0..batch * self.branches.len()).map(factor).collect()
+        let branches = self.branches.len();
+        (images.start * branches..images.end * branches)
+            .map(factor)
+            .collect()
     }
 
     /// Returns the present elements of the checkpoint's trained tensors.
@@ -388,11 +437,11 @@ impl Trainer {
 
     /// Returns the elements of the weight `name`, or of its average.
     fn weight(&self, name: &str, weights: Weights) -> Result<Vec<f32>> {
-        let tensor = match weights {
-            Weights::Last => self.executor.state(name),
-            Weights::Average => self.executor.state(&average_of(name)),
+        let name = match weights {
+            Weights::Last => name,
+            Weights::Average => &average_of(name),
         };
-        Ok(tensor?.to_f32().into_owned())
+        self.whole_state(name)
     }
 
     /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`] is set.
@@ -416,13 +465,29 @@ impl Trainer {
         self.checkpoint.model_with(&self.values(weights)?, &options)
     }
 
-    /// Writes all weights and states of the optimiser to a file, which is replaced as a whole.
+    /// Writes all weights and states of the optimiser to a file, which is replaced as a whole. If there are several ranks, all must call this,
+    /// and rank 0 writes.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be written. The file that was there before stays.
     pub fn save(&self, file: &Path) -> Result<()> {
-        saved::write(&self.executor, &self.counters, file)
+        let states = Saved::new(&self.executor.info().graph, &|name| self.saved_state(name))?;
+        if self.writes() {
+            states.write(&self.counters, file)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns true if each rank has a part of the states.
+    pub(crate) fn is_divided(&self) -> bool {
+        !self.divided.is_empty()
+    }
+
+    /// Returns true if this process writes the files of the run.
+    pub(crate) fn writes(&self) -> bool {
+        self.ranks.as_ref().is_none_or(Ranks::writes)
     }
 
     /// Restores what [`save`](Self::save) has written.
@@ -432,7 +497,14 @@ impl Trainer {
     /// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if it is of another model or other options; the
     /// trainer is then unchanged.
     pub fn restore(&mut self, file: &Path) -> Result<()> {
-        saved::read(&self.executor, &mut self.counters, file)
+        let graph = self.executor.info().graph.clone();
+        let shape = |value: &Value| self.whole_shape(&value.name, &value.shape).to_vec();
+        let (counters, states) = saved::read(&graph, &shape, self.counters, file)?;
+        for (name, tensor) in &states {
+            self.set_whole_state(name, tensor)?;
+        }
+        self.counters = counters;
+        Ok(())
     }
 
     /// Writes the model with its [`evaluated_weights`](Self::evaluated_weights) to a directory, in the form of the checkpoint.

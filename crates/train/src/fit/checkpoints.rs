@@ -85,6 +85,14 @@ impl Checkpoints {
         Ok(complete)
     }
 
+    /// Returns the newest checkpoint in a directory, if there is one.
+    pub(super) fn newest(directory: PathBuf) -> Result<Option<PathBuf>> {
+        if !directory.exists() {
+            return Ok(None);
+        }
+        Ok(Self { directory, keep: 1 }.all()?.pop())
+    }
+
     /// Restores the newest checkpoint. Returns its progress, or `None` if there is no checkpoint.
     pub(super) fn restore(&self, trainer: &mut Trainer) -> Result<Option<Progress>> {
         let Some(directory) = self.all()?.pop() else {
