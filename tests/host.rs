@@ -41,7 +41,7 @@ mod sparse;
 mod special_files;
 mod states;
 mod texts;
-mod train;
+pub(crate) mod train;
 mod train_ranks;
 mod validate;
 mod weight_files;

@@ -119,6 +119,11 @@ impl Collectives {
         self.mesh.fail(reason);
     }
 
+    /// Returns true if another rank has ended, is unreachable or has failed.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.mesh.has_lost()
+    }
+
     /// Starts an exchange of the elements of a rank, as [`Exchange`] lays them out.
     pub(crate) fn start(&self, exchange: Exchange, values: Vec<f32>) {
         let (done, result) = mpsc::channel();

@@ -23,7 +23,7 @@ pub struct ExecutorOptions {
     pub tuned: Option<Store>,
     /// Rule by which a GPU resizes images. By default the host resizes them.
     pub resize: Option<Preprocess>,
-    /// Connections to the other ranks, for graphs with exchanges between ranks. Only the CPU computes such graphs.
+    /// Connections to the other ranks, for graphs with exchanges between ranks. One GPU or the CPU of each rank computes such a graph.
     pub collectives: Option<Arc<Collectives>>,
 }
 

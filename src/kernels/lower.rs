@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{Exchange, ExchangeResult, Normalize, Op, PatchConv, RankPart};
+use hipvit_graph::op::{Normalize, Op, PatchConv};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -43,19 +43,6 @@ pub(crate) trait Lower {
 
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
-
-/// Implements [`Lower`] for the ops of a training step of several ranks.
-macro_rules! of_ranks {
-    ($($Op:ident),*) => {$(
-        impl Lower for $Op {
-            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-                let reason = "is of a training step of several ranks, which only the CPU computes. Train on one GPU, or with `--device cpu`";
-                Err(KernelError::unsupported(reason))
-            }
-        }
-    )*};
-}
-of_ranks!(Exchange, ExchangeResult, RankPart);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

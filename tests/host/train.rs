@@ -39,12 +39,12 @@ pub(super) fn write_digits(directory: &Path, classes: usize, skip: usize, each: 
 }
 
 /// A small model, three classes of digits, and a recipe.
-pub(super) struct Set {
+pub(crate) struct Set {
     directory: TempDir,
 }
 
 impl Set {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         write_digits(&directory.path().join("data/train"), 3, 0, 16);
         write_digits(&directory.path().join("data/val"), 3, 16, 8);
@@ -65,16 +65,16 @@ impl Set {
         set
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    pub(super) fn write_recipe(&self, text: &str) {
+    pub(crate) fn write_recipe(&self, text: &str) {
         fs::write(self.path("recipe.toml"), text).unwrap();
     }
 
     /// Returns the arguments of a run with the output directory `name`.
-    pub(super) fn arguments(&self, name: &str, more: &[&str]) -> Vec<OsString> {
+    pub(crate) fn arguments(&self, name: &str, more: &[&str]) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["train".into(), self.path("data").into()];
         arguments.extend(["--device", "cpu", "--threads", "2", "--log-every", "1", "-o"].map(OsString::from));
         arguments.push(self.path(name).into());
@@ -86,7 +86,7 @@ impl Set {
         arguments
     }
 
-    pub(super) fn train(&self, name: &str, more: &[&str]) -> Output {
+    pub(crate) fn train(&self, name: &str, more: &[&str]) -> Output {
         hipvit(self.arguments(name, more))
     }
 
@@ -116,7 +116,7 @@ impl Set {
     }
 
     /// Returns the steps of a log with their losses, and the validation accuracy of each epoch.
-    pub(super) fn log(&self, name: &str) -> (Vec<(u64, f64)>, Vec<f64>) {
+    pub(crate) fn log(&self, name: &str) -> (Vec<(u64, f64)>, Vec<f64>) {
         let text = fs::read_to_string(self.path(name).join("log.jsonl")).unwrap();
         let lines: Vec<Value> = text
             .lines()
@@ -145,7 +145,7 @@ impl Set {
             .count()
     }
 
-    pub(super) fn weights(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn weights(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name).join("model/model.safetensors")).unwrap()
     }
 }

@@ -191,14 +191,18 @@ impl Args {
     }
 
     fn train(&self, ranks: Option<&TrainRanks>) -> Result<Outcome> {
-        let device = DeviceInfo::open(self.device.device)?;
+        let device = match ranks {
+            Some(ranks) => ranks.device(self.device.device)?,
+            None => self.device.device,
+        };
+        let info = DeviceInfo::open(device)?;
         let options = FitOptions {
-            device: self.device.device,
+            device,
             dtype: self.device.dtype,
             threads: ranks.map_or(self.device.threads, |ranks| ranks.threads(self.device.threads)),
             skip_broken: self.data.skip_broken,
             log_every: self.log_every as u64,
-            device_name: device.title(),
+            device_name: info.title(),
             collectives: ranks.map(TrainRanks::collectives),
         };
         let ReadyRun { fit, replaced, model } = self.options()?.ready(options).map_err(with_option)?;
@@ -211,7 +215,7 @@ impl Args {
             ));
         }
         note_start(&fit, self.resume);
-        let peak = peak_images_per_second(&fit, &device, &recipe, self.device.dtype)?;
+        let peak = peak_images_per_second(&fit, &info, &recipe, self.device.dtype)?;
         let prints = ranks.is_none_or(TrainRanks::prints);
         let mut display = Display::new(&fit, &recipe, self.json || !prints, peak);
         let summary = fit.run(&mut display)?;
@@ -308,7 +312,8 @@ fn note_start(fit: &Fit, resumed: bool) {
         fit.steps_per_epoch()
     ));
     if let Some(memory) = trainer.memory() {
-        output::note(&format!("memory: {}", memory.summary()));
+        let of = if fit.is_divided() { "memory of each rank" } else { "memory" };
+        output::note(&format!("{of}: {}", memory.summary()));
     }
     let mut by_reason = BTreeMap::<_, Vec<&str>>::new();
     for frozen in trainer.frozen() {

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use hipvit::Device;
 use hipvit::exec::Collectives;
 use hipvit::hip::{Mesh, Rendezvous, World};
 
 use super::errors::with_causes;
-use super::launcher::{DistributedArgs, Place, Sharing};
+use super::launcher::{self, DistributedArgs, Place, Sharing};
 use super::output;
 
 /// This process among the ranks.
@@ -50,6 +51,15 @@ impl DistributedArgs {
 impl TrainRanks {
     pub(crate) fn collectives(&self) -> Arc<Collectives> {
         self.collectives.clone()
+    }
+
+    /// Returns the device of this process: of `auto` and `hip` the GPU with its number on the host, if there are GPUs.
+    pub(crate) fn device(&self, asked: Device) -> Result<Device> {
+        if !matches!(asked, Device::Auto | Device::Hip(0)) {
+            return Ok(asked);
+        }
+        let devices = launcher::devices(&self.world, None)?;
+        Ok(devices.and_then(|devices| devices.set().device()).unwrap_or(asked))
     }
 
     /// Returns the number of threads of this process, if processes share the processors and the user has named none.

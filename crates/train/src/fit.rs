@@ -214,6 +214,12 @@ impl Fit {
         &self.trainer
     }
 
+    /// Returns true if several ranks train together.
+    #[must_use]
+    pub fn is_divided(&self) -> bool {
+        self.ranks.is_some()
+    }
+
     /// Returns the recipe.
     #[must_use]
     pub fn recipe(&self) -> &Recipe {

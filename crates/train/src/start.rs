@@ -7,7 +7,7 @@ use hipvit::error::Error;
 use hipvit::exec::Collectives;
 use hipvit_data::Splits;
 
-use crate::MemoryLimit;
+use crate::{MemoryLimit, RankPlan};
 use crate::fit::{Fit, FitError, FitOptions, open_splits};
 use crate::initial::{InitialModel, Start};
 use crate::ranks::files;
@@ -96,6 +96,10 @@ impl RunOptions {
         run.check_new()?;
         let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(RECIPE)))?.with(overrides)?;
         let recipe = self.limited(recipe);
+        if let Some(ranks) = &options.collectives {
+            // Before the directory is created.
+            RankPlan::new(ranks.rank(), ranks.ranks(), &recipe.ranks)?.share(recipe.batch)?;
+        }
         let splits = open_splits(&self.data, self.holdout, recipe.seed)?;
         let facts = self.facts(&splits, &options);
         let (initial, replaced) = initialize(initial, *image_size, &facts.classes, recipe.seed)?;

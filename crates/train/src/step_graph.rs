@@ -102,9 +102,9 @@ pub(crate) struct StepOptions {
 }
 
 impl StepOptions {
-    /// Returns true if the optimiser reads gradients in f32 in plans of any dtype: sums over runs or ranks.
+    /// Returns true if the optimiser reads gradients in f32 in plans of any dtype: sums over runs.
     fn has_f32_gradients(&self) -> bool {
-        self.accumulated || self.ranks.is_some()
+        self.accumulated
     }
 
     /// Returns true if a rank has a part of each weight.
@@ -309,7 +309,7 @@ impl StepGraph {
         options: StepOptions,
     ) -> Result<[ValueId; 2]> {
         let mut operands: Vec<ValueId> = gradients.iter().copied().flatten().collect();
-        let op = L2Norm {
+        let mut op = L2Norm {
             maximum: options.clip_norm,
             f32_gradients: options.has_f32_gradients(),
         };
@@ -322,6 +322,7 @@ impl StepGraph {
                 .graph
                 .push(Role::Other, "gradient_norm.part", of_part, operands)?;
             operands = vec![exchanges.of_each_rank(&mut self.graph, norm)?];
+            op.f32_gradients = true;
         }
         operands.insert(0, scale);
         let norm = self

@@ -163,11 +163,6 @@ impl Trainer {
         ranks: Option<Ranks>,
     ) -> Result<Self> {
         let placement = placement(&options)?;
-        if ranks.is_some() && !matches!(placement, Placement::Host) {
-            let reason =
-                "several ranks train on CPUs only. Set the device to the CPU, or train in one process";
-            return Err(Error::argument("device", reason));
-        }
         let dtype = computed_dtype(&placement, &options);
         let Step {
             mut graph,

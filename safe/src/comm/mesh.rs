@@ -5,6 +5,8 @@
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -56,6 +58,7 @@ struct Peer {
     stream: TcpStream,
     outgoing: Option<Sender<(u8, Vec<u8>)>>,
     incoming: Mutex<Receiver<Arrival>>,
+    is_lost: Arc<AtomicBool>,
     sends: Option<JoinHandle<()>>,
     receives: Option<JoinHandle<()>>,
 }
@@ -156,6 +159,13 @@ impl Mesh {
         }
     }
 
+    /// Returns true if another rank has ended, is unreachable or has failed. Its last messages may not be received yet.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        let mut peers = self.peers.iter().flatten();
+        peers.any(|peer| peer.is_lost.load(Ordering::Acquire))
+    }
+
     fn peer(&self, rank: usize) -> Result<&Peer> {
         let peer = self.peers.get(rank).and_then(Option::as_ref);
         peer.ok_or_else(|| Error::argument("rank", format!("{rank} is not another rank of the run")))
@@ -183,10 +193,16 @@ impl Peer {
         let (outgoing, queue) = mpsc::channel();
         let (arrivals, incoming) = mpsc::channel();
         let [sender, receiver] = [stream.try_clone()?, stream.try_clone()?];
+        let is_lost = Arc::<AtomicBool>::default();
+        let lost = is_lost.clone();
         let named = |name: &str| thread::Builder::new().name(format!("rank {rank}: {name}"));
         Ok(Self {
             sends: Some(named("send").spawn(move || send_all(&sender, &queue))?),
-            receives: Some(named("receive").spawn(move || receive_all(&receiver, rank, &arrivals))?),
+            receives: Some(named("receive").spawn(move || {
+                receive_all(&receiver, rank, &arrivals);
+                lost.store(true, Ordering::Release);
+            })?),
+            is_lost,
             stream,
             outgoing: Some(outgoing),
             incoming: Mutex::new(incoming),

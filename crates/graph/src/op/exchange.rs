@@ -86,10 +86,7 @@ impl Definition for Exchange {
     }
 
     fn result_dtype(&self, _index: usize, dtype: DType) -> DType {
-        match self.kind {
-            ExchangeKind::Gather if !self.f32_tensors => dtype,
-            _ => DType::F32,
-        }
+        if self.f32_tensors { DType::F32 } else { dtype }
     }
 
     /// The additions of one rank if each sums its part.

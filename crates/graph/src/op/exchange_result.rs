@@ -95,10 +95,7 @@ impl Definition for ExchangeResult {
     }
 
     fn result_dtype(&self, _index: usize, dtype: DType) -> DType {
-        match self.kind {
-            ExchangeKind::Gather if !self.f32_tensors => dtype,
-            _ => DType::F32,
-        }
+        if self.f32_tensors { DType::F32 } else { dtype }
     }
 
     fn flops(&self, _operands: &[&[usize]], _results: &[Shape]) -> u64 {
