@@ -153,7 +153,7 @@ def prove(name, grey, labels, arguments, follow, device):
             exact.step(planes, targets)
             losses.append(trained.step(planes, targets))
             steps.append((before, exact.states(), trained.states()))
-        lines = subprocess.run([follow, folder, device], check=True, capture_output=True, text=True).stdout.splitlines()
+        lines = subprocess.run([follow, folder, device], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
         lines = [json.loads(line) for line in lines]
         followed = [load_file(folder / f"followed/{step:03}.safetensors") for step in range(STEPS)]
     shares = {"hipvit": [0.0, 0.0], "PyTorch": [0.0, 0.0]}

@@ -8,6 +8,7 @@
 //! | [`TensorExecutor`] | several ranks, each with a part of every layer; a rank is one of the two above |
 //! | [`Replicas`] | several executors of the same graph, which take batches in turn |
 
+mod collectives;
 mod cpu;
 mod executor;
 mod hip;
@@ -27,6 +28,7 @@ mod states;
 mod step_args;
 mod threads;
 
+pub use collectives::Collectives;
 pub use cpu::DTYPES;
 pub use cpu::{Arena, CpuExecutor, Observer, constant_bytes};
 pub use executor::{

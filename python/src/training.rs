@@ -85,6 +85,7 @@ pub fn train<'py>(
         skip_broken,
         log_every,
         device_name: info.title(),
+        collectives: None,
     };
     let mut calls = Calls {
         function: callback,

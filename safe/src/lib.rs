@@ -191,7 +191,7 @@ pub use blas::{
 };
 pub use code::Code;
 pub use comm::{
-    Comm, CommOptions, Connection, Connections, Group, NodeComm, Reduction, Rendezvous, UniqueId, World,
+    Comm, CommOptions, Connection, Connections, Group, Mesh, NodeComm, Reduction, Rendezvous, UniqueId, World,
 };
 pub use counters::{Counted, HardwareCounters, KernelCounts};
 pub use device::Device;

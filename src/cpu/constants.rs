@@ -1,9 +1,11 @@
 //! A graph's constants in the form of the CPU kernels, and the elements of its states.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::int8::Int8Weight;
 use super::prepacked::PrepackedWeight;
+use crate::exec::Collectives;
 use crate::graph::{Graph, ValueId};
 use crate::tensor::DType;
 
@@ -16,6 +18,8 @@ pub(crate) struct Constants {
     pub(crate) values: HashMap<ValueId, Vec<f32>>,
     /// Precision of linear layers and attention.
     pub(crate) dtype: DType,
+    /// Connections to the other ranks of a training step.
+    pub(crate) collectives: Option<Arc<Collectives>>,
 }
 
 /// Elements of parameters and states, which persist across runs.

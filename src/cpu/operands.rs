@@ -9,6 +9,7 @@ use super::constants::{Constants, States};
 use super::int8::Int8Weight;
 use super::prepacked::PrepackedWeight;
 use super::rows::Source;
+use crate::exec::Collectives;
 use crate::graph::ValueId;
 use crate::graph::plan::{Buffer, Operand, Plan, Step};
 use crate::tensor::{DType, Input};
@@ -96,6 +97,12 @@ impl<'a> Operands<'a> {
     /// Returns the precision of linear layers and attention.
     pub(crate) fn dtype(&self) -> DType {
         self.constants.dtype
+    }
+
+    /// Returns the connections to the other ranks.
+    pub(crate) fn collectives(&self) -> Result<&'a Collectives, OpError> {
+        let collectives = self.constants.collectives.as_deref();
+        collectives.ok_or_else(|| "is of several ranks, but the executor has no connections to others".into())
     }
 
     /// Returns the extents of result `index`.

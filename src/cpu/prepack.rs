@@ -53,6 +53,7 @@ impl Constants {
             int8,
             values,
             dtype,
+            collectives: None,
         })
     }
 }

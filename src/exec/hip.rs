@@ -30,6 +30,7 @@ mod check;
 mod clock;
 mod constants;
 mod context;
+mod data_rank;
 mod direct;
 mod elements;
 mod executor;

@@ -44,6 +44,7 @@ impl HostExecutor {
     pub fn new(graph: &Graph, options: &ExecutorOptions) -> Result<Self> {
         let _span = timeline::named_span(Activity::Weights, || "weights: prepack".into());
         let executor = CpuExecutor::with_dtype(graph, options.dtype, options.threads)?;
+        let executor = executor.with_collectives(options.collectives.clone());
         let plans = Plans::new(graph, DType::F32);
         Ok(Self {
             info: ExecutorInfo {

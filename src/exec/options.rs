@@ -1,5 +1,8 @@
 //! Options of an executor.
 
+use std::sync::Arc;
+
+use super::collectives::Collectives;
 use super::replays::GraphMode;
 use super::select::{SelectOptions, Store};
 use crate::image::Preprocess;
@@ -20,6 +23,8 @@ pub struct ExecutorOptions {
     pub tuned: Option<Store>,
     /// Rule by which a GPU resizes images. By default the host resizes them.
     pub resize: Option<Preprocess>,
+    /// Connections to the other ranks, for graphs with exchanges between ranks. One GPU or the CPU of each rank computes such a graph.
+    pub collectives: Option<Arc<Collectives>>,
 }
 
 impl ExecutorOptions {
@@ -32,6 +37,7 @@ impl ExecutorOptions {
             select: SelectOptions::default(),
             tuned: None,
             resize: None,
+            collectives: None,
         }
     }
 }

@@ -72,7 +72,11 @@ impl Placement {
             } => (gpus, replicas, stages, ranks),
         };
         if let ([gpu], 1) = (gpus.as_slice(), stages * ranks) {
-            return Ok(Arc::new(HipExecutor::new(graph, gpu, options)?));
+            let mut executor = HipExecutor::new(graph, gpu, options)?;
+            if let Some(collectives) = &options.collectives {
+                executor.train_with(collectives, options.select.collective_timeout)?;
+            }
+            return Ok(Arc::new(executor));
         }
         if stages * ranks == 1 {
             return Ok(Arc::new(Replicas::new(on_each(graph, &gpus, options)?)));

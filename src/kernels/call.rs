@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hipvit_graph::op::exchange::ExchangeKind;
+
 use super::attention::call::AttentionCall;
 use super::bindings::BiasActivationArgs;
 use super::custom::call::CustomCall;
@@ -32,6 +34,15 @@ pub(crate) enum Call {
     CopyRows(CopyRows),
     /// All-reduce of a tensor-parallel model.
     AllReduce(AllReduceCall),
+    /// Collective of the ranks of a training step.
+    Collective(CollectiveCall),
+    /// This rank's part of a tensor that all ranks of a training step have.
+    RankPart(RankPartCall),
+    /// Sets bytes to zero.
+    Zero {
+        to: DeviceAddress,
+        bytes: usize,
+    },
     /// A kernel of an op that another crate defines.
     Custom(Box<CustomCall>),
     /// A kernel of attention with a pattern.
@@ -71,6 +82,29 @@ pub(crate) struct CopyRows {
     pub(crate) to_stride: usize,
     pub(crate) bytes: usize,
     pub(crate) rows: usize,
+}
+
+/// Collective on a bucket of elements. Equally long parts of the ranks follow each other. Before and after the collective, a rank's own part is
+/// at the start of the bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CollectiveCall {
+    pub(crate) kind: ExchangeKind,
+    pub(crate) bucket: DeviceAddress,
+    pub(crate) elements: usize,
+    pub(crate) ranks: usize,
+    pub(crate) dtype: DType,
+}
+
+/// Copy of a rank's part of a tensor in f32, which is padded with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RankPartCall {
+    pub(crate) from: DeviceAddress,
+    pub(crate) to: DeviceAddress,
+    /// Elements of the tensor.
+    pub(crate) elements: usize,
+    /// Elements of the part.
+    pub(crate) part: usize,
+    pub(crate) ranks: usize,
 }
 
 /// All-reduce of matrices `[rows, channels]`, with bias and residual, which are added once. Null if absent.

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use crate::host::train::Set;
 use crate::support::at;
 use crate::support::emulated::{available, command};
 use crate::support::launcher::{Launcher, ends_soon, images};
@@ -257,5 +258,36 @@ fn each_rank_has_the_gpu_of_its_number() {
             "{text}"
         );
         assert_eq!(output.status.code(), Some(1));
+    }
+}
+
+/// Two processes, each with an emulated GPU, train as one process does on the CPU.
+#[test]
+fn processes_train_as_the_cpu_does() {
+    if !available() {
+        return;
+    }
+    let set = Set::new();
+    set.write_recipe("epochs = 1\nbatch = 16\ndrop_path = 0.5\nema_decay = 0.5\n[schedule]\nwarmup_epochs = 0\n");
+    let output = set.train("cpu", &["--accumulate", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let (expected, _) = set.log("cpu");
+    assert_eq!(expected.len(), 3);
+    for shard in ["none", "optimizer", "parameters"] {
+        let mut arguments = set.arguments(shard, &["--shard", shard]);
+        let device = arguments.iter_mut().find(|argument| **argument == *"cpu");
+        *device.unwrap() = "hip".into();
+        let launcher = two(one_gpu);
+        let ranks: Vec<Child> = (0..2).map(|rank| launcher.start(rank, &arguments)).collect();
+        for (rank, child) in ranks.into_iter().enumerate() {
+            let output = child.wait_with_output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{shard}, rank {rank}: {}", stderr(&output));
+        }
+        let (found, _) = set.log(shard);
+        assert_eq!(found.len(), 3, "{shard}");
+        for ((step, loss), (_, expected)) in found.into_iter().zip(&expected) {
+            // Rounding decides the signs of small gradients, by which AdamW moves weights.
+            assert!((loss / expected - 1.0).abs() < 1e-3, "{shard}, step {step}: {loss}, expected {expected}");
+        }
     }
 }

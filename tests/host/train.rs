@@ -19,12 +19,12 @@ use crate::support::html::elements;
 use crate::support::program::{hipvit, json, stderr, stdout};
 
 /// A small model, three classes of digits, and a recipe.
-struct Set {
+pub(crate) struct Set {
     directory: TempDir,
 }
 
 impl Set {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         write_digits(&directory.path().join("data/train"), 3, 0, 16);
         write_digits(&directory.path().join("data/val"), 3, 16, 8);
@@ -45,16 +45,16 @@ impl Set {
         set
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    fn write_recipe(&self, text: &str) {
+    pub(crate) fn write_recipe(&self, text: &str) {
         fs::write(self.path("recipe.toml"), text).unwrap();
     }
 
     /// Returns the arguments of a run with the output directory `name`.
-    fn arguments(&self, name: &str, more: &[&str]) -> Vec<OsString> {
+    pub(crate) fn arguments(&self, name: &str, more: &[&str]) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["train".into(), self.path("data").into()];
         arguments.extend(["--device", "cpu", "--threads", "2", "--log-every", "1", "-o"].map(OsString::from));
         arguments.push(self.path(name).into());
@@ -66,7 +66,7 @@ impl Set {
         arguments
     }
 
-    fn train(&self, name: &str, more: &[&str]) -> Output {
+    pub(crate) fn train(&self, name: &str, more: &[&str]) -> Output {
         hipvit(self.arguments(name, more))
     }
 
@@ -124,7 +124,7 @@ impl Set {
     }
 
     /// Returns the steps of a log with their losses, and the validation accuracy of each epoch.
-    fn log(&self, name: &str) -> (Vec<(u64, f64)>, Vec<f64>) {
+    pub(crate) fn log(&self, name: &str) -> (Vec<(u64, f64)>, Vec<f64>) {
         let text = fs::read_to_string(self.path(name).join("log.jsonl")).unwrap();
         let lines: Vec<Value> = text
             .lines()
@@ -153,7 +153,7 @@ impl Set {
             .count()
     }
 
-    fn weights(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn weights(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name).join("model/model.safetensors")).unwrap()
     }
 }

@@ -58,6 +58,7 @@ mod target;
 mod texts;
 mod trace;
 mod train;
+mod train_ranks;
 mod tune;
 mod validate;
 

@@ -95,6 +95,13 @@ pub(crate) fn warning(text: &str) {
     }
 }
 
+/// Warns that strangers can join a run of several processes.
+pub(crate) fn warn_of_strangers() {
+    warning(
+        "any host that can reach rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters on all ranks",
+    );
+}
+
 /// Returns the line width of standard output: COLUMNS, or the terminal's width. `None` if standard output is not a
 /// terminal and COLUMNS is unset, so that other programs get all columns.
 pub(crate) fn width() -> Option<usize> {

@@ -122,9 +122,7 @@ impl Ranks {
             if world.rank() > 0 {
                 output::leave_to_rank_0();
             } else if world.is_open() {
-                output::warning(
-                    "any host that can reach rank 0's port can join this run. Set HIPVIT_RENDEZVOUS_SECRET to the same 16 or more random characters on all ranks",
-                );
+                output::warn_of_strangers();
             }
             if divide {
                 return Ok(ranks);

@@ -12,7 +12,7 @@ use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::peaks::datasheet;
 use hipvit_train::MemoryLimit;
 use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary};
-use hipvit_train::recipe::{Freeze, Overrides, Recipe};
+use hipvit_train::recipe::{Freeze, Overrides, Recipe, Shard};
 use hipvit_train::start::{Origin, ReadyRun, RunOptions};
 use serde::Serialize;
 
@@ -20,8 +20,10 @@ use super::data_args::{DataArgs, with_option};
 use super::errors::report;
 use super::escape::one_line;
 use super::interrupt::{self, Deferred};
+use super::launcher::DistributedArgs;
 use super::outcome::Outcome;
 use super::progress::Progress;
+use super::train_ranks::TrainRanks;
 use super::{output, record};
 
 const EXAMPLES: &str = "\
@@ -30,6 +32,7 @@ Examples:
   hipvit train digits/ -m assets/tinyvit32/config.json -o run --recipe scratch-small
   hipvit train imagenet/ -m vit_small_patch16_224 -o run --device hip --dtype bf16
   hipvit train photos/ -o run --resume
+  torchrun --nproc-per-node 2 --no-python hipvit train photos/ -m vit_tiny_patch16_224 -o run --device cpu
   hipvit classify photo.jpg -m run/model
 
 docs/training.md describes the layouts of datasets and the keys of recipes.";
@@ -48,6 +51,8 @@ pub(crate) struct Args {
     recipe: RecipeArgs,
     #[command(flatten)]
     device: DeviceArgs,
+    #[command(flatten)]
+    distributed: DistributedArgs,
     /// Output directory of the run, which must be empty or not exist
     ///
     /// It gets the recipe, the log, TensorBoard's events, report.html, the checkpoints, and the trained model in `model`.
@@ -114,6 +119,17 @@ struct RecipeArgs {
     /// LoRA: the weights of the model stay as they are, except for the head. RUN gets an adapter for peft, and the merged model.
     #[arg(long, value_name = "RANK", value_parser = parsers::positive, conflicts_with = "resume")]
     lora: Option<usize>,
+    /// What ranks divide: none, optimizer, gradients, parameters
+    ///
+    /// With several processes, each rank keeps and updates a part of the states of the optimiser, also of the sums of gradients, and also of
+    /// the weights.
+    #[arg(
+        long,
+        value_name = "STATES",
+        conflicts_with = "resume",
+        hide_short_help = true
+    )]
+    shard: Option<Shard>,
     /// Seed of weights, order and augmentation
     #[arg(long, value_name = "SEED", conflicts_with = "resume")]
     seed: Option<u64>,
@@ -168,14 +184,26 @@ struct Report<'a> {
 
 impl Args {
     pub(crate) fn run(&self) -> Result<Outcome> {
-        let device = DeviceInfo::open(self.device.device)?;
+        match self.distributed.train_ranks()? {
+            Some(ranks) => ranks.end(self.train(Some(&ranks))),
+            None => self.train(None),
+        }
+    }
+
+    fn train(&self, ranks: Option<&TrainRanks>) -> Result<Outcome> {
+        let device = match ranks {
+            Some(ranks) => ranks.device(self.device.device)?,
+            None => self.device.device,
+        };
+        let info = DeviceInfo::open(device)?;
         let options = FitOptions {
-            device: self.device.device,
+            device,
             dtype: self.device.dtype,
-            threads: self.device.threads,
+            threads: ranks.map_or(self.device.threads, |ranks| ranks.threads(self.device.threads)),
             skip_broken: self.data.skip_broken,
             log_every: self.log_every as u64,
-            device_name: device.title(),
+            device_name: info.title(),
+            collectives: ranks.map(TrainRanks::collectives),
         };
         let ReadyRun { fit, replaced, model } = self.options()?.ready(options).map_err(with_option)?;
         let recipe = fit.recipe().clone();
@@ -187,19 +215,25 @@ impl Args {
             ));
         }
         note_start(&fit, self.resume);
-        let peak = peak_images_per_second(&fit, &device, &recipe, self.device.dtype)?;
-        let mut display = Display::new(&fit, &recipe, self.json, peak);
+        let peak = peak_images_per_second(&fit, &info, &recipe, self.device.dtype)?;
+        let prints = ranks.is_none_or(TrainRanks::prints);
+        let mut display = Display::new(&fit, &recipe, self.json || !prints, peak);
         let summary = fit.run(&mut display)?;
+        if let Some(ranks) = ranks {
+            ranks.wait()?;
+        }
         let Display { progress, signal, .. } = display;
         drop(progress);
         if !summary.is_complete {
-            output::say(&format!(
-                "interrupted after step {}: continue with --resume",
-                summary.progress.step
-            ));
+            if prints {
+                let step = summary.progress.step;
+                output::say(&format!("interrupted after step {step}: continue with --resume"));
+            }
             signal.end();
         }
-        self.print(&model, &summary)?;
+        if prints {
+            self.print(&model, &summary)?;
+        }
         Ok(Outcome::of(summary.progress.skipped as usize))
     }
 
@@ -257,6 +291,7 @@ impl RecipeArgs {
         overrides.set("optimizer.lr", self.lr)?;
         overrides.set("freeze", self.freeze)?;
         overrides.set("lora.rank", self.lora)?;
+        overrides.set("ranks.shard", self.shard)?;
         overrides.set("seed", self.seed)?;
         Ok(overrides)
     }
@@ -277,7 +312,8 @@ fn note_start(fit: &Fit, resumed: bool) {
         fit.steps_per_epoch()
     ));
     if let Some(memory) = trainer.memory() {
-        output::note(&format!("memory: {}", memory.summary()));
+        let of = if fit.is_divided() { "memory of each rank" } else { "memory" };
+        output::note(&format!("{of}: {}", memory.summary()));
     }
     let mut by_reason = BTreeMap::<_, Vec<&str>>::new();
     for frozen in trainer.frozen() {

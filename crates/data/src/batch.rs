@@ -1,10 +1,12 @@
 //! Batches of prepared images.
 
+use std::ops::Range;
+
 use hipvit_image::Preprocess;
 
 use crate::augment::Erasure;
 use crate::error::{Error, Result};
-use crate::mix::{Mixture, soft_targets};
+use crate::mix::{Mixture, mixed_targets, soft_targets};
 use crate::sampler::{Position, Sample};
 
 /// An image that a loader could not read, decode or augment.
@@ -30,6 +32,8 @@ pub struct Batch {
     pub samples: Vec<Sample>,
     /// Mixture of each image with the image at the mirrored place. Empty if the loader does not mix.
     pub mixtures: Vec<Mixture>,
+    /// Label of the image that each image is mixed with. Empty if the batch has all images of the step.
+    pub(crate) partners: Vec<usize>,
     /// Rectangles of each image that [`Self::planes`] erases. Empty if the loader does not erase.
     pub erasures: Vec<Vec<Erasure>>,
     /// Images that were replaced or left out because they are broken.
@@ -49,6 +53,20 @@ impl Batch {
     /// Returns true if there are no images.
     pub fn is_empty(&self) -> bool {
         self.labels.is_empty()
+    }
+
+    /// Keeps only these images, and the labels of the images that they are mixed with.
+    pub(crate) fn keep(&mut self, images: Range<usize>) {
+        let image = self.pixels.len() / self.len().max(1);
+        if !self.mixtures.is_empty() {
+            self.partners = self.labels.iter().rev().copied().collect();
+        }
+        cut(&mut self.pixels, images.start * image..images.end * image);
+        cut(&mut self.labels, images.clone());
+        cut(&mut self.samples, images.clone());
+        cut(&mut self.partners, images.clone());
+        cut(&mut self.mixtures, images.clone());
+        cut(&mut self.erasures, images);
     }
 
     /// Converts the pixels to a model's floats, `[images, 3, height, width]`, and erases the rectangles.
@@ -82,6 +100,16 @@ impl Batch {
         } else {
             &self.mixtures
         };
-        soft_targets(&self.labels, mixtures, classes, smoothing)
+        if self.partners.is_empty() {
+            soft_targets(&self.labels, mixtures, classes, smoothing)
+        } else {
+            mixed_targets(&self.labels, self.partners.iter(), mixtures, classes, smoothing)
+        }
     }
+}
+
+/// Keeps these elements, unless there are none.
+fn cut<T>(elements: &mut Vec<T>, kept: Range<usize>) {
+    elements.truncate(kept.end);
+    elements.drain(..kept.start.min(elements.len()));
 }

@@ -36,6 +36,12 @@ pub enum Error {
         /// Error of the transform.
         source: Box<Error>,
     },
+    /// Another process of the run cannot load an image.
+    #[error("{text}")]
+    Elsewhere {
+        /// Error of the other process, with the image's name.
+        text: String,
+    },
     /// A thread of a loader panicked.
     #[error("a thread that loads images panicked; its message is on standard error")]
     Panicked,

@@ -32,5 +32,5 @@ pub use batch::{Batch, Broken};
 pub use dataset::Parquet;
 pub use dataset::{Content, Dataset, ImageFolder, InMemory, Splits, WebDataset, open, open_idx};
 pub use error::{Error, Result};
-pub use loader::{Loader, LoaderOptions, OnBroken};
+pub use loader::{Loader, LoaderOptions, OnBroken, Share};
 pub use sampler::{Position, Remainder, Sample, Sampler};

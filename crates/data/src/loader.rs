@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -51,6 +52,33 @@ pub struct LoaderOptions {
     pub erasing: Option<RandomErasing>,
     /// Epoch at which the loader ends. `None` never ends.
     pub end: Option<u32>,
+    /// Share of each batch that is loaded. `None` is all of it.
+    pub share: Option<Share>,
+}
+
+/// One of several equal shares of each batch: consecutive images. They have the random numbers that they have in the whole batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Share {
+    /// Number of the share, counted from 0.
+    pub number: usize,
+    /// Number of shares.
+    pub count: usize,
+}
+
+impl Share {
+    /// Returns the places of the share in a batch.
+    fn places(self, batch: usize) -> Range<usize> {
+        let size = batch / self.count;
+        self.number * size..(self.number + 1) * size
+    }
+
+    /// Returns the places of the images that are loaded in ascending order: those of the share, and with `mixed` those that they are mixed
+    /// with.
+    fn loaded(self, batch: usize, mixed: bool) -> Vec<usize> {
+        let own = self.places(batch);
+        let is_loaded = |place: &usize| own.contains(place) || (mixed && own.contains(&(batch - 1 - place)));
+        (0..batch).filter(is_loaded).collect()
+    }
 }
 
 impl Default for LoaderOptions {
@@ -63,6 +91,7 @@ impl Default for LoaderOptions {
             mixup: None,
             erasing: None,
             end: None,
+            share: None,
         }
     }
 }
@@ -134,6 +163,18 @@ fn check(sampler: &Sampler, options: &LoaderOptions, start: Position) -> Result<
     }
     if options.mixup.is_some() && !sampler.batch_size().is_multiple_of(2) {
         return refuse("mixup needs an even batch size");
+    }
+    if let Some(Share { number, count }) = options.share {
+        if number >= count || !sampler.batch_size().is_multiple_of(count) {
+            let batch = sampler.batch_size();
+            let reason = format!("a batch of {batch} images is not divided into {count} equal shares");
+            return refuse(&reason);
+        }
+        if options.on_broken == OnBroken::Omit {
+            return refuse(
+                "shares of a batch have a constant size: replace broken images instead of leaving them out",
+            );
+        }
     }
     if options.mixup.is_some() && options.on_broken == OnBroken::Omit {
         return refuse(
@@ -314,7 +355,11 @@ impl Shared {
         let order = state
             .order
             .get_or_insert_with(|| Arc::new(self.sampler.order(position.epoch)));
-        let samples = self.sampler.batch(order, position.batch);
+        let mut samples = self.sampler.batch(order, position.batch);
+        if let Some(share) = self.options.share {
+            let loaded = share.loaded(samples.len(), self.options.mixup.is_some());
+            samples = loaded.into_iter().map(|place| samples[place]).collect();
+        }
         state.position.batch += 1;
         let next = if state.position.batch == batches {
             Position {
@@ -386,7 +431,19 @@ impl Shared {
             images,
             ..
         } = pending;
-        let (images, samples, broken) = self.sort_out(images, samples)?;
+        let whole = self.sampler.batch_size();
+        let own = self.options.share.map(|share| {
+            let loaded = share.loaded(whole, self.options.mixup.is_some());
+            let own = share.places(whole);
+            let first = loaded.iter().position(|&place| place == own.start).unwrap_or(0);
+            first..first + own.len()
+        });
+        let of_share: Option<Vec<Sample>> = own.clone().map(|own| samples[own].to_vec());
+        let (images, samples, mut broken) = self.sort_out(images, samples)?;
+        if let Some(of_share) = of_share {
+            // The others are reported with their own share.
+            broken.retain(|broken| of_share.iter().any(|sample| sample.index == broken.index));
+        }
         let size = images.first().map_or([0; 2], |image| [image.height, image.width]);
         let mut pixels = Vec::with_capacity(images.len() * size[0] * size[1] * 3);
         for (image, sample) in images.iter().zip(&samples) {
@@ -404,6 +461,7 @@ impl Shared {
                 .collect(),
             samples,
             mixtures: Vec::new(),
+            partners: Vec::new(),
             erasures: Vec::new(),
             broken,
             position,
@@ -411,6 +469,9 @@ impl Shared {
         };
         self.mix(&mut batch)?;
         self.draw_erasures(&mut batch);
+        if let Some(own) = own {
+            batch.keep(own);
+        }
         Ok(batch)
     }
 
@@ -468,7 +529,16 @@ impl Shared {
             repeat: 0,
         };
         let mut stream = self.stream(Purpose::Mix, batch.position.epoch, place);
-        batch.mixtures = mixup.draw(&mut stream, batch.len(), batch.size)?;
+        let whole = self
+            .options
+            .share
+            .map_or(batch.len(), |_| self.sampler.batch_size());
+        batch.mixtures = mixup.draw(&mut stream, whole, batch.size)?;
+        if let Some(share) = self.options.share {
+            // The places are symmetric, so that partners stay at mirrored places.
+            let loaded = share.loaded(whole, true);
+            batch.mixtures = loaded.into_iter().map(|place| batch.mixtures[place]).collect();
+        }
         mix_bytes(&mut batch.pixels, &batch.mixtures, batch.size[1]);
         Ok(())
     }

@@ -186,11 +186,22 @@ pub fn mix_planes(planes: &mut [f32], mixtures: &[Mixture], [height, width]: [us
 ///
 /// Without mixtures, pass [`Mixture::NONE`] for each image.
 pub fn soft_targets(labels: &[usize], mixtures: &[Mixture], classes: usize, smoothing: f64) -> Vec<f32> {
+    mixed_targets(labels, labels.iter().rev(), mixtures, classes, smoothing)
+}
+
+/// Computes the targets of images that are mixed with images of the labels `others`.
+pub(crate) fn mixed_targets<'a>(
+    labels: &[usize],
+    others: impl Iterator<Item = &'a usize>,
+    mixtures: &[Mixture],
+    classes: usize,
+    smoothing: f64,
+) -> Vec<f32> {
     let off = smoothing / classes as f64;
     let (on, off) = ((1.0 - smoothing + off) as f32, off as f32);
     let target = |label: usize, class: usize| if label == class { on } else { off };
     let mut targets = Vec::with_capacity(labels.len() * classes);
-    for ((&label, &other), mixture) in labels.iter().zip(labels.iter().rev()).zip(mixtures) {
+    for ((&label, &other), mixture) in labels.iter().zip(others).zip(mixtures) {
         let (weight, rest) = mixture.weights();
         targets.extend((0..classes).map(|class| target(label, class) * weight + target(other, class) * rest));
     }

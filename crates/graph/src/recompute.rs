@@ -252,7 +252,10 @@ fn uses(graph: &Graph, len: usize, producers: &[Option<usize>], is_result: &[boo
     let mut uses = vec![Use::Kept; graph.values().len()];
     for node in forward {
         // Ranks enter collectives together, and in order.
-        if matches!(node.op, Op::AllReduce(_)) {
+        if matches!(
+            node.op,
+            Op::AllReduce(_) | Op::Exchange(_) | Op::ExchangeResult(_)
+        ) {
             continue;
         }
         for id in node.outputs.iter().filter(|id| !is_result[id.index()]) {

@@ -7,16 +7,21 @@ mod log;
 mod report;
 mod tensorboard;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use hipvit::error::Error;
+use hipvit::exec::Collectives;
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device, Session};
 use hipvit_data::augment::{EraseMode, RandomErasing};
-use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
+use hipvit_data::{
+    Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Share, Splits,
+};
+
+use tempfile::TempDir;
 
 use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
@@ -30,6 +35,8 @@ use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
 use crate::micro_batches;
+use crate::ranks::Ranks;
+use crate::ranks::messages::of_all_ranks;
 use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
@@ -52,6 +59,8 @@ pub struct FitOptions {
     pub log_every: u64,
     /// Name of the device in the report.
     pub device_name: String,
+    /// Connections to the other ranks. `None` for a run of a single process.
+    pub collectives: Option<Arc<Collectives>>,
 }
 
 /// Functions that a run calls. Each does nothing by default.
@@ -143,6 +152,9 @@ pub struct Fit {
     evaluation: Option<Evaluation>,
     /// Start of what is timed.
     start: Instant,
+    ranks: Option<Ranks>,
+    /// The run directory of a rank that does not write the one of the run. Removed at the end.
+    temporary: Option<TempDir>,
 }
 
 impl Fit {
@@ -158,13 +170,16 @@ impl Fit {
         options: FitOptions,
         resume: bool,
     ) -> Result<Self, FitError> {
+        let ranks = options.collectives.clone();
+        let ranks = ranks.map(|collectives| Ranks::new(collectives, &recipe.ranks));
+        let ranks = ranks.transpose()?;
         let sampler = Sampler::new(splits.train.len(), recipe.batch, recipe.seed)?;
         let checkpoint = Checkpoint::open(Some(&run.initial()))?;
         let checkpoints = Checkpoints::open(run.checkpoints(), recipe.checkpoints.keep)?;
         let saved = if resume { checkpoints.newest()? } else { None };
         let mut progress = saved.as_ref().map(|saved| saved.progress).unwrap_or_default();
         recipe.accumulate = progress.accumulate.unwrap_or(recipe.accumulate);
-        let mut trainer = new_trainer(checkpoint, &recipe, &options)?;
+        let mut trainer = new_trainer(checkpoint, &recipe, &options, ranks.clone())?;
         let accumulate = trainer.options().accumulate;
         if accumulate != recipe.accumulate {
             recipe.accumulate = accumulate;
@@ -190,13 +205,29 @@ impl Fit {
             log,
             evaluation,
             start: Instant::now(),
+            ranks,
+            temporary: None,
         })
+    }
+
+    /// Keeps the run directory of this rank until the end.
+    pub(crate) fn with_temporary(self, directory: TempDir) -> Self {
+        Self {
+            temporary: Some(directory),
+            ..self
+        }
     }
 
     /// Returns the trainer.
     #[must_use]
     pub fn trainer(&self) -> &Trainer {
         &self.trainer
+    }
+
+    /// Returns true if several ranks train together.
+    #[must_use]
+    pub fn is_divided(&self) -> bool {
+        self.ranks.is_some()
     }
 
     /// Returns the recipe.
@@ -237,7 +268,7 @@ impl Fit {
         self.start = Instant::now();
         for batch in loader {
             let batch = batch?;
-            self.report_broken(&batch, callbacks);
+            let stops = self.begin_step(&batch, callbacks)?;
             self.train_on(&batch, &schedule, &mut speed, callbacks)?;
             let is_end = self.progress.step_in_epoch == self.steps_per_epoch();
             if is_end {
@@ -248,13 +279,9 @@ impl Fit {
             let is_complete = self.progress.epoch == self.recipe.epochs;
             let is_due =
                 is_end && (is_complete || self.progress.epoch.is_multiple_of(self.recipe.checkpoints.every));
-            let must_stop = callbacks.must_stop();
+            let must_stop = stops.unwrap_or_else(|| callbacks.must_stop());
             if is_due || must_stop {
-                let path = self.checkpoints.write(&self.trainer, &self.progress)?;
-                self.run.write_model(&self.trainer)?;
-                self.run.write_adapter(&self.trainer)?;
-                self.write_report()?;
-                callbacks.on_checkpoint(&path);
+                self.write_checkpoint(callbacks)?;
                 self.lap();
             }
             if must_stop {
@@ -266,6 +293,22 @@ impl Fit {
             last,
             is_complete: self.progress.epoch == self.recipe.epochs,
         })
+    }
+
+    /// Writes a checkpoint, the model and the report, if this process writes them. If each rank has a part of the states, the others take part.
+    fn write_checkpoint(&self, callbacks: &mut dyn Callbacks) -> Result<(), FitError> {
+        let writes = self.trainer.writes();
+        if !writes && !self.trainer.is_divided() {
+            return Ok(());
+        }
+        let path = self.checkpoints.write(&self.trainer, &self.progress)?;
+        self.run.write_model(&self.trainer)?;
+        self.run.write_adapter(&self.trainer)?;
+        if writes {
+            self.write_report()?;
+            callbacks.on_checkpoint(&path);
+        }
+        Ok(())
     }
 
     /// Starts to load the training images from the run's position on.
@@ -283,6 +326,7 @@ impl Fit {
             ..RandomErasing::default()
         });
         options.end = Some(epoch_number(self.recipe.epochs));
+        options.share = self.share();
         let start = Position {
             epoch: epoch_number(self.progress.epoch),
             batch: self.progress.step_in_epoch as usize,
@@ -297,11 +341,34 @@ impl Fit {
         )?)
     }
 
-    fn report_broken(&mut self, batch: &Batch, callbacks: &mut dyn Callbacks) {
-        for broken in &batch.broken {
+    fn report_broken(&mut self, broken: &[Broken], callbacks: &mut dyn Callbacks) {
+        for broken in broken {
             self.progress.skipped += 1;
             callbacks.on_broken(broken);
         }
+    }
+
+    /// Returns this rank's share of the images.
+    fn share(&self) -> Option<Share> {
+        let ranks = self.ranks.as_ref()?;
+        Some(Share {
+            number: ranks.plan.rank,
+            count: ranks.plan.ranks,
+        })
+    }
+
+    /// Reports the broken images of a batch of all ranks. Returns true if a rank must stop after this step, and `None` without ranks.
+    fn begin_step(&mut self, batch: &Batch, callbacks: &mut dyn Callbacks) -> Result<Option<bool>, FitError> {
+        let Some(ranks) = &self.ranks else {
+            self.report_broken(&batch.broken, callbacks);
+            return Ok(None);
+        };
+        let own = (callbacks.must_stop(), broken_texts(&batch.broken));
+        let all = of_all_ranks(&ranks.collectives, &own)?;
+        let stops = all.iter().any(|(stops, _)| *stops);
+        let broken = all.into_iter().flat_map(|(_, broken)| broken);
+        self.report_broken(&broken.map(broken_elsewhere).collect::<Vec<_>>(), callbacks);
+        Ok(Some(stops))
     }
 
     /// Trains on one batch, and logs the step.
@@ -320,7 +387,7 @@ impl Fit {
         if let Some((what, value)) = non_finite(&report) {
             return self.skip_step(batch, what, value, callbacks);
         }
-        let images = batch.len() as u64;
+        let images = (batch.len() * self.share().map_or(1, |share| share.count)) as u64;
         let seconds = self.lap();
         let progress = &mut self.progress;
         progress.seconds += seconds;
@@ -477,15 +544,35 @@ impl Fit {
         let session = self.session(weights)?;
         let skip_broken = self.options.skip_broken;
         let mut tally = Tally::new(loss_kind(&self.recipe));
-        run_dataset(&session, dataset.clone(), skip_broken, |batch, outputs| {
-            if let Some(callbacks) = &mut callbacks {
-                self.report_broken(batch, &mut **callbacks);
-            }
-            if !batch.is_empty() {
-                tally.add(&**dataset, batch, outputs)?;
-            }
-            Ok::<(), FitError>(())
-        })?;
+        let mut results = Vec::new();
+        let mut broken = Vec::new();
+        run_dataset(
+            &session,
+            dataset.clone(),
+            skip_broken,
+            self.share(),
+            |batch, outputs| {
+                broken.extend(broken_texts(&batch.broken));
+                if !batch.is_empty() {
+                    results.extend(tally.results(batch, outputs)?);
+                }
+                Ok::<(), FitError>(())
+            },
+        )?;
+        if let Some(ranks) = &self.ranks {
+            let all = of_all_ranks(&ranks.collectives, &(results, broken))?;
+            let (of_ranks, broken_of_ranks): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+            (results, broken) = (of_ranks.concat(), broken_of_ranks.concat());
+            // In the order of a single process.
+            results.sort_by_key(|result| result.index);
+        }
+        if let Some(callbacks) = &mut callbacks {
+            let broken: Vec<Broken> = broken.into_iter().map(broken_elsewhere).collect();
+            self.report_broken(&broken, &mut **callbacks);
+        }
+        for result in &results {
+            tally.add(&**dataset, result);
+        }
         Ok(tally.finish(self.progress.step))
     }
 
@@ -502,12 +589,39 @@ impl Fit {
         let builder = Session::builder()
             .device(self.options.device)
             .dtype(self.options.dtype)
-            .batch(self.recipe.micro_batch());
+            .batch(images_per_run(&self.recipe, self.ranks.as_ref())?);
         let builder = match self.options.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
         };
         Ok(builder.of_model(self.trainer.model(weights)?)?)
+    }
+}
+
+/// Returns the newest checkpoint in a directory, if there is one.
+pub(crate) fn newest_checkpoint(directory: PathBuf) -> hipvit::Result<Option<PathBuf>> {
+    Checkpoints::newest_in(directory)
+}
+
+/// Returns the number of images of a micro-batch of a rank.
+fn images_per_run(recipe: &Recipe, ranks: Option<&Ranks>) -> Result<usize, FitError> {
+    let images = match ranks {
+        Some(ranks) => ranks.plan.share(recipe.batch)?,
+        None => recipe.batch,
+    };
+    Ok(images.div_ceil(recipe.accumulate.max(1)))
+}
+
+/// Returns the index and the error of each broken image.
+fn broken_texts(broken: &[Broken]) -> Vec<(usize, String)> {
+    let text = |broken: &Broken| (broken.index, broken.error.to_string());
+    broken.iter().map(text).collect()
+}
+
+fn broken_elsewhere((index, text): (usize, String)) -> Broken {
+    Broken {
+        index,
+        error: hipvit_data::Error::Elsewhere { text },
     }
 }
 
@@ -542,7 +656,12 @@ fn loss_kind(recipe: &Recipe) -> LossKind {
 }
 
 /// Creates the trainer that the recipe describes.
-fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) -> Result<Trainer, FitError> {
+fn new_trainer(
+    checkpoint: Checkpoint,
+    recipe: &Recipe,
+    options: &FitOptions,
+    ranks: Option<Ranks>,
+) -> Result<Trainer, FitError> {
     let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
     let views: Vec<&str> = names.iter().map(String::as_str).collect();
     let factors = rate_factors(&views, recipe.layer_decay);
@@ -594,19 +713,21 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         }),
         memory: Some(MemoryBudget {
             limit: recipe.memory,
-            images: recipe.micro_batch(),
+            images: images_per_run(recipe, ranks.as_ref())?,
         }),
         seed: recipe.seed,
     };
     if recipe.accumulate == 0 {
-        let count = micro_batches::choose(&checkpoint, &options, &rule, recipe.batch)?;
+        let images = images_per_run(recipe, ranks.as_ref())?;
+        let plan = ranks.as_ref().map(|ranks| ranks.plan);
+        let count = micro_batches::choose(&checkpoint, &options, &rule, images, plan)?;
         options.accumulate = count;
         options.memory = options.memory.map(|budget| MemoryBudget {
-            images: recipe.batch.div_ceil(count),
+            images: images.div_ceil(count),
             ..budget
         });
     }
-    Ok(Trainer::new(checkpoint, options, &rule)?)
+    Ok(Trainer::with_ranks(checkpoint, options, &rule, ranks)?)
 }
 
 /// Measures images per second since its creation.

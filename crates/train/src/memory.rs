@@ -7,11 +7,12 @@ use std::sync::Arc;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Placement, run_bytes};
 use hipvit::graph::plan::{ALIGNMENT, Plan, state_dtype};
-use hipvit::graph::{Graph, Recomputation, recompute};
+use hipvit::graph::{Graph, Recomputation, ValueKind, recompute};
 use hipvit::model::Checkpoint;
 use hipvit::tensor::DType;
 use serde::{Deserialize, Serialize};
 
+use crate::ranks::RankPlan;
 use crate::step_graph::{TensorInfo, TensorRule};
 use crate::trainer::{Step, TrainOptions};
 
@@ -109,6 +110,9 @@ pub struct MemoryReport {
     pub images: usize,
     /// Bytes of weights, their copies in f32, and the states of the optimiser.
     pub state_bytes: usize,
+    /// Bytes of these that are weights as the forward pass reads them.
+    #[serde(default)]
+    pub weight_bytes: usize,
     /// Bytes of constants, such as weights that are not trained.
     pub constant_bytes: usize,
     /// Bytes of inputs and of the kernels' scratch memory.
@@ -213,7 +217,21 @@ impl MemoryPlanner {
         options: &TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     ) -> Result<Self> {
-        let Step { graph, .. } = Step::new(checkpoint, options, rule, options.dtype)?;
+        Self::with_ranks(checkpoint, options, rule, None)
+    }
+
+    /// Builds the step of a rank. The device of the options is ignored.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Trainer::new`](crate::Trainer::new), except for those of the device.
+    pub fn with_ranks(
+        checkpoint: &Checkpoint,
+        options: &TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+        ranks: Option<RankPlan>,
+    ) -> Result<Self> {
+        let Step { graph, .. } = Step::new(checkpoint, options, rule, options.dtype, ranks)?;
         let dtype = options.dtype;
         Ok(Self { graph, dtype })
     }
@@ -274,10 +292,13 @@ pub(crate) fn within(
     limit: usize,
 ) -> Result<(Graph, MemoryReport)> {
     let plan = Plan::new(Arc::new(graph.clone()), images, dtype)?;
-    let states = graph.states().map(|id| {
+    let bytes = |id| {
         let elements: usize = graph.value(id).shape.iter().product();
         (elements * state_dtype(graph, id, dtype).size()).next_multiple_of(ALIGNMENT)
-    });
+    };
+    let weights = graph
+        .states()
+        .filter(|&id| graph.value(id).kind == ValueKind::Parameter);
     let constants = graph.values().iter().filter(|value| value.is_constant());
     let constants = constants.map(|value| {
         let size = dtype.size().min(value.dtype.size());
@@ -285,7 +306,8 @@ pub(crate) fn within(
     });
     let mut report = MemoryReport {
         images,
-        state_bytes: states.sum(),
+        state_bytes: graph.states().map(bytes).sum(),
+        weight_bytes: weights.map(bytes).sum(),
         constant_bytes: constants.sum(),
         other_bytes: run_bytes(&plan) - plan.arena_bytes(),
         recomputation: Recomputation::default(),

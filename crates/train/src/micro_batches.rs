@@ -4,6 +4,7 @@ use hipvit::error::Result;
 use hipvit::model::Checkpoint;
 
 use crate::memory::{MemoryPlanner, MemoryReport};
+use crate::ranks::RankPlan;
 use crate::step_graph::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, computed_dtype, placement};
 
@@ -11,7 +12,7 @@ use crate::trainer::{TrainOptions, computed_dtype, placement};
 /// as one with 256, of which the second update is about 0.01.
 const HALVING: f64 = 0.07;
 
-/// Returns the number of micro-batches for steps of `images` images within the limit of `options`: the one with the least time for
+/// Returns the number of micro-batches for steps of `images` images per rank within the limit of `options`: the one with the least time for
 /// recomputation and for smaller products. If none is within the limit, returns `images`.
 ///
 /// # Errors
@@ -22,6 +23,7 @@ pub(crate) fn choose(
     options: &TrainOptions,
     rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     images: usize,
+    ranks: Option<RankPlan>,
 ) -> Result<usize> {
     let placement = placement(options)?;
     let limit = options.memory.map(|budget| budget.limit.bytes(&placement));
@@ -35,7 +37,7 @@ pub(crate) fn choose(
             dtype: computed_dtype(&placement, options),
             ..options.clone()
         };
-        MemoryPlanner::new(checkpoint, &options, rule)
+        MemoryPlanner::with_ranks(checkpoint, &options, rule, ranks)
     };
     let (whole, divided) = (planner(1)?, planner(2)?);
     let mut best = None;
@@ -86,7 +88,7 @@ mod tests {
             accumulate,
             ..TrainOptions::default()
         };
-        let chosen = |limit| choose(&checkpoint, &options(limit, 1), &rule, IMAGES).unwrap();
+        let chosen = |limit| choose(&checkpoint, &options(limit, 1), &rule, IMAGES, None).unwrap();
         assert_eq!(chosen(MemoryLimit::Unlimited), 1);
         let planners = [1, 2].map(|accumulate| {
             let options = options(MemoryLimit::Unlimited, accumulate);

@@ -117,7 +117,7 @@ impl Features {
     ) -> Result<Self, ProbeError> {
         let (mut values, mut labels, mut channels) = (Vec::new(), Vec::new(), 0);
         let named = dataset.clone();
-        run_dataset(session, dataset, skip_broken, |batch, outputs| {
+        run_dataset(session, dataset, skip_broken, None, |batch, outputs| {
             on_batch(batch);
             check_finite(&*named, batch, outputs)?;
             if values.is_empty() {

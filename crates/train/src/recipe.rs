@@ -2,6 +2,7 @@
 
 mod keys;
 mod overrides;
+mod ranks;
 
 use std::fmt;
 use std::io;
@@ -14,6 +15,7 @@ pub use self::keys::{
     ScheduleKeys,
 };
 pub use self::overrides::Overrides;
+pub use self::ranks::{RankKeys, Shard, Wire};
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.

@@ -8,7 +8,7 @@ use hipvit::error::{Error, Result};
 use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 
-use crate::fit::FitError;
+use crate::fit::{FitError, newest_checkpoint};
 use crate::initial::InitialModel;
 use crate::recipe::Recipe;
 use crate::trainer::Trainer;
@@ -158,6 +158,20 @@ impl RunDirectory {
     pub fn initial(&self) -> PathBuf {
         let base = self.path.join(BASE);
         if base.exists() { base } else { self.model() }
+    }
+
+    /// Returns the names of the files and directories that another rank of the run starts from.
+    pub(crate) fn files_to_start(&self) -> Result<Vec<PathBuf>> {
+        let initial = if self.path.join(BASE).exists() {
+            BASE
+        } else {
+            MODEL
+        };
+        let mut names = vec![RECIPE.into(), FACTS.into(), initial.into()];
+        if let Some(newest) = newest_checkpoint(self.checkpoints())? {
+            names.extend(newest.file_name().map(|name| Path::new(CHECKPOINTS).join(name)));
+        }
+        Ok(names)
     }
 
     /// Returns the path of the log.

@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::Executor;
 use hipvit::graph::{Graph, Value};
 use hipvit::model::replace_file;
 use hipvit::tensor::Tensor;
@@ -55,38 +53,52 @@ pub(crate) fn saved_states(graph: &Graph) -> impl Iterator<Item = &Value> {
     states.filter(|value| !is_transient(&value.name))
 }
 
-/// Writes all weights and states to a file, which is replaced as a whole.
-///
-/// # Errors
-///
-/// [`Error::Io`] if the file cannot be written.
-pub(crate) fn write(executor: &Arc<dyn Executor>, counters: &Counters, file: &Path) -> Result<()> {
-    let mut states = Vec::new();
-    for Value { name, .. } in saved_states(&executor.info().graph) {
-        let tensor = executor.state(name)?;
-        let bytes: Vec<u8> = tensor
-            .to_f32()
-            .iter()
-            .flat_map(|value| value.to_le_bytes())
-            .collect();
-        states.push((name, tensor.shape().to_vec(), bytes));
-    }
-    let mut views = Vec::with_capacity(states.len());
-    for (name, shape, bytes) in &states {
-        let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
-        views.push((name.as_str(), view.map_err(|error| Error::weights(file, error))?));
-    }
-    let content =
-        serialize(views, Some(counters.to_metadata())).map_err(|error| Error::weights(file, error))?;
-    replace_file(file, |out| std::io::Write::write_all(out, &content))
+/// Elements of the weights and states of a step.
+pub(crate) struct Saved {
+    states: Vec<(String, Vec<usize>, Vec<u8>)>,
 }
 
-/// Restores all weights, states and counters from a file.
+impl Saved {
+    /// Reads all weights and states. `tensor` returns a whole tensor by its name, and none to ranks that do not write it.
+    pub(crate) fn new(graph: &Graph, tensor: &dyn Fn(&str) -> Result<Option<Tensor>>) -> Result<Self> {
+        let mut states = Vec::new();
+        for Value { name, .. } in saved_states(graph) {
+            let Some(tensor) = tensor(name)? else { continue };
+            let values = tensor.to_f32();
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes());
+            states.push((name.clone(), tensor.shape().to_vec(), bytes.collect()));
+        }
+        Ok(Self { states })
+    }
+
+    /// Writes the file, which is replaced as a whole.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] if the file cannot be written.
+    pub(crate) fn write(&self, counters: &Counters, file: &Path) -> Result<()> {
+        let mut views = Vec::with_capacity(self.states.len());
+        for (name, shape, bytes) in &self.states {
+            let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
+            views.push((name.as_str(), view.map_err(|error| Error::weights(file, error))?));
+        }
+        let content =
+            serialize(views, Some(counters.to_metadata())).map_err(|error| Error::weights(file, error))?;
+        replace_file(file, |out| std::io::Write::write_all(out, &content))
+    }
+}
+
+/// Reads the weights, states and counters of a file. `shape` returns the shape of a whole tensor.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if its tensors are not those of the executor.
-pub(crate) fn read(executor: &Arc<dyn Executor>, counters: &mut Counters, file: &Path) -> Result<()> {
+/// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if its tensors are not those of the graph.
+pub(crate) fn read(
+    graph: &Graph,
+    shape: &dyn Fn(&Value) -> Vec<usize>,
+    counters: Counters,
+    file: &Path,
+) -> Result<(Counters, Vec<(String, Tensor)>)> {
     let bytes = hipvit_files::regular_file::read(file).map_err(|error| Error::io(file, error))?;
     let broken = |error| Error::weights(file, error);
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
@@ -95,7 +107,6 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, counters: &mut Counters, file: 
     let restored = restored
         .ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))?;
     let content = SafeTensors::deserialize(&bytes).map_err(broken)?;
-    let graph = &executor.info().graph;
     let mut tensors = Vec::new();
     for value in saved_states(graph) {
         let missing = || {
@@ -106,13 +117,9 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, counters: &mut Counters, file: 
             )
         };
         let view = content.tensor(&value.name).map_err(|_| missing())?;
-        if view.dtype() != Dtype::F32 || view.shape() != value.shape {
-            let reason = format!(
-                "is {} {:?}, expected f32 {:?}",
-                view.dtype(),
-                view.shape(),
-                value.shape
-            );
+        let shape = shape(value);
+        if view.dtype() != Dtype::F32 || view.shape() != shape {
+            let reason = format!("is {} {:?}, expected f32 {shape:?}", view.dtype(), view.shape(),);
             return Err(Error::tensor(file, &value.name, reason));
         }
         let values: Vec<f32> = view
@@ -122,7 +129,7 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, counters: &mut Counters, file: 
             .iter()
             .map(|&bytes| f32::from_le_bytes(bytes))
             .collect();
-        let tensor = Tensor::from_f32(value.shape.as_slice(), values).ok_or_else(missing)?;
+        let tensor = Tensor::from_f32(shape, values).ok_or_else(missing)?;
         tensors.push((value.name.clone(), tensor));
     }
     if let Some((surplus, _)) = content
@@ -135,9 +142,5 @@ pub(crate) fn read(executor: &Arc<dyn Executor>, counters: &mut Counters, file: 
             "is unknown: the file is of another model or other options",
         ));
     }
-    for (name, tensor) in &tensors {
-        executor.set_state(name, tensor)?;
-    }
-    *counters = restored;
-    Ok(())
+    Ok((restored, tensors))
 }

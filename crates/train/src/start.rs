@@ -1,15 +1,19 @@
 //! Starts and resumes runs, from the options that the command line and Python take.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
 use hipvit::error::Error;
+use hipvit::exec::Collectives;
 use hipvit_data::Splits;
 
-use crate::MemoryLimit;
 use crate::fit::{Fit, FitError, FitOptions, open_splits};
 use crate::initial::{InitialModel, Start};
+use crate::ranks::files;
+use crate::ranks::messages::agree;
 use crate::recipe::{Overrides, Recipe};
 use crate::run_directory::{RunDirectory, RunFacts};
+use crate::{MemoryLimit, RankPlan};
 
 /// Recipe of a run whose options name none.
 const RECIPE: &str = "scratch-small";
@@ -66,6 +70,9 @@ impl RunOptions {
     ///
     /// Returns a [`FitError`] for an option, a file or a device that cannot be used.
     pub fn ready(&self, options: FitOptions) -> Result<ReadyRun, FitError> {
+        if let Some(collectives) = options.collectives.clone().filter(|ranks| ranks.rank() > 0) {
+            return self.follow(&collectives, options);
+        }
         let run = RunDirectory::at(&self.output);
         let model = run.model();
         let Origin::New {
@@ -78,6 +85,7 @@ impl RunOptions {
             let recipe = self.limited(run.recipe()?);
             let splits = open_splits(&self.data, self.holdout, recipe.seed)?;
             run.check(&self.facts(&splits, &options))?;
+            self.lead(&run, &splits, &options)?;
             let fit = Fit::new(run, recipe, splits, options, true)?;
             return Ok(ReadyRun {
                 fit,
@@ -88,12 +96,70 @@ impl RunOptions {
         run.check_new()?;
         let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(RECIPE)))?.with(overrides)?;
         let recipe = self.limited(recipe);
+        if let Some(ranks) = &options.collectives {
+            // Before the directory is created.
+            RankPlan::new(ranks.rank(), ranks.ranks(), &recipe.ranks)?.share(recipe.batch)?;
+        }
         let splits = open_splits(&self.data, self.holdout, recipe.seed)?;
         let facts = self.facts(&splits, &options);
         let (initial, replaced) = initialize(initial, *image_size, &facts.classes, recipe.seed)?;
         let run = RunDirectory::create(&self.output, &recipe, &facts, &initial)?;
+        self.lead(&run, &splits, &options)?;
         let fit = Fit::new(run, recipe, splits, options, false)?;
         Ok(ReadyRun { fit, replaced, model })
+    }
+
+    /// Sends the run directory to the other ranks, and compares the data.
+    fn lead(&self, run: &RunDirectory, splits: &Splits, options: &FitOptions) -> Result<(), FitError> {
+        let Some(collectives) = &options.collectives else {
+            return Ok(());
+        };
+        files::send(collectives, &self.output, &run.files_to_start()?)?;
+        Ok(agree(collectives, &self.compared(splits, options))?)
+    }
+
+    /// Opens the data, and starts from the files of rank 0.
+    fn follow(&self, collectives: &Collectives, options: FitOptions) -> Result<ReadyRun, FitError> {
+        let directory = tempfile::tempdir().map_err(|error| Error::io("temporary directory", error))?;
+        files::receive(collectives, directory.path())?;
+        let run = RunDirectory::at(directory.path());
+        let recipe = self.limited(run.recipe()?);
+        let splits = open_splits(&self.data, self.holdout, recipe.seed)?;
+        agree(collectives, &self.compared(&splits, &options))?;
+        let model = run.model();
+        let fit = Fit::new(run, recipe, splits, options, true)?.with_temporary(directory);
+        Ok(ReadyRun {
+            fit,
+            replaced: Vec::new(),
+            model,
+        })
+    }
+
+    /// Returns what must be equal at all ranks.
+    fn compared(&self, splits: &Splits, options: &FitOptions) -> Vec<(String, String)> {
+        let mut digest = DefaultHasher::new();
+        for set in std::iter::once(&splits.train).chain(&splits.validation) {
+            for index in 0..set.len() {
+                (set.name(index), set.label(index)).hash(&mut digest);
+            }
+        }
+        let facts = self.facts(splits, options);
+        let memory = self.memory.map_or_else(String::new, |memory| memory.to_string());
+        let facts = [
+            ("version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("classes", facts.classes.join(", ")),
+            ("training images", facts.train_images.to_string()),
+            ("validation images", facts.val_images.to_string()),
+            ("names of images (digest)", format!("{:016x}", digest.finish())),
+            ("--holdout", facts.holdout),
+            ("--dtype", facts.dtype),
+            ("--memory", memory),
+            ("--skip-broken", options.skip_broken.to_string()),
+        ];
+        facts
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     fn limited(&self, recipe: Recipe) -> Recipe {

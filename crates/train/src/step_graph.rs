@@ -1,12 +1,17 @@
 //! The graph of a training step: forward pass, loss, backward pass and optimiser.
 
+use std::collections::BTreeMap;
+
 use hipvit::error::{Error, Result};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, Value, ValueId, rewrite};
-use hipvit::ops::{Accumulate, Add, L2Norm, Loss, LossKind, MovingAverage, Mul, Op, ScaleImages};
+use hipvit::ops::exchange::part_len;
+use hipvit::ops::{Accumulate, Add, L2Norm, Loss, LossKind, MovingAverage, Mul, Op, RankPart, ScaleImages};
 use hipvit::tensor::{DType, Tensor};
 
 use crate::optimizer::{OptimizerOptions, UpdateForm};
+use crate::ranks::{Exchanges, Gathers, RankPlan};
+use crate::recipe::Shard;
 
 /// Names of the inputs of a step beside the images.
 pub(crate) mod inputs {
@@ -92,6 +97,36 @@ pub(crate) struct StepOptions {
     pub(crate) accumulated: bool,
     /// True if the forward pass reads copies of the weights that are rounded to 16 bits.
     pub(crate) rounded: bool,
+    /// Division of the step among ranks. `None` if there is one.
+    pub(crate) ranks: Option<RankPlan>,
+}
+
+impl StepOptions {
+    /// Returns true if the optimiser reads gradients in f32 in plans of any dtype: sums over runs.
+    fn has_f32_gradients(&self) -> bool {
+        self.accumulated
+    }
+
+    /// Returns true if a rank has a part of each weight.
+    fn divides_parameters(&self) -> bool {
+        self.ranks.is_some_and(|plan| plan.shard == Shard::Parameters)
+    }
+
+    /// Returns true if a rank updates a part of each weight.
+    fn divides_states(&self) -> bool {
+        self.ranks.is_some_and(|plan| plan.divides_states())
+    }
+}
+
+/// Returns the part of a tensor that a rank updates, padded with zeros.
+fn part_of(tensor: &Tensor, plan: &RankPlan) -> Result<Tensor> {
+    let values = tensor.to_f32();
+    let len = part_len(values.len(), plan.group);
+    let start = (plan.number() * len).min(values.len());
+    let mut part = values[start..(start + len).min(values.len())].to_vec();
+    part.resize(len, 0.0);
+    let part = Tensor::from_f32([len], part);
+    part.ok_or_else(|| Error::internal("ranks", "a part of a weight has no elements"))
 }
 
 /// The graph of a training step.
@@ -103,6 +138,8 @@ pub(crate) struct StepGraph {
     pub(crate) graph: Graph,
     /// Name of the value that has the elements of each trained constant in f32. `None` if the loss does not depend on the constant.
     pub(crate) weights: Vec<Option<String>>,
+    /// Whole shape of each parameter or state of which a rank has a part, by its name.
+    pub(crate) divided: BTreeMap<String, Vec<usize>>,
 }
 
 /// Returns `graph` with a factor per image for each residual branch of its blocks, and the block of each branch. The factors are an input.
@@ -172,12 +209,22 @@ impl StepGraph {
         let gradients = differentiate(&mut graph, [loss, seed], &ids, &|builder, node, gradients| {
             node.op.vjp(builder, node.values(), gradients)
         })?;
-        let gradients = ids.iter().map(|id| gradients[id.index()]);
+        let gradients: Vec<Option<ValueId>> = ids.iter().map(|id| gradients[id.index()]).collect();
         let mut step = Self {
             graph,
             weights: Vec::with_capacity(trained.len()),
+            divided: BTreeMap::new(),
         };
-        step.update(trained, gradients.collect(), options)?;
+        let elements = ids
+            .iter()
+            .map(|id| step.graph.value(*id).shape.iter().product::<usize>());
+        let mut exchanges = options.ranks.map(|plan| Exchanges::new(plan, elements.sum()));
+        if let Some(exchanges) = exchanges.as_mut().filter(|_| options.divides_parameters()) {
+            let ids = ids.iter().zip(&gradients);
+            let ids: Vec<ValueId> = ids.filter_map(|(id, gradient)| gradient.map(|_| *id)).collect();
+            step.divided = exchanges.divide_parameters(&mut step.graph, &ids, !options.rounded)?;
+        }
+        step.update(trained, gradients, exchanges, options)?;
         Ok(step)
     }
 
@@ -186,6 +233,7 @@ impl StepGraph {
         &mut self,
         trained: &[Trained],
         gradients: Vec<Option<ValueId>>,
+        mut exchanges: Option<Exchanges>,
         options: StepOptions,
     ) -> Result<()> {
         let scale = self
@@ -198,46 +246,112 @@ impl StepGraph {
         } else {
             None
         };
-        let mut operands = vec![scale];
-        let mut known = Vec::with_capacity(trained.len());
+        let mut masked = Vec::with_capacity(trained.len());
         for (constant, gradient) in trained.iter().zip(gradients) {
-            let gradient = match gradient {
-                Some(gradient) => Some(self.summed(constant, gradient, keep)?),
+            masked.push(match gradient {
+                Some(gradient) => Some(self.masked(constant, gradient)?),
                 None => None,
-            };
-            operands.extend(gradient);
-            known.push((constant, gradient));
+            });
         }
-        if operands.len() == 1 {
+        if masked.iter().all(Option::is_none) {
             let reason = format!("the loss of {} depends on no trained tensor", self.graph.name());
             return Err(Error::argument("model", reason));
         }
-        let op = L2Norm {
-            maximum: options.clip_norm,
-            f32_gradients: options.accumulated,
-        };
-        let norm = self
-            .graph
-            .push_node(Role::Other, "gradient_norm".into(), op.into(), operands)?;
-        let [norm, factor] = [norm.outputs[0], norm.outputs[1]];
+        let summed = self.summed(trained, masked, [Some(scale), keep], exchanges.as_mut(), options)?;
+        let [norm, factor] = self.norm(&summed, scale, exchanges.as_mut(), options)?;
         self.graph.set_output(OutputKind::GradientNorm, norm);
-        for (constant, gradient) in known {
+        let mut gathers = exchanges.map(|exchanges| Gathers::new(exchanges, !options.rounded));
+        for (constant, gradient) in trained.iter().zip(summed) {
             let name = match gradient {
-                Some(gradient) => Some(self.updated(constant, [gradient, rates, factor], options)?),
+                Some(gradient) => {
+                    Some(self.updated(constant, [gradient, rates, factor], gathers.as_mut(), options)?)
+                }
                 None => None,
             };
             self.weights.push(name);
         }
-        Ok(())
+        match gathers {
+            Some(gathers) => gathers.finish(&mut self.graph),
+            None => Ok(()),
+        }
     }
 
-    /// Returns a gradient without the elements that stay as they are. With `keep`, returns the sum of this gradient over the runs of a step.
-    fn summed(&mut self, constant: &Trained, gradient: ValueId, keep: Option<ValueId>) -> Result<ValueId> {
-        let gradient = self.masked(constant, gradient)?;
-        let Some(keep) = keep else {
-            return Ok(gradient);
+    /// Returns the sums of the gradients over the runs of a step and over the ranks.
+    ///
+    /// A rank that has a part of the sums exchanges the gradients of each run. The others exchange in the last run of a step, in which the
+    /// scale is a number.
+    fn summed(
+        &mut self,
+        trained: &[Trained],
+        gradients: Vec<Option<ValueId>>,
+        [scale, keep]: [Option<ValueId>; 2],
+        exchanges: Option<&mut Exchanges>,
+        options: StepOptions,
+    ) -> Result<Vec<Option<ValueId>>> {
+        let Some(exchanges) = exchanges else {
+            return self.accumulated(trained, gradients, keep);
         };
-        let Value { name, shape, .. } = self.graph.value(constant.id).clone();
+        if options.ranks.is_some_and(|plan| plan.divides_gradients()) {
+            let parts = exchanges.sums(&mut self.graph, &gradients, None, false)?;
+            return self.accumulated(trained, parts, keep);
+        }
+        let sums = self.accumulated(trained, gradients, keep)?;
+        let condition = scale.filter(|_| options.accumulated);
+        exchanges.sums(&mut self.graph, &sums, condition, options.accumulated)
+    }
+
+    /// Returns the norm of all gradients, and the factor by which they are multiplied.
+    fn norm(
+        &mut self,
+        gradients: &[Option<ValueId>],
+        scale: ValueId,
+        exchanges: Option<&mut Exchanges>,
+        options: StepOptions,
+    ) -> Result<[ValueId; 2]> {
+        let mut operands: Vec<ValueId> = gradients.iter().copied().flatten().collect();
+        let mut op = L2Norm {
+            maximum: options.clip_norm,
+            f32_gradients: options.has_f32_gradients(),
+        };
+        if let Some(exchanges) = exchanges.filter(|_| options.divides_states()) {
+            let one = Tensor::from_f32([1], vec![1.0]);
+            let one = one.ok_or_else(|| Error::graph("one", "has no element"))?;
+            operands.insert(0, self.graph.constant(Provenance::computed("one", []), one));
+            let of_part = L2Norm { maximum: None, ..op };
+            let norm = self
+                .graph
+                .push(Role::Other, "gradient_norm.part", of_part, operands)?;
+            operands = vec![exchanges.of_each_rank(&mut self.graph, norm)?];
+            op.f32_gradients = true;
+        }
+        operands.insert(0, scale);
+        let norm = self
+            .graph
+            .push_node(Role::Other, "gradient_norm".into(), op.into(), operands)?;
+        Ok([norm.outputs[0], norm.outputs[1]])
+    }
+
+    /// Returns the sums of the gradients over the runs of a step. Without `keep`, a step has one run.
+    fn accumulated(
+        &mut self,
+        trained: &[Trained],
+        gradients: Vec<Option<ValueId>>,
+        keep: Option<ValueId>,
+    ) -> Result<Vec<Option<ValueId>>> {
+        let Some(keep) = keep else {
+            return Ok(gradients);
+        };
+        let sum = |(constant, gradient): (&Trained, Option<ValueId>)| match gradient {
+            Some(gradient) => self.accumulate(constant, gradient, keep).map(Some),
+            None => Ok(None),
+        };
+        trained.iter().zip(gradients).map(sum).collect()
+    }
+
+    /// Returns the sum of a gradient over the runs of a step.
+    fn accumulate(&mut self, constant: &Trained, gradient: ValueId, keep: ValueId) -> Result<ValueId> {
+        let name = self.graph.value(constant.id).name.clone();
+        let shape = self.graph.value(gradient).shape.clone();
         let zeros = Tensor::from_f32(shape.as_slice(), vec![0.0; shape.iter().product()]);
         let zeros = zeros.ok_or_else(|| Error::graph(&name, "has a shape without elements"))?;
         let sum = self.graph.state(format!("{name}{GRADIENT_SUM}"), zeros);
@@ -254,7 +368,8 @@ impl StepGraph {
         let Some(mask) = &constant.mask else {
             return Ok(gradient);
         };
-        let Value { name, shape, .. } = self.graph.value(constant.id).clone();
+        let name = self.graph.value(constant.id).name.clone();
+        let shape = self.graph.value(gradient).shape.clone();
         let mask = Tensor::from_f32(shape, mask.clone());
         let mask = mask.ok_or_else(|| Error::graph(&name, "has a mask of another size"))?;
         let provenance = Provenance::computed(format!("{name}.mask"), []);
@@ -264,17 +379,32 @@ impl StepGraph {
             .push(Role::Other, format!("{name}.masked"), Mul, [gradient, mask])?)
     }
 
-    /// Appends the update of a weight and of its moving average. Returns the name of the value with the weight's f32 elements.
+    /// Appends the update of a weight and of its moving average. Returns the name of the value with the weight's f32 elements. If this rank
+    /// updates a part, `gathers` gets the part.
     fn updated(
         &mut self,
         constant: &Trained,
         [gradient, rates, factor]: [ValueId; 3],
+        gathers: Option<&mut Gathers>,
         options: StepOptions,
     ) -> Result<String> {
-        let Value { name, initial, .. } = self.graph.value(constant.id).clone();
+        let Value {
+            name, initial, shape, ..
+        } = self.graph.value(constant.id).clone();
         let initial = initial.ok_or_else(|| Error::graph(&name, "has no elements"))?;
+        let gathers = gathers.filter(|_| options.divides_states() && !options.divides_parameters());
+        let (initial, whole) = match options.ranks.filter(RankPlan::divides_states) {
+            Some(_) if options.divides_parameters() => (initial, self.divided.get(&name).cloned()),
+            Some(plan) => (part_of(&initial, &plan)?, Some(shape)),
+            None => (initial, None),
+        };
+        let first_state = self.graph.values().len();
         let weight = if options.rounded {
             self.state_like(&initial, format!("{name}.f32"), |elements| elements)?
+        } else if let Some(plan) = options.ranks.filter(|_| gathers.is_some()) {
+            let op = RankPart { ranks: plan.group };
+            self.graph
+                .push(Role::Other, format!("{name}.part"), op, [constant.id])?
         } else {
             constant.id
         };
@@ -288,7 +418,7 @@ impl StepGraph {
         operands.extend([rates, factor]);
         let form = UpdateForm {
             rounded: options.rounded,
-            f32_gradient: options.accumulated,
+            f32_gradient: options.has_f32_gradients(),
         };
         let op = options.optimizer.op(&constant.rule, form);
         let node = self
@@ -297,9 +427,24 @@ impl StepGraph {
         let results = node.outputs.clone();
         targets.push(constant.id);
         for (&target, &result) in targets.iter().zip(&results) {
-            self.graph.update(target, result)?;
+            if self.graph.value(target).is_stateful() && (gathers.is_none() || target != constant.id) {
+                self.graph.update(target, result)?;
+            }
         }
-        let weight = self.graph.value(weight).name.clone();
+        if let Some(gathers) = gathers {
+            let updated = if options.rounded {
+                results.last()
+            } else {
+                results.first()
+            };
+            let updated = updated.ok_or_else(|| Error::graph(&name, "has no update"))?;
+            gathers.add(&mut self.graph, constant.id, *updated)?;
+        }
+        let weight = if options.rounded {
+            self.graph.value(weight).name.clone()
+        } else {
+            name.clone()
+        };
         if let Some(decay) = options.ema_decay {
             let average = self.state_like(&initial, average_of(&weight), |elements| elements)?;
             let node = format!("{name}.averaged");
@@ -308,6 +453,13 @@ impl StepGraph {
                 .graph
                 .push(Role::Other, node, MovingAverage { decay }, operands)?;
             self.graph.update(average, averaged)?;
+        }
+        if let Some(whole) = whole {
+            let states = self.graph.values()[first_state..]
+                .iter()
+                .filter(|value| value.is_stateful());
+            let divided = states.map(|state| (state.name.clone(), whole.clone()));
+            self.divided.extend(divided.collect::<Vec<_>>());
         }
         Ok(weight)
     }

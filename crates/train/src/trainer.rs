@@ -3,16 +3,19 @@
 mod diagnosis;
 mod micro_batch;
 mod second_try;
+mod states;
 mod step;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
+use hipvit::graph::Value;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
 use hipvit::ops::LossKind;
@@ -28,7 +31,9 @@ use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::optimizer::OptimizerOptions;
-use crate::saved::{self, Counters};
+use crate::ranks::Ranks;
+use crate::ranks::messages::of_all_ranks;
+use crate::saved::{self, Counters, Saved};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{TensorInfo, TensorRule, average_of, inputs};
 
@@ -131,6 +136,9 @@ pub struct Trainer {
     lora: Option<Lora>,
     /// Name of the state with the elements of each trained constant.
     weights: Vec<String>,
+    /// Whole shape of each parameter or state of which this rank has a part, by its name.
+    divided: BTreeMap<String, Vec<usize>>,
+    ranks: Option<Ranks>,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
     memory: Option<MemoryReport>,
@@ -152,13 +160,23 @@ impl Trainer {
         options: TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
     ) -> Result<Self> {
+        Self::with_ranks(checkpoint, options, rule, None)
+    }
+
+    /// Creates the trainer of a rank. Its steps take this rank's share of the images.
+    pub(crate) fn with_ranks(
+        checkpoint: Checkpoint,
+        options: TrainOptions,
+        rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+        ranks: Option<Ranks>,
+    ) -> Result<Self> {
         let rules = RefCell::default();
         let rule = |tensor: &TensorInfo<'_>| {
             let rule = rule(tensor);
             HashMap::insert(&mut rules.borrow_mut(), tensor.name.to_owned(), rule);
             rule
         };
-        let trainer = Self::build(Arc::new(checkpoint), options, &rule)?;
+        let trainer = Self::build(Arc::new(checkpoint), options, &rule, ranks)?;
         Ok(Self {
             rules: rules.into_inner(),
             ..trainer
@@ -170,6 +188,7 @@ impl Trainer {
         checkpoint: Arc<Checkpoint>,
         options: TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
+        ranks: Option<Ranks>,
     ) -> Result<Self> {
         let placement = placement(&options)?;
         let dtype = computed_dtype(&placement, &options);
@@ -178,11 +197,18 @@ impl Trainer {
             scatter,
             lora,
             weights,
+            divided,
             branches,
             preprocess,
             classes,
             ..
-        } = Step::new(&checkpoint, &options, rule, dtype)?;
+        } = Step::new(
+            &checkpoint,
+            &options,
+            rule,
+            dtype,
+            ranks.as_ref().map(|ranks| ranks.plan),
+        )?;
         let mut memory = None;
         if let Some(budget) = options.memory {
             let limit = budget.limit.bytes(&placement)?;
@@ -191,6 +217,7 @@ impl Trainer {
         }
         let executor_options = ExecutorOptions {
             threads: options.threads,
+            collectives: ranks.as_ref().map(|ranks| ranks.collectives.clone()),
             ..ExecutorOptions::new(dtype)
         };
         Ok(Self {
@@ -201,6 +228,8 @@ impl Trainer {
             scatter,
             lora,
             weights,
+            divided,
+            ranks,
             branches,
             memory,
             rules: HashMap::new(),
@@ -340,21 +369,34 @@ impl Trainer {
         let classes = self.classes.max(1);
         let batch = targets.len() / classes;
         let step = self.counters.steps + 1;
-        let factors = self.branch_factors(step, batch);
+        let [rank, ranks] = self
+            .ranks
+            .as_ref()
+            .map_or([0, 1], |ranks| [ranks.plan.rank, ranks.plan.ranks]);
+        let factors = self.branch_factors(step, rank * batch..(rank + 1) * batch);
         let mut tally = Tally::default();
         for part in micro_batches(batch, self.options.accumulate) {
             let run = MicroBatch {
                 images: rows_of(images, batch, &part),
                 targets: &targets[part.start * classes..part.end * classes],
                 factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
-                weight: self.counters.scale.factor / batch as f32,
+                weight: self.counters.scale.factor / (ranks * batch) as f32,
                 is_first: part.start == 0,
                 is_last: part.end == batch,
             };
             let outputs = self.run(&run, learning_rate)?;
             tally.add(&outputs, run.targets, classes)?;
         }
-        Ok(tally.report(step, self.options.accumulate))
+        Ok(self
+            .tally_of_all_ranks(tally)?
+            .report(step, self.options.accumulate))
+    }
+
+    fn tally_of_all_ranks(&self, own: Tally) -> Result<Tally> {
+        match &self.ranks {
+            Some(ranks) => Ok(Tally::of_ranks(of_all_ranks(&ranks.collectives, &own.message())?)),
+            None => Ok(own),
+        }
     }
 
     /// Computes the gradients of a micro-batch. The last one of a step updates the weights.
@@ -394,8 +436,9 @@ impl Trainer {
         executor.run_inputs(&plan, Inputs::new(named))
     }
 
-    /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1.
-    fn branch_factors(&self, step: u64, batch: usize) -> Vec<f32> {
+    /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1. `images` are places in the
+    /// batch of all ranks.
+    fn branch_factors(&self, step: u64, images: Range<usize>) -> Vec<f32> {
         let last = self.branches.iter().max().copied().unwrap_or(0).max(1);
         let factor = |index: usize| {
             let block = self.branches[index % self.branches.len()];
@@ -403,7 +446,10 @@ impl Trainer {
             let is_kept = uniform(self.options.seed, step, index as u64) >= skipped;
             if is_kept { 1.0 / (1.0 - skipped) } else { 0.0 }
         };
-        (0..batch * self.branches.len()).map(factor).collect()
+        let branches = self.branches.len();
+        (images.start * branches..images.end * branches)
+            .map(factor)
+            .collect()
     }
 
     /// Returns the present elements of the checkpoint's trained tensors.
@@ -424,11 +470,11 @@ impl Trainer {
 
     /// Returns the elements of the weight `name`, or of its average.
     fn weight(&self, name: &str, weights: Weights) -> Result<Vec<f32>> {
-        let tensor = match weights {
-            Weights::Last => self.executor()?.state(name),
-            Weights::Average => self.executor()?.state(&average_of(name)),
+        let name = match weights {
+            Weights::Last => name,
+            Weights::Average => &average_of(name),
         };
-        Ok(tensor?.to_f32().into_owned())
+        self.whole_state(name)
     }
 
     /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`] is set.
@@ -452,13 +498,29 @@ impl Trainer {
         self.checkpoint.model_with(&self.values(weights)?, &options)
     }
 
-    /// Writes all weights and states of the optimiser to a file, which is replaced as a whole.
+    /// Writes all weights and states of the optimiser to a file, which is replaced as a whole. If there are several ranks, all must call this,
+    /// and rank 0 writes.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if the file cannot be written. The file that was there before stays.
     pub fn save(&self, file: &Path) -> Result<()> {
-        saved::write(self.executor()?, &self.counters, file)
+        let states = Saved::new(&self.executor()?.info().graph, &|name| self.saved_state(name))?;
+        if self.writes() {
+            states.write(&self.counters, file)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Returns true if each rank has a part of the states.
+    pub(crate) fn is_divided(&self) -> bool {
+        !self.divided.is_empty()
+    }
+
+    /// Returns true if this process writes the files of the run.
+    pub(crate) fn writes(&self) -> bool {
+        self.ranks.as_ref().is_none_or(Ranks::writes)
     }
 
     /// Restores what [`save`](Self::save) has written.
@@ -468,8 +530,12 @@ impl Trainer {
     /// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if it is of another model or other options; the
     /// trainer is then unchanged.
     pub fn restore(&mut self, file: &Path) -> Result<()> {
-        let mut counters = self.counters;
-        saved::read(self.executor()?, &mut counters, file)?;
+        let graph = self.executor()?.info().graph.clone();
+        let shape = |value: &Value| self.whole_shape(&value.name, &value.shape).to_vec();
+        let (counters, states) = saved::read(&graph, &shape, self.counters, file)?;
+        for (name, tensor) in &states {
+            self.set_whole_state(name, tensor)?;
+        }
         self.counters = counters;
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -129,6 +129,32 @@ impl Rendezvous {
             }
             Streams::Leaf(root) => Connections::Leaf(link(root, 0)),
         }
+    }
+
+    /// Returns the address by which this process reaches rank 0. Other hosts of the run reach this process there.
+    pub(super) fn local_address(&self) -> io::Result<IpAddr> {
+        let stream = match &self.streams {
+            Streams::Root(others) => others.first(),
+            Streams::Leaf(root) => Some(root),
+        };
+        match stream {
+            Some(stream) => Ok(stream.local_addr()?.ip()),
+            None => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+        }
+    }
+
+    /// Returns the connection to each rank, where there is one. Only rank 0 has more than one.
+    pub(super) fn into_streams(self) -> Vec<Option<TcpStream>> {
+        let mut streams: Vec<Option<TcpStream>> = (0..self.world.size()).map(|_| None).collect();
+        match self.streams {
+            Streams::Root(others) => {
+                for (place, stream) in streams[1..].iter_mut().zip(others) {
+                    *place = Some(stream);
+                }
+            }
+            Streams::Leaf(root) => streams[0] = Some(root),
+        }
+        streams
     }
 
     pub(super) fn error(&self, reason: &str) -> Error {

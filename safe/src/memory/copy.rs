@@ -1,13 +1,24 @@
-//! Copies of rows that are not contiguous.
+//! Copies of rows that are not contiguous, and filling of memory.
 
 use hipvit_sys::hip::hipMemcpyKind;
 
 use crate::error::{Error, Result};
+use crate::memory::buffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
 use crate::stream::Stream;
 
 impl Stream {
+    /// Sets every byte of a target.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the target is read-only; [`Error::Device`] if the driver fails.
+    pub fn fill(&self, target: Operand<'_>, byte: u8) -> Result<()> {
+        target.expect("target", target.bytes(), true)?;
+        buffer::fill(&target, byte)
+    }
+
     /// Copies `rows` rows of `row_bytes` bytes each on the device. Each operand has a stride: the bytes from the start of one row to the
     /// next.
     ///

@@ -18,8 +18,10 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::cpu::{self, Constants, CpuOp, Memory, States};
 use crate::error::{Error, Result};
+use crate::exec::Collectives;
 use crate::graph::plan::{Plan, Step};
-use crate::graph::{Graph, OutputKind, ValueId, matrix};
+use crate::graph::{Graph, Node, OutputKind, ValueId, matrix};
+use crate::ops::OpError;
 use crate::tensor::{DType, Input};
 
 /// Callback after each step, with the step's time.
@@ -79,6 +81,13 @@ impl CpuExecutor {
             constants,
             states,
         })
+    }
+
+    /// Sets the connections to the other ranks, for graphs with exchanges between ranks.
+    #[must_use]
+    pub fn with_collectives(mut self, collectives: Option<Arc<Collectives>>) -> Self {
+        self.constants.collectives = collectives;
+        self
     }
 
     /// Returns the number of threads.
@@ -213,12 +222,21 @@ impl CpuExecutor {
             let node = plan.node(step);
             Memory::split(plan, step, inputs, &self.constants, states, arena)
                 .and_then(|mut memory| node.op.run(&memory.operands, &mut memory.results))
-                .map_err(|source| hipvit_graph::Error::op(&node.name, &node.op, source))?;
+                .map_err(|source| self.step_error(node, source))?;
             if let Some(observer) = &mut observer {
                 observer(step, start.elapsed());
             }
         }
         Ok(())
+    }
+}
+
+impl CpuExecutor {
+    /// Returns the error of a step: that of the other rank, if an exchange has failed.
+    fn step_error(&self, node: &Node, source: OpError) -> Error {
+        let failure = self.constants.collectives.as_ref();
+        let failure = failure.and_then(|collectives| collectives.failure());
+        failure.unwrap_or_else(|| hipvit_graph::Error::op(&node.name, &node.op, source).into())
     }
 }
 

@@ -5,7 +5,9 @@ use std::fmt;
 use super::call_clock::CallClock;
 use super::candidate::{Builtin, Called, Candidate, Hipblaslt, Hipsparselt, Miopen, Rocblas, Submitter};
 use super::direct::DirectRank;
-use super::lower::{AllReduceCall, Call, SparseForm, attention_is_unfused};
+use super::lower::{
+    AllReduceCall, Call, CollectiveCall, RankPartCall, SparseForm, attention_is_unfused,
+};
 use super::rank::RankStream;
 use super::regions::Regions;
 use crate::dtype::to_hip;
@@ -14,6 +16,7 @@ use crate::exec::select::{Choice, HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Origin, S
 use crate::graph::plan::Plan;
 use crate::hip::{Comm, DeviceAddress, Reduction, Stream};
 use crate::kernels::{KernelError, Kernels, LayerNormArgs};
+use crate::ops::exchange::ExchangeKind;
 
 /// All candidates on a stream, and the all-reduce of a tensor-parallel model.
 pub(super) struct Libraries {
@@ -145,6 +148,12 @@ impl Libraries {
                 })
             }
             Call::AllReduce(call) => self.all_reduce(call, to),
+            Call::Collective(call) => self.collective(call, to),
+            Call::RankPart(call) => self.rank_part(call, to),
+            Call::Zero { to: target, bytes } => {
+                to.stream.fill(to.regions.from(*target)?.part(0..*bytes)?, 0)?;
+                to.record_call("memset", || format!("{bytes} bytes"))
+            }
             call => Err(Error::internal("call", format!("{call:?} is none of a library"))),
         }
     }
@@ -194,6 +203,65 @@ impl Libraries {
         to.record_call("RCCL all-reduce", || format!("{} bytes", call.bytes()))?;
         let follows = call.follows().map_err(|e| Error::kernel("all-reduce", e))?;
         to.finish(follows)
+    }
+
+    fn rank(&self) -> Result<&Comm> {
+        let alone = || {
+            let reason = "is of a training step of several ranks, and runs alone";
+            Error::kernel("exchange", reason.into())
+        };
+        self.comm.as_ref().ok_or_else(alone)
+    }
+
+    /// Submits a collective of the ranks of a training step.
+    fn collective(&self, call: &CollectiveCall, to: &mut Submitter<'_>) -> Result<()> {
+        let comm = self.rank()?;
+        let (rank, ranks) = (comm.rank(), comm.ranks());
+        if call.ranks != ranks {
+            let reason = format!(
+                "divides tensors among {} of {ranks} ranks. GPUs divide them among all: set the recipe's key `ranks.group` to 0",
+                call.ranks
+            );
+            return Err(Error::argument("ranks", reason));
+        }
+        let dtype = to_hip(call.dtype);
+        let bytes = call.elements * call.dtype.size();
+        let bucket = to.regions.from(call.bucket)?.part(0..bytes)?;
+        let part = bytes / ranks;
+        let [first, own] = [bucket.part(0..part)?, bucket.part(rank * part..(rank + 1) * part)?];
+        match call.kind {
+            ExchangeKind::Sum => comm.all_reduce_in_place(dtype, Reduction::Sum, bucket)?,
+            ExchangeKind::Scatter => {
+                comm.reduce_scatter(dtype, Reduction::Sum, bucket, own)?;
+                if rank > 0 {
+                    to.stream.copy_rows((first, part), (own, part), part, 1)?;
+                }
+            }
+            ExchangeKind::Gather => {
+                if rank > 0 {
+                    to.stream.copy_rows((own, part), (first, part), part, 1)?;
+                }
+                comm.all_gather(dtype, own, bucket)?;
+            }
+        }
+        to.record_call("RCCL", || format!("{} of {bytes} bytes", call.kind))
+    }
+
+    /// Copies this rank's part of a tensor.
+    fn rank_part(&self, call: &RankPartCall, to: &mut Submitter<'_>) -> Result<()> {
+        const SIZE: usize = size_of::<f32>();
+        let start = (self.rank()?.rank() % call.ranks * call.part).min(call.elements);
+        let len = call.part.min(call.elements - start);
+        let target = to.regions.from(call.to)?.part(0..call.part * SIZE)?;
+        if len < call.part {
+            to.stream.fill(target.part(len * SIZE..call.part * SIZE)?, 0)?;
+        }
+        if len > 0 {
+            let bytes = len * SIZE;
+            let source = to.regions.from(call.from.offset(start * SIZE))?;
+            to.stream.copy_rows((target, bytes), (source, bytes), bytes, 1)?;
+        }
+        to.record_call("DtoD copy of a part", || format!("{len} elements"))
     }
 
     /// Returns the selected choice for `call` and its origin, or another choice if its library cannot compute the call.
@@ -322,7 +390,9 @@ fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<C
         }
         Call::Custom(call) => vec![Called::custom(call)],
         Call::Pattern(call) => vec![Called::pattern(call, kernels)],
-        Call::CopyRows(_) => vec![Called::library("copy")],
+        Call::CopyRows(_) | Call::RankPart(_) => vec![Called::library("copy")],
+        Call::Zero { .. } => vec![Called::library("memset")],
+        Call::Collective(_) => vec![Called::library("RCCL")],
         Call::AllReduce(call) => {
             let follows = call.follows().ok().flatten();
             let follows = follows.map(|kernel| Called::kernel(kernel.into(), kernels));

@@ -3,7 +3,7 @@
 pub(super) use crate::kernels::attention::call::AttentionCall;
 pub(super) use crate::kernels::attention::lower::{attention_is_unfused, attention_units};
 pub(super) use crate::kernels::attention_backward::lower::attention_backward_units;
-pub(super) use crate::kernels::call::AllReduceCall;
+pub(super) use crate::kernels::call::{AllReduceCall, CollectiveCall, RankPartCall};
 pub(super) use crate::kernels::custom::call::CustomCall;
 pub(super) use crate::kernels::linear::call::*;
 pub(super) use crate::kernels::linear::rounding_units;

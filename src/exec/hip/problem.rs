@@ -18,6 +18,9 @@ impl Call {
             | Self::Gemm { .. }
             | Self::CopyRows(_)
             | Self::AllReduce(_)
+            | Self::Collective(_)
+            | Self::RankPart(_)
+            | Self::Zero { .. }
             | Self::Custom(_)
             | Self::Pattern(_) => None,
         }

@@ -98,6 +98,9 @@ impl HipExecutor {
                 | Call::Gemm { .. }
                 | Call::CopyRows(_)
                 | Call::AllReduce(_)
+                | Call::Collective(_)
+                | Call::RankPart(_)
+                | Call::Zero { .. }
                 | Call::Custom(_)
                 | Call::Pattern(_) => {}
             }

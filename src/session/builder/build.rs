@@ -208,6 +208,7 @@ impl SessionBuilder {
             // Measurements apply to one GPU only.
             tuned: self.tuned.clone().filter(|_| placement.is_one_gpu()),
             resize: (self.resize == ResizeOn::Device).then(|| preprocess.clone()),
+            collectives: None,
         };
         let executor = placement.executor(&graph, &options)?;
         let finite = finite_weights(&graph, &*executor);

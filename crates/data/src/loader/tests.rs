@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hipvit_image::{Filter, Preprocess, Rescale, Resize, RgbImage, ValueRule};
 
 use crate::augment::{RandomCrop, RandomErasing};
-use crate::mix::Mixup;
+use crate::mix::{MixMode, Mixup};
 use crate::random::Stream;
 use crate::*;
 
@@ -51,6 +51,15 @@ impl Dataset for Set {
         }
         self.images.read(index)
     }
+}
+
+fn rule() -> Preprocess {
+    let exact = Resize::Exact { height: 8, width: 8 };
+    let values = ValueRule {
+        rescale: Rescale::DivideBy255,
+        normalize: Some(([0.5; 3], [0.25; 3])),
+    };
+    Preprocess::new(Some((exact, Filter::Bilinear)), None, values).unwrap()
 }
 
 fn augmentation() -> Arc<dyn Prepare> {
@@ -285,12 +294,7 @@ fn the_queue_is_bounded_and_a_loader_can_be_dropped() {
 
 #[test]
 fn a_batch_becomes_floats_and_targets() {
-    let exact = Resize::Exact { height: 8, width: 8 };
-    let values = ValueRule {
-        rescale: Rescale::DivideBy255,
-        normalize: Some(([0.5; 3], [0.25; 3])),
-    };
-    let rule = Preprocess::new(Some((exact, Filter::Bilinear)), None, values).unwrap();
+    let rule = rule();
     let sampler = Sampler::new(IMAGES, 4, 3).unwrap();
     for batch in load(&sampler, options(2), Position::default()) {
         let planes = batch.planes(&rule).unwrap();
@@ -312,4 +316,96 @@ fn a_batch_becomes_floats_and_targets() {
             assert!((targets[own] - (0.9 * weight + 0.02)).abs() < 1e-6);
         }
     }
+}
+
+#[test]
+fn shares_of_a_batch_are_parts_of_the_whole_batch() {
+    let sampler = Sampler::new(IMAGES, 10, 3).unwrap();
+    let rule = rule();
+    for mixup in [
+        None,
+        Some(MixMode::Batch),
+        Some(MixMode::Pair),
+        Some(MixMode::Elem),
+    ] {
+        let options = |share| LoaderOptions {
+            mixup: mixup.map(|mode| Mixup {
+                mode,
+                ..Mixup::default()
+            }),
+            share,
+            ..options(3)
+        };
+        let whole = load(&sampler, options(None), Position::default());
+        // With five shares, the third one has both images of its pairs.
+        for count in [1, 2, 5] {
+            let mut shares: Vec<_> = (0..count)
+                .map(|number| {
+                    let share = Some(Share { number, count });
+                    load(&sampler, options(share), Position::default()).into_iter()
+                })
+                .collect();
+            for whole in &whole {
+                let parts: Vec<Batch> = shares.iter_mut().map(|share| share.next().unwrap()).collect();
+                let what = format!("{mixup:?}, {count} shares");
+                let joined =
+                    |of: &dyn Fn(&Batch) -> Vec<f32>| parts.iter().flat_map(of).collect::<Vec<f32>>();
+                assert!(
+                    joined(&|part| part.planes(&rule).unwrap()) == whole.planes(&rule).unwrap(),
+                    "{what}"
+                );
+                assert_eq!(
+                    joined(&|part| part.targets(5, 0.1)),
+                    whole.targets(5, 0.1),
+                    "{what}"
+                );
+                let samples: Vec<Sample> = parts.iter().flat_map(|part| part.samples.clone()).collect();
+                assert_eq!(samples, whole.samples, "{what}");
+            }
+            assert!(shares.iter_mut().all(|share| share.next().is_none()));
+        }
+    }
+    for share in [Share { number: 0, count: 3 }, Share { number: 2, count: 2 }] {
+        let options = LoaderOptions {
+            share: Some(share),
+            ..options(1)
+        };
+        let loader = Loader::new(
+            set(&[]),
+            sampler.clone(),
+            augmentation(),
+            options,
+            Position::default(),
+        );
+        assert!(loader.is_err());
+    }
+}
+
+/// A broken image that another share mixes is reported once.
+#[test]
+fn a_broken_image_is_reported_by_its_share() {
+    let sampler = Sampler::new(IMAGES, 10, 3).unwrap();
+    let reported = |number| {
+        let options = LoaderOptions {
+            on_broken: OnBroken::Replace,
+            share: Some(Share { number, count: 2 }),
+            ..options(2)
+        };
+        let loader = Loader::new(
+            set(&[4]),
+            sampler.clone(),
+            augmentation(),
+            options,
+            Position::default(),
+        );
+        loader
+            .unwrap()
+            .map(|batch| batch.unwrap().broken.len())
+            .sum::<usize>()
+    };
+    let occurs = (0..2)
+        .filter(|&epoch| sampler.order(epoch)[..20].contains(&4))
+        .count();
+    assert!(occurs > 0);
+    assert_eq!(reported(0) + reported(1), occurs);
 }

@@ -96,6 +96,14 @@ impl Checkpoints {
         Ok(complete)
     }
 
+    /// Returns the newest checkpoint in a directory, if there is one.
+    pub(super) fn newest_in(directory: PathBuf) -> Result<Option<PathBuf>> {
+        if !directory.exists() {
+            return Ok(None);
+        }
+        Ok(Self { directory, keep: 1 }.all()?.pop())
+    }
+
     /// Returns the newest checkpoint, if there is one.
     pub(super) fn newest(&self) -> Result<Option<Saved>> {
         let Some(directory) = self.all()?.pop() else {

@@ -88,7 +88,19 @@ impl Evaluation {
     }
 }
 
-/// Sums up the results of batches.
+/// Result of an image, which ranks send to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct ImageResult {
+    pub(super) index: usize,
+    label: usize,
+    prediction: usize,
+    /// Bits of the f32, since JSON has no infinity.
+    probability: u32,
+    /// Bits of the f64.
+    loss: u64,
+}
+
+/// Sums up the results of images.
 #[derive(Debug)]
 pub(super) struct Tally {
     loss: LossKind,
@@ -110,25 +122,44 @@ impl Tally {
         }
     }
 
-    /// Adds the outputs of a batch.
-    pub(super) fn add(&mut self, dataset: &dyn Dataset, batch: &Batch, outputs: &Outputs) -> Result<()> {
+    /// Returns the results of the images of a batch.
+    pub(super) fn results(&self, batch: &Batch, outputs: &Outputs) -> Result<Vec<ImageResult>> {
         let losses = self.losses(batch, outputs)?;
-        for (index, (sample, &label)) in batch.samples.iter().zip(&batch.labels).enumerate() {
-            let top = outputs.image(index).top(1);
-            let Some(top) = top.first() else { continue };
-            self.count(label, top.index, losses[index]);
-            if self.is_worst(losses[index]) {
-                self.insert(ImageLoss {
-                    index: sample.index,
-                    name: dataset.name(sample.index),
-                    label,
-                    prediction: top.index,
-                    probability: Some(top.probability).filter(|probability| probability.is_finite()),
-                    loss: Some(losses[index]).filter(|loss| loss.is_finite()),
-                });
-            }
+        let images = batch.samples.iter().zip(&batch.labels).enumerate();
+        let results = images.filter_map(|(place, (sample, &label))| {
+            let top = outputs.image(place).top(1);
+            let top = top.first()?;
+            Some(ImageResult {
+                index: sample.index,
+                label,
+                prediction: top.index,
+                probability: top.probability.to_bits(),
+                loss: losses[place].to_bits(),
+            })
+        });
+        Ok(results.collect())
+    }
+
+    /// Adds the result of an image.
+    pub(super) fn add(&mut self, dataset: &dyn Dataset, result: &ImageResult) {
+        let ImageResult {
+            index,
+            label,
+            prediction,
+            ..
+        } = *result;
+        let (probability, loss) = (f32::from_bits(result.probability), f64::from_bits(result.loss));
+        self.count(label, prediction, loss);
+        if self.is_worst(loss) {
+            self.insert(ImageLoss {
+                index,
+                name: dataset.name(index),
+                label,
+                prediction,
+                probability: Some(probability).filter(|probability| probability.is_finite()),
+                loss: Some(loss).filter(|loss| loss.is_finite()),
+            });
         }
-        Ok(())
     }
 
     /// Returns the loss of each image.

@@ -7,6 +7,7 @@ use hipvit_data::augment::TimmRandAugment;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::ranks::RankKeys;
 use crate::memory::MemoryLimit;
 use crate::schedule::Decay;
 
@@ -36,6 +37,8 @@ pub struct Recipe {
     pub skip_nonfinite: bool,
     /// Limit of the device memory of training. The backward pass recomputes activations as far as it requires.
     pub memory: MemoryLimit,
+    /// Division of states among the ranks of a run.
+    pub ranks: RankKeys,
     /// Loss function.
     pub loss: Loss,
     /// Updates of low rank.
@@ -318,6 +321,7 @@ impl Default for Recipe {
             freeze: Freeze::default(),
             skip_nonfinite: false,
             memory: MemoryLimit::default(),
+            ranks: RankKeys::default(),
             loss: Loss::default(),
             lora: Lora::default(),
             optimizer: Optimizer::default(),

@@ -56,6 +56,9 @@ pub(super) struct Tally {
     grad_norm: f32,
 }
 
+/// Figures of a [`Tally`] as a message: images, bits of the sum of losses, correct images, bits of the norm.
+pub(super) type TallyMessage = (usize, u64, usize, u32);
+
 impl Tally {
     /// Adds the outputs of a run.
     pub(super) fn add(&mut self, outputs: &RunOutputs, targets: &[f32], classes: usize) -> Result<()> {
@@ -74,6 +77,28 @@ impl Tally {
             .filter(|(logits, targets)| largest(logits) == largest(targets))
             .count();
         Ok(())
+    }
+
+    /// Returns the figures for the other ranks.
+    pub(super) fn message(&self) -> TallyMessage {
+        (
+            self.images,
+            self.loss_sum.to_bits(),
+            self.correct,
+            self.grad_norm.to_bits(),
+        )
+    }
+
+    /// Returns the figures of all ranks, from those of each. All ranks have the same norm.
+    pub(super) fn of_ranks(messages: Vec<TallyMessage>) -> Self {
+        let mut all = Self::default();
+        for (images, loss_sum, correct, grad_norm) in messages {
+            all.images += images;
+            all.loss_sum += f64::from_bits(loss_sum);
+            all.correct += correct;
+            all.grad_norm = f32::from_bits(grad_norm);
+        }
+        all
     }
 
     /// Returns the report of the step `step` with up to `accumulate` micro-batches.

@@ -28,7 +28,8 @@ impl Trainer {
     /// Returns true for the error of a device without enough memory, if its micro-batches have several images.
     pub(super) fn can_take_smaller(&self, error: &Error, batch: usize) -> bool {
         let is_memory = matches!(error, Error::Hip(hip::Error::OutOfMemory { .. }));
-        is_memory && batch.div_ceil(self.options.accumulate) > 1
+        // The other ranks have begun the step.
+        is_memory && self.ranks.is_none() && batch.div_ceil(self.options.accumulate) > 1
     }
 
     /// Divides batches into twice as many micro-batches. Weights and states of the optimiser stay.
@@ -46,7 +47,7 @@ impl Trainer {
         self.executor = None;
         let rules = std::mem::take(&mut self.rules);
         let rule = |tensor: &TensorInfo<'_>| rules.get(tensor.name).copied().unwrap_or_default();
-        let smaller = Self::build(self.checkpoint.clone(), options, &rule)?;
+        let smaller = Self::build(self.checkpoint.clone(), options, &rule, None)?;
         for (name, tensor) in &states {
             smaller.executor()?.set_state(name, tensor)?;
         }

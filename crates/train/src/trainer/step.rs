@@ -1,15 +1,16 @@
 //! The graph of a step, from a checkpoint.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use hipvit::DType;
 use hipvit::error::Result;
-use hipvit::graph::{Graph, PassReport, Passes, ValueId, optimize, prepare_training};
+use hipvit::graph::{Graph, PassReport, Passes, ValueId, optimize, overlap_exchanges, prepare_training};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
 use super::{TrainOptions, check, load_options};
 use crate::lora::Lora;
+use crate::ranks::RankPlan;
 use crate::scatter::Scatter;
 use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, with_branch_factors};
 
@@ -62,18 +63,21 @@ pub(crate) struct Step {
     pub(super) scatter: Scatter,
     pub(super) lora: Option<Lora>,
     pub(super) weights: Vec<String>,
+    /// Whole shape of each parameter or state of which this rank has a part, by its name.
+    pub(super) divided: BTreeMap<String, Vec<usize>>,
     pub(super) branches: Vec<usize>,
     pub(super) preprocess: Preprocess,
     pub(super) classes: usize,
 }
 
 impl Step {
-    /// Builds the step of a checkpoint's model, with activations in `dtype`.
+    /// Builds the step of a checkpoint's model, with activations in `dtype`. With `ranks`, builds the step of one of several ranks.
     pub(crate) fn new(
         checkpoint: &Checkpoint,
         options: &TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
         dtype: DType,
+        ranks: Option<RankPlan>,
     ) -> Result<Self> {
         let Prepared {
             graph,
@@ -99,22 +103,31 @@ impl Step {
             clip_norm: options.clip_norm,
             accumulated: options.accumulate > 1,
             rounded: dtype.size() == 2,
+            ranks,
         };
         let mut trained = scatter.trained.clone();
         trained.extend(lora.iter().flat_map(Lora::trained));
-        let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
+        let StepGraph {
+            graph,
+            mut weights,
+            divided,
+        } = StepGraph::new(graph, &trained, step_options)?;
         let of_lora = weights.split_off(scatter.trained.len());
         if let Some(lora) = &mut lora {
             lora.set_names(of_lora)?;
         }
         let weights = scatter.retain(weights);
-        let (graph, passes) = optimize(graph, &passes())?;
+        let (mut graph, passes) = optimize(graph, &passes())?;
+        if ranks.is_some() {
+            graph = overlap_exchanges(&graph);
+        }
         Ok(Self {
             graph,
             passes,
             scatter,
             lora,
             weights,
+            divided,
             branches,
             preprocess,
             classes,
@@ -132,7 +145,7 @@ pub fn step_graph(
     options: &TrainOptions,
     rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
 ) -> Result<(Graph, Vec<PassReport>)> {
-    let Step { graph, passes, .. } = Step::new(checkpoint, options, rule, options.dtype)?;
+    let Step { graph, passes, .. } = Step::new(checkpoint, options, rule, options.dtype, None)?;
     Ok((graph, passes))
 }
 

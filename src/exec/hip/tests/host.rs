@@ -123,7 +123,11 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
-            Call::AllReduce(_) => panic!("{call:?} needs all ranks"),
+            Call::AllReduce(_) | Call::Collective(_) | Call::RankPart(_) => panic!("{call:?} needs all ranks"),
+            Call::Zero { to, bytes } => {
+                let to = to.as_u64() as usize;
+                self.bytes[to..to + bytes].fill(0);
+            }
             Call::Custom(_) => panic!("{call:?} is of another crate"),
             Call::Pattern(_) | Call::PatternAttention(_) => panic!("{call:?} is of a generated program"),
             Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {

@@ -283,6 +283,9 @@ fn placed(
         | Call::Gemm { .. }
         | Call::CopyRows(_)
         | Call::AllReduce(_)
+        | Call::Collective(_)
+        | Call::RankPart(_)
+        | Call::Zero { .. }
         | Call::Custom(_)
         | Call::Pattern(_) => Vec::new(),
     };

@@ -1,0 +1,73 @@
+//! Parameters and states of a trainer as a whole, also if each rank has a part of them.
+
+use hipvit::error::{Error, Result};
+use hipvit::ops::exchange::part_len;
+use hipvit::tensor::Tensor;
+
+use super::Trainer;
+
+impl Trainer {
+    /// Returns the elements of a parameter or state. If each rank has a part, all ranks must call this at the same point.
+    pub(super) fn whole_state(&self, name: &str) -> Result<Vec<f32>> {
+        let own = self.executor()?.state(name)?.to_f32().into_owned();
+        let (Some(shape), Some(ranks)) = (self.divided.get(name), &self.ranks) else {
+            return Ok(own);
+        };
+        let bytes = own.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let parts = ranks.collectives.gather(bytes)?;
+        // Each group of ranks has all parts.
+        let first = ranks.plan.rank - ranks.plan.number();
+        let parts = parts.into_iter().skip(first).take(ranks.plan.group);
+        let mut whole: Vec<f32> = parts
+            .flat_map(|part| {
+                let (values, _) = part.as_chunks();
+                values
+                    .iter()
+                    .map(|&value| f32::from_le_bytes(value))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        whole.truncate(shape.iter().product());
+        Ok(whole)
+    }
+
+    /// Returns a whole parameter or state for a file. `None` if another rank writes it. If each rank has a part, all ranks must call this at
+    /// the same point.
+    pub(super) fn saved_state(&self, name: &str) -> Result<Option<Tensor>> {
+        let Some(shape) = self.divided.get(name) else {
+            return if self.writes() {
+                self.executor()?.state(name).map(Some)
+            } else {
+                Ok(None)
+            };
+        };
+        let whole = self.whole_state(name)?;
+        if !self.writes() {
+            return Ok(None);
+        }
+        let whole = Tensor::from_f32(shape.as_slice(), whole);
+        whole
+            .map(Some)
+            .ok_or_else(|| Error::internal("states", format!("`{name}` has no elements of its shape")))
+    }
+
+    /// Returns the whole shape of a parameter or state.
+    pub(super) fn whole_shape<'a>(&'a self, name: &str, shape: &'a [usize]) -> &'a [usize] {
+        self.divided.get(name).map_or(shape, Vec::as_slice)
+    }
+
+    /// Sets this rank's part of a parameter or state, or all of it.
+    pub(super) fn set_whole_state(&self, name: &str, whole: &Tensor) -> Result<()> {
+        let Some(ranks) = self.ranks.as_ref().filter(|_| self.divided.contains_key(name)) else {
+            return self.executor()?.set_state(name, whole);
+        };
+        let values = whole.to_f32();
+        let len = part_len(values.len(), ranks.plan.group);
+        let start = (ranks.plan.number() * len).min(values.len());
+        let mut part = values[start..(start + len).min(values.len())].to_vec();
+        part.resize(len, 0.0);
+        let part = Tensor::from_f32([len], part);
+        let part = part.ok_or_else(|| Error::internal("states", format!("`{name}` has no elements")))?;
+        self.executor()?.set_state(name, &part)
+    }
+}

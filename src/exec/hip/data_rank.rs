@@ -1,0 +1,100 @@
+//! A GPU that trains with others: each is a rank in a process of its own, with its share of the images.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::executor::HipExecutor;
+use super::rank::{Agree, Rank, RankStream};
+use crate::error::{Error, Result};
+use crate::exec::collectives::Collectives;
+use crate::hip::{Comm, CommOptions, UniqueId};
+
+/// Interval between checks for lost ranks.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Decisions of the ranks, over the connections between them.
+struct Votes {
+    collectives: Arc<Collectives>,
+    /// True after the executor's end.
+    ended: Arc<AtomicBool>,
+}
+
+impl Agree for Votes {
+    fn agree(&self, mine: bool) -> bool {
+        let votes = self.collectives.gather(vec![u8::from(mine)]);
+        votes.is_ok_and(|votes| votes.iter().all(|vote| vote == &[1]))
+    }
+}
+
+impl Drop for Votes {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+impl HipExecutor {
+    /// Makes the executor one of several ranks that train together. All ranks call this at the same point.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameters. The errors of creating a communicator. [`Error::Hip`] with the rank that is lost.
+    pub(in crate::exec) fn train_with(
+        &mut self,
+        collectives: &Arc<Collectives>,
+        timeout: impl Into<Option<Duration>>,
+    ) -> Result<()> {
+        let Some(states) = &self.states else {
+            let reason = "has no parameters, and only training steps exchange tensors between ranks";
+            return Err(Error::argument("ranks", reason));
+        };
+        let (rank, ranks) = (collectives.rank(), collectives.ranks());
+        let id = if rank == 0 {
+            UniqueId::new(&self.device)?.to_bytes().to_vec()
+        } else {
+            Vec::new()
+        };
+        let ids = collectives.gather(id)?;
+        let id = ids.first().and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
+        let id = id.ok_or_else(|| Error::argument("ranks", "rank 0 runs another version of hipvit"))?;
+        let options = CommOptions::with_timeout(timeout);
+        let comm = Comm::with_id_and(states.stream(), UniqueId::from_bytes(id), rank, ranks, options)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        watch(comm.clone(), Arc::downgrade(collectives), ended.clone())?;
+        self.set_rank(Rank {
+            number: rank,
+            count: ranks,
+            gpu: self.device.name().to_owned(),
+            on: RankStream {
+                comm,
+                direct: None,
+                several: true,
+            },
+            agreement: Arc::new(Votes {
+                collectives: collectives.clone(),
+                ended,
+            }),
+        });
+        Ok(())
+    }
+}
+
+/// Starts a thread that ends the collectives on the GPU if a rank is lost, since RCCL would wait for it.
+fn watch(comm: Comm, collectives: Weak<Collectives>, ended: Arc<AtomicBool>) -> Result<()> {
+    let look = move || {
+        while !ended.load(Ordering::Acquire) {
+            let Some(collectives) = collectives.upgrade() else { return };
+            if collectives.has_lost() {
+                // The next wait for the stream reports it.
+                let _ = comm.abort();
+                return;
+            }
+            drop(collectives);
+            thread::sleep(CHECK_INTERVAL);
+        }
+    };
+    let thread = thread::Builder::new().name("hipvit-ranks".into());
+    thread.spawn(look).map_err(|error| Error::resource("threads", error))?;
+    Ok(())
+}
