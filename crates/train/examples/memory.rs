@@ -48,7 +48,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 report.recomputation.arena_bytes,
             ];
             let bytes = report.bytes();
-            println!("{text}: {bytes} bytes: weights {weights}, states {states}, activations and gradients {arena}");
+            println!(
+                "{text}: {bytes} bytes: weights {weights}, states {states}, activations and gradients {arena}"
+            );
             continue;
         }
         let limit = text.parse()?;

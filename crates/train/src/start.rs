@@ -7,13 +7,13 @@ use hipvit::error::Error;
 use hipvit::exec::Collectives;
 use hipvit_data::Splits;
 
-use crate::{MemoryLimit, RankPlan};
 use crate::fit::{Fit, FitError, FitOptions, open_splits};
 use crate::initial::{InitialModel, Start};
 use crate::ranks::files;
 use crate::ranks::messages::agree;
 use crate::recipe::{Overrides, Recipe};
 use crate::run_directory::{RunDirectory, RunFacts};
+use crate::{MemoryLimit, RankPlan};
 
 /// Recipe of a run whose options name none.
 const RECIPE: &str = "scratch-small";
