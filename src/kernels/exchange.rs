@@ -28,7 +28,11 @@ impl Lower for Exchange {
             let reason = "rounds gradients in f32 to bf16 between ranks, which GPUs do not. Train in bf16, or set the wire to f32";
             return Err(KernelError::unsupported(reason));
         }
-        let dtype = if self.f32_tensors { DType::F32 } else { step.plan.dtype() };
+        let dtype = if self.f32_tensors {
+            DType::F32
+        } else {
+            step.plan.dtype()
+        };
         let size = dtype.size();
         let mut tensors = Vec::new();
         for index in usize::from(self.conditional)..step.step.inputs.len() {
@@ -46,7 +50,10 @@ impl Lower for Exchange {
                 }
             }
             ExchangeKind::Scatter => {
-                if tensors.iter().any(|(_, elements)| !elements.is_multiple_of(self.ranks)) {
+                if tensors
+                    .iter()
+                    .any(|(_, elements)| !elements.is_multiple_of(self.ranks))
+                {
                     calls.push(Call::Zero {
                         to: step.out,
                         bytes: elements * size,
@@ -80,7 +87,11 @@ impl Lower for Exchange {
 
 impl Lower for ExchangeResult {
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-        let dtype = if self.f32_tensors { DType::F32 } else { step.plan.dtype() };
+        let dtype = if self.f32_tensors {
+            DType::F32
+        } else {
+            step.plan.dtype()
+        };
         let (size, bucket) = (dtype.size(), step.address(0)?);
         let mut calls = Vec::new();
         // The collective leaves a rank's parts at the start of the bucket.

@@ -268,7 +268,9 @@ fn processes_train_as_the_cpu_does() {
         return;
     }
     let set = Set::new();
-    set.write_recipe("epochs = 1\nbatch = 16\ndrop_path = 0.5\nema_decay = 0.5\n[schedule]\nwarmup_epochs = 0\n");
+    set.write_recipe(
+        "epochs = 1\nbatch = 16\ndrop_path = 0.5\nema_decay = 0.5\n[schedule]\nwarmup_epochs = 0\n",
+    );
     let output = set.train("cpu", &["--accumulate", "2"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let (expected, _) = set.log("cpu");
@@ -281,13 +283,21 @@ fn processes_train_as_the_cpu_does() {
         let ranks: Vec<Child> = (0..2).map(|rank| launcher.start(rank, &arguments)).collect();
         for (rank, child) in ranks.into_iter().enumerate() {
             let output = child.wait_with_output().unwrap();
-            assert_eq!(output.status.code(), Some(0), "{shard}, rank {rank}: {}", stderr(&output));
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{shard}, rank {rank}: {}",
+                stderr(&output)
+            );
         }
         let (found, _) = set.log(shard);
         assert_eq!(found.len(), 3, "{shard}");
         for ((step, loss), (_, expected)) in found.into_iter().zip(&expected) {
             // Rounding decides the signs of small gradients, by which AdamW moves weights.
-            assert!((loss / expected - 1.0).abs() < 1e-3, "{shard}, step {step}: {loss}, expected {expected}");
+            assert!(
+                (loss / expected - 1.0).abs() < 1e-3,
+                "{shard}, step {step}: {loss}, expected {expected}"
+            );
         }
     }
 }

@@ -312,7 +312,11 @@ fn note_start(fit: &Fit, resumed: bool) {
         fit.steps_per_epoch()
     ));
     if let Some(memory) = trainer.memory() {
-        let of = if fit.is_divided() { "memory of each rank" } else { "memory" };
+        let of = if fit.has_ranks() {
+            "memory of each rank"
+        } else {
+            "memory"
+        };
         output::note(&format!("{of}: {}", memory.summary()));
     }
     let mut by_reason = BTreeMap::<_, Vec<&str>>::new();

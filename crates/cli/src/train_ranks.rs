@@ -59,7 +59,9 @@ impl TrainRanks {
             return Ok(asked);
         }
         let devices = launcher::devices(&self.world, None)?;
-        Ok(devices.and_then(|devices| devices.set().device()).unwrap_or(asked))
+        Ok(devices
+            .and_then(|devices| devices.set().device())
+            .unwrap_or(asked))
     }
 
     /// Returns the number of threads of this process, if processes share the processors and the user has named none.

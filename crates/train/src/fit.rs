@@ -4,6 +4,7 @@ mod checkpoints;
 mod evaluation;
 mod holdout;
 mod log;
+mod ranks;
 mod report;
 mod tensorboard;
 
@@ -17,9 +18,7 @@ use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device, Session};
 use hipvit_data::augment::{EraseMode, RandomErasing};
-use hipvit_data::{
-    Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Share, Splits,
-};
+use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
 
 use tempfile::TempDir;
 
@@ -31,12 +30,12 @@ pub(crate) use self::holdout::divide;
 pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
+use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
 use crate::micro_batches;
 use crate::ranks::Ranks;
-use crate::ranks::messages::of_all_ranks;
 use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
@@ -154,7 +153,7 @@ pub struct Fit {
     start: Instant,
     ranks: Option<Ranks>,
     /// The run directory of a rank that does not write the one of the run. Removed at the end.
-    temporary: Option<TempDir>,
+    _temporary: Option<TempDir>,
 }
 
 impl Fit {
@@ -206,14 +205,14 @@ impl Fit {
             evaluation,
             start: Instant::now(),
             ranks,
-            temporary: None,
+            _temporary: None,
         })
     }
 
     /// Keeps the run directory of this rank until the end.
     pub(crate) fn with_temporary(self, directory: TempDir) -> Self {
         Self {
-            temporary: Some(directory),
+            _temporary: Some(directory),
             ..self
         }
     }
@@ -226,7 +225,7 @@ impl Fit {
 
     /// Returns true if several ranks train together.
     #[must_use]
-    pub fn is_divided(&self) -> bool {
+    pub fn has_ranks(&self) -> bool {
         self.ranks.is_some()
     }
 
@@ -339,36 +338,6 @@ impl Fit {
             options,
             start,
         )?)
-    }
-
-    fn report_broken(&mut self, broken: &[Broken], callbacks: &mut dyn Callbacks) {
-        for broken in broken {
-            self.progress.skipped += 1;
-            callbacks.on_broken(broken);
-        }
-    }
-
-    /// Returns this rank's share of the images.
-    fn share(&self) -> Option<Share> {
-        let ranks = self.ranks.as_ref()?;
-        Some(Share {
-            number: ranks.plan.rank,
-            count: ranks.plan.ranks,
-        })
-    }
-
-    /// Reports the broken images of a batch of all ranks. Returns true if a rank must stop after this step, and `None` without ranks.
-    fn begin_step(&mut self, batch: &Batch, callbacks: &mut dyn Callbacks) -> Result<Option<bool>, FitError> {
-        let Some(ranks) = &self.ranks else {
-            self.report_broken(&batch.broken, callbacks);
-            return Ok(None);
-        };
-        let own = (callbacks.must_stop(), broken_texts(&batch.broken));
-        let all = of_all_ranks(&ranks.collectives, &own)?;
-        let stops = all.iter().any(|(stops, _)| *stops);
-        let broken = all.into_iter().flat_map(|(_, broken)| broken);
-        self.report_broken(&broken.map(broken_elsewhere).collect::<Vec<_>>(), callbacks);
-        Ok(Some(stops))
     }
 
     /// Trains on one batch, and logs the step.
@@ -559,13 +528,7 @@ impl Fit {
                 Ok::<(), FitError>(())
             },
         )?;
-        if let Some(ranks) = &self.ranks {
-            let all = of_all_ranks(&ranks.collectives, &(results, broken))?;
-            let (of_ranks, broken_of_ranks): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-            (results, broken) = (of_ranks.concat(), broken_of_ranks.concat());
-            // In the order of a single process.
-            results.sort_by_key(|result| result.index);
-        }
+        (results, broken) = self.of_all_ranks(results, broken)?;
         if let Some(callbacks) = &mut callbacks {
             let broken: Vec<Broken> = broken.into_iter().map(broken_elsewhere).collect();
             self.report_broken(&broken, &mut **callbacks);
@@ -601,28 +564,6 @@ impl Fit {
 /// Returns the newest checkpoint in a directory, if there is one.
 pub(crate) fn newest_checkpoint(directory: PathBuf) -> hipvit::Result<Option<PathBuf>> {
     Checkpoints::newest_in(directory)
-}
-
-/// Returns the number of images of a micro-batch of a rank.
-fn images_per_run(recipe: &Recipe, ranks: Option<&Ranks>) -> Result<usize, FitError> {
-    let images = match ranks {
-        Some(ranks) => ranks.plan.share(recipe.batch)?,
-        None => recipe.batch,
-    };
-    Ok(images.div_ceil(recipe.accumulate.max(1)))
-}
-
-/// Returns the index and the error of each broken image.
-fn broken_texts(broken: &[Broken]) -> Vec<(usize, String)> {
-    let text = |broken: &Broken| (broken.index, broken.error.to_string());
-    broken.iter().map(text).collect()
-}
-
-fn broken_elsewhere((index, text): (usize, String)) -> Broken {
-    Broken {
-        index,
-        error: hipvit_data::Error::Elsewhere { text },
-    }
 }
 
 const LOSS: &str = "loss";

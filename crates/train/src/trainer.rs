@@ -32,7 +32,6 @@ use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::optimizer::OptimizerOptions;
 use crate::ranks::Ranks;
-use crate::ranks::messages::of_all_ranks;
 use crate::saved::{self, Counters, Saved};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{TensorInfo, TensorRule, average_of, inputs};
@@ -392,13 +391,6 @@ impl Trainer {
             .report(step, self.options.accumulate))
     }
 
-    fn tally_of_all_ranks(&self, own: Tally) -> Result<Tally> {
-        match &self.ranks {
-            Some(ranks) => Ok(Tally::of_ranks(of_all_ranks(&ranks.collectives, &own.message())?)),
-            None => Ok(own),
-        }
-    }
-
     /// Computes the gradients of a micro-batch. The last one of a step updates the weights.
     fn run(&self, micro_batch: &MicroBatch<'_>, learning_rate: f32) -> Result<RunOutputs> {
         let MicroBatch {
@@ -511,16 +503,6 @@ impl Trainer {
         } else {
             Ok(())
         }
-    }
-
-    /// Returns true if each rank has a part of the states.
-    pub(crate) fn is_divided(&self) -> bool {
-        !self.divided.is_empty()
-    }
-
-    /// Returns true if this process writes the files of the run.
-    pub(crate) fn writes(&self) -> bool {
-        self.ranks.as_ref().is_none_or(Ranks::writes)
     }
 
     /// Restores what [`save`](Self::save) has written.

@@ -17,7 +17,7 @@ impl Wire {
             Self::F32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
             Self::Bf16 => {
                 let rounded = values.iter().map(|&value| bf16::from_f32(value));
-                rounded.flat_map(|value| value.to_le_bytes()).collect()
+                rounded.flat_map(bf16::to_le_bytes).collect()
             }
         }
     }

@@ -56,7 +56,9 @@ impl HipExecutor {
             Vec::new()
         };
         let ids = collectives.gather(id)?;
-        let id = ids.first().and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
+        let id = ids
+            .first()
+            .and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
         let id = id.ok_or_else(|| Error::argument("ranks", "rank 0 runs another version of hipvit"))?;
         let options = CommOptions::with_timeout(timeout);
         let comm = Comm::with_id_and(states.stream(), UniqueId::from_bytes(id), rank, ranks, options)?;
@@ -84,7 +86,9 @@ impl HipExecutor {
 fn watch(comm: Comm, collectives: Weak<Collectives>, ended: Arc<AtomicBool>) -> Result<()> {
     let look = move || {
         while !ended.load(Ordering::Acquire) {
-            let Some(collectives) = collectives.upgrade() else { return };
+            let Some(collectives) = collectives.upgrade() else {
+                return;
+            };
             if collectives.has_lost() {
                 // The next wait for the stream reports it.
                 let _ = comm.abort();
@@ -95,6 +99,8 @@ fn watch(comm: Comm, collectives: Weak<Collectives>, ended: Arc<AtomicBool>) -> 
         }
     };
     let thread = thread::Builder::new().name("hipvit-ranks".into());
-    thread.spawn(look).map_err(|error| Error::resource("threads", error))?;
+    thread
+        .spawn(look)
+        .map_err(|error| Error::resource("threads", error))?;
     Ok(())
 }

@@ -5,9 +5,7 @@ use std::fmt;
 use super::call_clock::CallClock;
 use super::candidate::{Builtin, Called, Candidate, Hipblaslt, Hipsparselt, Miopen, Rocblas, Submitter};
 use super::direct::DirectRank;
-use super::lower::{
-    AllReduceCall, Call, CollectiveCall, RankPartCall, SparseForm, attention_is_unfused,
-};
+use super::lower::{AllReduceCall, Call, CollectiveCall, RankPartCall, SparseForm, attention_is_unfused};
 use super::rank::RankStream;
 use super::regions::Regions;
 use crate::dtype::to_hip;
@@ -228,7 +226,10 @@ impl Libraries {
         let bytes = call.elements * call.dtype.size();
         let bucket = to.regions.from(call.bucket)?.part(0..bytes)?;
         let part = bytes / ranks;
-        let [first, own] = [bucket.part(0..part)?, bucket.part(rank * part..(rank + 1) * part)?];
+        let [first, own] = [
+            bucket.part(0..part)?,
+            bucket.part(rank * part..(rank + 1) * part)?,
+        ];
         match call.kind {
             ExchangeKind::Sum => comm.all_reduce_in_place(dtype, Reduction::Sum, bucket)?,
             ExchangeKind::Scatter => {

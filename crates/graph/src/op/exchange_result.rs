@@ -1,6 +1,7 @@
 //! End of an exchange of tensors among the ranks of a training step.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::exchange::{ExchangeKind, part_len};
 use super::operands::{exactly, expect};
@@ -31,30 +32,30 @@ impl ExchangeResult {
         elements.map(|elements| part_len(elements, self.ranks))
     }
 
-    /// Calls `each` with the pieces of each result, in order: places in the elements of the finished exchange, as
-    /// [`Exchange`](super::Exchange) leaves them to rank `rank`.
-    pub fn pieces(&self, rank: usize) -> Vec<Vec<std::ops::Range<usize>>> {
+    /// Returns the pieces of each result in order, as places in the elements that the exchange leaves to rank `rank`.
+    pub fn pieces(&self, rank: usize) -> Vec<Vec<Range<usize>>> {
         let stride: usize = self.part_lens().sum();
         let mut start = 0;
         let pieces = |(shape, part): (&Shape, usize)| {
             let elements: usize = shape.iter().product();
-            let at = start;
-            start += if self.kind == ExchangeKind::Sum {
-                elements
-            } else {
-                part
+            let (first, ranks, len) = match self.kind {
+                ExchangeKind::Sum => (0, 1, elements),
+                ExchangeKind::Scatter => (rank, 1, part),
+                ExchangeKind::Gather => (0, self.ranks, part),
             };
-            match self.kind {
-                ExchangeKind::Sum => vec![at..at + elements],
-                ExchangeKind::Scatter => vec![rank * stride + at..rank * stride + at + part],
-                ExchangeKind::Gather => {
-                    let piece = |rank: usize| {
-                        let len = elements.saturating_sub(rank * part).min(part);
-                        rank * stride + at..rank * stride + at + len
-                    };
-                    (0..self.ranks).map(piece).collect()
-                }
-            }
+            let at = start;
+            start += len;
+            let piece = |number: usize| {
+                let begin = (first + number) * stride + at;
+                // The last parts may be padded.
+                let padding = if ranks == 1 {
+                    0
+                } else {
+                    (len * (number + 1)).saturating_sub(elements)
+                };
+                begin..begin + len.saturating_sub(padding)
+            };
+            (0..ranks).map(piece).collect()
         };
         self.shapes.iter().zip(self.part_lens()).map(pieces).collect()
     }

@@ -198,7 +198,7 @@ impl Started {
 pub(crate) struct Gathers {
     exchanges: Exchanges,
     f32: bool,
-    /// The weight, its updated part, and the elements of the weight, of the current bucket.
+    /// Weights of the current bucket, each with its updated part.
     bucket: Vec<(ValueId, ValueId)>,
     elements: usize,
     started: Vec<(Started, Vec<ValueId>)>,

@@ -1,12 +1,33 @@
-//! Parameters and states of a trainer as a whole, also if each rank has a part of them.
+//! Figures, parameters and states of all ranks as a whole.
 
 use hipvit::error::{Error, Result};
 use hipvit::ops::exchange::part_len;
 use hipvit::tensor::Tensor;
 
 use super::Trainer;
+use super::micro_batch::Tally;
+use crate::ranks::Ranks;
+use crate::ranks::messages::of_all_ranks;
 
 impl Trainer {
+    /// Returns true if each rank has a part of the states.
+    pub(crate) fn is_divided(&self) -> bool {
+        !self.divided.is_empty()
+    }
+
+    /// Returns true if this process writes the files of the run.
+    pub(crate) fn writes(&self) -> bool {
+        self.ranks.as_ref().is_none_or(Ranks::writes)
+    }
+
+    /// Returns the figures of all ranks, from this rank's.
+    pub(super) fn tally_of_all_ranks(&self, own: Tally) -> Result<Tally> {
+        match &self.ranks {
+            Some(ranks) => Ok(Tally::of_ranks(of_all_ranks(&ranks.collectives, &own.message())?)),
+            None => Ok(own),
+        }
+    }
+
     /// Returns the elements of a parameter or state. If each rank has a part, all ranks must call this at the same point.
     pub(super) fn whole_state(&self, name: &str) -> Result<Vec<f32>> {
         let own = self.executor()?.state(name)?.to_f32().into_owned();

@@ -123,7 +123,9 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
-            Call::AllReduce(_) | Call::Collective(_) | Call::RankPart(_) => panic!("{call:?} needs all ranks"),
+            Call::AllReduce(_) | Call::Collective(_) | Call::RankPart(_) => {
+                panic!("{call:?} needs all ranks")
+            }
             Call::Zero { to, bytes } => {
                 let to = to.as_u64() as usize;
                 self.bytes[to..to + bytes].fill(0);
