@@ -114,6 +114,11 @@ struct RecipeArgs {
     /// LoRA: the weights of the model stay as they are, except for the head. RUN gets an adapter for peft, and the merged model.
     #[arg(long, value_name = "RANK", value_parser = parsers::positive, conflicts_with = "resume")]
     lora: Option<usize>,
+    /// Model with the same classes to learn from
+    ///
+    /// Distillation as for DeiT: a directory or a name on the hub. The recipe's section [distillation] has its other keys.
+    #[arg(long, value_name = "MODEL", conflicts_with = "resume")]
+    teacher: Option<String>,
     /// Seed of weights, order and augmentation
     #[arg(long, value_name = "SEED", conflicts_with = "resume")]
     seed: Option<u64>,
@@ -257,6 +262,7 @@ impl RecipeArgs {
         overrides.set("optimizer.lr", self.lr)?;
         overrides.set("freeze", self.freeze)?;
         overrides.set("lora.rank", self.lora)?;
+        overrides.set("distillation.teacher", self.teacher.as_ref())?;
         overrides.set("seed", self.seed)?;
         Ok(overrides)
     }

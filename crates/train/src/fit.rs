@@ -5,6 +5,7 @@ mod evaluation;
 mod holdout;
 mod log;
 mod report;
+mod teacher;
 mod tensorboard;
 
 use std::path::Path;
@@ -26,6 +27,7 @@ pub(crate) use self::holdout::divide;
 pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
+use self::teacher::{Teacher, objective};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
@@ -33,7 +35,7 @@ use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
 use crate::step_graph::{TensorInfo, TensorRule};
-use crate::trainer::{StepReport, TrainOptions, Trainer, Weights};
+use crate::trainer::{StepReport, Targets, TrainOptions, Trainer, Weights};
 use crate::{LoraOptions, LossKind, MemoryBudget};
 
 /// Options of a run that do not belong to its recipe.
@@ -131,6 +133,7 @@ pub struct Fit {
     options: FitOptions,
     splits: Splits,
     trainer: Trainer,
+    teacher: Option<Teacher>,
     sampler: Sampler,
     progress: Progress,
     checkpoints: Checkpoints,
@@ -157,6 +160,7 @@ impl Fit {
         let sampler = Sampler::new(splits.train.len(), recipe.batch, recipe.seed)?;
         let checkpoint = Checkpoint::open(Some(&run.initial()))?;
         let mut trainer = new_trainer(checkpoint, &recipe, &options)?;
+        let teacher = Teacher::open(&recipe, &options, &trainer)?;
         let checkpoints = Checkpoints::open(run.checkpoints(), recipe.checkpoints.keep)?;
         let progress = if resume {
             checkpoints.restore(&mut trainer)?.unwrap_or_default()
@@ -174,6 +178,7 @@ impl Fit {
             options,
             splits,
             trainer,
+            teacher,
             sampler,
             progress,
             checkpoints,
@@ -344,7 +349,15 @@ impl Fit {
             }
             None => Input::Pixels(&batch.pixels),
         };
-        Ok(self.trainer.step(input, &targets, lr as f32)?)
+        let teacher = match &self.teacher {
+            Some(teacher) => teacher.logits(batch)?,
+            None => Vec::new(),
+        };
+        let targets = Targets {
+            values: &targets,
+            teacher: &teacher,
+        };
+        Ok(self.trainer.step(input, targets, lr as f32)?)
     }
 
     /// Returns the normalised images of a batch, if the model takes them.
@@ -546,7 +559,7 @@ fn new_trainer(checkpoint: Checkpoint, recipe: &Recipe, options: &FitOptions) ->
         threads: options.threads,
         input: input_kind(recipe),
         image_size: None,
-        loss: loss_kind(recipe),
+        loss: objective(recipe),
         optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         loss_scale: TrainOptions::default().loss_scale,

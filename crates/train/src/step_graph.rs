@@ -3,15 +3,18 @@
 use hipvit::error::{Error, Result};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, Value, ValueId, rewrite};
-use hipvit::ops::{Accumulate, Add, L2Norm, Loss, LossKind, MovingAverage, Mul, Op, ScaleImages};
+use hipvit::ops::{Accumulate, Add, L2Norm, MovingAverage, Mul, Op, ScaleImages};
 use hipvit::tensor::{DType, Tensor};
 
+use crate::objective::{Objective, PushedLoss};
 use crate::optimizer::{OptimizerOptions, UpdateForm};
 
 /// Names of the inputs of a step beside the images.
 pub(crate) mod inputs {
-    /// f32 `[images, classes]`.
+    /// f32 `[images, classes]`, or `[images, channels]` for the embeddings of texts.
     pub(crate) const TARGETS: &str = "targets";
+    /// f32 `[images, classes]`: the logits of a teacher.
+    pub(crate) const TEACHER: &str = "teacher";
     /// f32 `[images, 1]`: the gradient of each image's loss.
     pub(crate) const IMAGE_WEIGHTS: &str = "image_weights";
     /// f32 `[images, branches]`: the factor of each residual branch.
@@ -78,12 +81,14 @@ pub(crate) struct Trained {
     pub(crate) rule: TensorRule,
     /// Factors of the gradient's elements: 0 for those that stay as they are. `None` if all are updated.
     pub(crate) mask: Option<Vec<f32>>,
+    /// True for a state, which the forward pass reads in f32.
+    pub(crate) is_f32: bool,
 }
 
 /// Options of a [`StepGraph`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepOptions {
-    pub(crate) loss: LossKind,
+    pub(crate) loss: Objective,
     pub(crate) optimizer: OptimizerOptions,
     /// Share of the moving averages of the weights that a step keeps. `None` if there are none.
     pub(crate) ema_decay: Option<f32>,
@@ -101,7 +106,8 @@ pub(crate) struct StepOptions {
 #[derive(Debug)]
 pub(crate) struct StepGraph {
     pub(crate) graph: Graph,
-    /// Name of the value that has the elements of each trained constant in f32. `None` if the loss does not depend on the constant.
+    /// Name of the value that has the elements of each trained constant in f32, then of what the loss itself learns. `None` if the loss does
+    /// not depend on the constant.
     pub(crate) weights: Vec<Option<String>>,
 }
 
@@ -146,28 +152,15 @@ impl StepGraph {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the model has no logits, or no constant that they depend on. [`Error::Op`] if an op has no derivative.
+    /// [`Error::Argument`] if the model has no output that the loss compares, or no constant that it depends on. [`Error::Op`] if an op has no derivative.
     pub(crate) fn new(mut graph: Graph, trained: &[Trained], options: StepOptions) -> Result<Self> {
-        let logits = graph
-            .outputs()
-            .iter()
-            .find(|(kind, _)| *kind == OutputKind::Logits);
-        let Some(&(_, logits)) = logits else {
-            let reason = format!(
-                "{} has no classifier, so there are no logits to train",
-                graph.name()
-            );
-            return Err(Error::argument("model", reason));
-        };
-        graph.retain_outputs(|kind| kind == OutputKind::Logits);
-        let shape = graph.value(logits).shape.clone();
-        let targets = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
+        let PushedLoss { loss, learned } = options.loss.push(&mut graph)?;
         let seed = graph.add_input(inputs::IMAGE_WEIGHTS, [1, 1], DType::F32)?;
         for constant in trained {
             graph.make_parameter(constant.id)?;
         }
-        let loss = graph.push(Role::Other, "loss", Loss(options.loss), [logits, targets])?;
         graph.set_output(OutputKind::Loss, loss);
+        let trained = [trained, &learned].concat();
         let ids: Vec<ValueId> = trained.iter().map(|constant| constant.id).collect();
         let gradients = differentiate(&mut graph, [loss, seed], &ids, &|builder, node, gradients| {
             node.op.vjp(builder, node.values(), gradients)
@@ -177,7 +170,7 @@ impl StepGraph {
             graph,
             weights: Vec::with_capacity(trained.len()),
         };
-        step.update(trained, gradients.collect(), options)?;
+        step.update(&trained, gradients.collect(), options)?;
         Ok(step)
     }
 
@@ -273,7 +266,8 @@ impl StepGraph {
     ) -> Result<String> {
         let Value { name, initial, .. } = self.graph.value(constant.id).clone();
         let initial = initial.ok_or_else(|| Error::graph(&name, "has no elements"))?;
-        let weight = if options.rounded {
+        let rounded = options.rounded && !constant.is_f32;
+        let weight = if rounded {
             self.state_like(&initial, format!("{name}.f32"), |elements| elements)?
         } else {
             constant.id
@@ -287,7 +281,7 @@ impl StepGraph {
         operands.insert(1, gradient);
         operands.extend([rates, factor]);
         let form = UpdateForm {
-            rounded: options.rounded,
+            rounded,
             f32_gradient: options.accumulated,
         };
         let op = options.optimizer.op(&constant.rule, form);

@@ -11,7 +11,7 @@ use hipvit::model::{Checkpoint, Copies, TensorValues};
 use super::{TrainOptions, check, load_options};
 use crate::lora::Lora;
 use crate::scatter::Scatter;
-use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, with_branch_factors};
+use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, inputs, with_branch_factors};
 
 /// Passes over graphs with gradients.
 pub(crate) fn passes() -> Passes {
@@ -64,6 +64,8 @@ pub(crate) struct Step {
     pub(super) branches: Vec<usize>,
     pub(super) preprocess: Preprocess,
     pub(super) classes: usize,
+    /// Number of targets of an image.
+    pub(super) width: usize,
 }
 
 impl Step {
@@ -102,11 +104,16 @@ impl Step {
         let mut trained = scatter.trained.clone();
         trained.extend(lora.iter().flat_map(Lora::trained));
         let StepGraph { graph, mut weights } = StepGraph::new(graph, &trained, step_options)?;
+        weights.truncate(trained.len());
         let of_lora = weights.split_off(scatter.trained.len());
         if let Some(lora) = &mut lora {
             lora.set_names(of_lora)?;
         }
         let weights = scatter.retain(weights);
+        let targets = graph
+            .inputs()
+            .find(|input| graph.value(input.value).name == inputs::TARGETS);
+        let width = targets.and_then(|input| graph.value(input.value).shape.last().copied());
         Ok(Self {
             graph: optimize(graph, &passes())?.0,
             scatter,
@@ -115,6 +122,7 @@ impl Step {
             branches,
             preprocess,
             classes,
+            width: width.unwrap_or(1),
         })
     }
 }
