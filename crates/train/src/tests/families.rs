@@ -76,7 +76,7 @@ fn train(directory: &Path, steps: usize) -> Result<(Vec<StepReport>, Vec<Frozen>
         other => other?,
     };
     let (width, height) = trainer.preprocess().output_size();
-    let pixel = |i: usize| (i * 2_654_435_761 >> 13) as u8;
+    let pixel = |i: usize| ((i * 2_654_435_761) >> 13) as u8;
     let pixels: Vec<u8> = (0..IMAGES * 3 * width * height).map(pixel).collect();
     let mut targets = vec![0.0; IMAGES * trainer.target_width()];
     for (image, row) in targets.chunks_exact_mut(trainer.target_width()).enumerate() {
