@@ -1,24 +1,39 @@
 """Writes tests/golden/training: losses and weights of ten steps of training in PyTorch, in double precision, from the weights of
 tests/golden. Needs the packages of scripts/requirements.txt.
 
-    venv/bin/python scripts/golden_training.py
+    venv/bin/python scripts/golden_training.py [NAME ...]
 
 A step is AdamW with weight decay on all tensors, after clipping by norm. The batches are numbers of a formula, which the test repeats:
 two batches of four images take turns. Each file has `losses`, `norms` and, as f32, the trained tensors under their names in the weight file.
 """
 
 import json
+import math
+import sys
 import tempfile
 from pathlib import Path
 
 import timm
 import torch
 import transformers
+from open_clip.loss import ClipLoss, SigLipLoss
 from safetensors.torch import load_file, save_file
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "golden"
 STEPS, IMAGES, RATE, SMOOTHING = 10, 4, 1e-3, 0.1
 LOSSES = {"timm_vit_class_token": "cross_entropy", "timm_vit_pre_norm_layer_scale": "binary_cross_entropy", "hf_vit": "cross_entropy"}
+# Models with relative positions.
+LOSSES |= dict.fromkeys(
+    ["timm_beit", "timm_beit_shared", "hf_beit", "timm_swin", "hf_swin", "timm_swinv2", "hf_swinv2"], "cross_entropy"
+)
+# Students with a classifier for distillation. The loss is DeiT's DistillationLoss, with alpha 0.25 and temperature 3.
+LOSSES |= {"timm_deit_distilled": "soft_distillation", "hf_deit_teacher": "hard_distillation"}
+# Models without a classifier, trained with embeddings of texts.
+LOSSES |= {"hf_clip_projection": "info_nce", "timm_vit_embedding": "sigmoid"}
+RATES = {"timm_swinv2": 1e-4}  # at 1e-3, its norms in single and in double precision are apart after seven steps
+SCALES = {"info_nce": [math.log(1 / 0.07)], "sigmoid": [math.log(10.0), -10.0]}  # log of the factor, bias
+BUFFERS = ("relative_position_index", "attn_mask")  # older versions of timm stored them
+FROZEN = "logit_scale"  # hipvit computes Swin V2's temperatures from it before training
 
 
 def numbers(seed, *shape):
@@ -28,12 +43,19 @@ def numbers(seed, *shape):
 
 
 def model(name, config):
+    if config.get("architectures") == ["DeiTForImageClassificationWithTeacher"]:
+        return transformers.DeiTForImageClassificationWithTeacher.from_pretrained(ROOT / name, attn_implementation="eager")
+    if config.get("architectures") == ["CLIPVisionModelWithProjection"]:
+        return transformers.CLIPVisionModelWithProjection.from_pretrained(ROOT / name, attn_implementation="eager")
     if "architecture" not in config:
         return transformers.AutoModelForImageClassification.from_pretrained(ROOT / name, attn_implementation="eager")
     size = config["pretrained_cfg"]["input_size"][1:]
     arguments = {"num_classes": config["num_classes"], "img_size": size} | config["model_args"]
     created = timm.create_model(config["architecture"], **arguments)
-    created.load_state_dict(load_file(ROOT / name / "model.safetensors"))
+    weights = load_file(ROOT / name / "model.safetensors")
+    if hasattr(created, "set_distilled_training"):
+        created.set_distilled_training(True)
+    created.load_state_dict({key: value for key, value in weights.items() if not key.endswith(BUFFERS)})
     return created
 
 
@@ -52,27 +74,78 @@ def loss_of(kind, logits, targets):
     return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets)
 
 
+def distillation_loss(kind, logits, distilled, targets, teacher):
+    """DeiT's losses.py."""
+    alpha, tau = 0.25, 3.0
+    functional = torch.nn.functional
+    if kind == "soft_distillation":
+        log_softmaxes = [functional.log_softmax(x / tau, dim=1) for x in (distilled, teacher)]
+        other = functional.kl_div(*log_softmaxes, reduction="sum", log_target=True) * tau**2 / distilled.numel()
+    else:
+        other = functional.cross_entropy(distilled, teacher.argmax(dim=1))
+    return functional.cross_entropy(logits, targets) * (1 - alpha) + other * alpha
+
+
+def contrastive_loss(kind, images, texts, log_scale, bias):
+    """open_clip's ClipLoss and SigLipLoss, on one rank."""
+    images, texts = (torch.nn.functional.normalize(x, dim=-1) for x in (images, texts))
+    if kind == "info_nce":
+        return ClipLoss()(images, texts, log_scale.exp())
+    return SigLipLoss()(images, texts, log_scale.exp(), bias)
+
+
+def step_with(loss, optimizer, parameters, losses, norms):
+    optimizer.zero_grad()
+    loss.backward()
+    norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, 1.0)))
+    optimizer.step()
+    losses.append(float(loss.detach()))
+
+
 def train(name, kind):
     torch.manual_seed(0)
     config = json.loads((ROOT / name / "config.json").read_text())
     trained = model(name, config).double().eval()  # dropout is off, and nothing else depends on the mode
-    optimizer = torch.optim.AdamW(trained.parameters(), lr=RATE, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.05)
+    if hasattr(trained, "set_distilled_training"):
+        trained.train()  # only then it returns both logits; it has no dropout
+    for key, parameter in trained.named_parameters():
+        parameter.requires_grad_(not key.endswith(FROZEN))
+    groups = [{"params": [p for p in trained.parameters() if p.requires_grad]}]
+    is_contrastive = kind in ("info_nce", "sigmoid")
+    scales = [torch.nn.Parameter(torch.tensor(value, dtype=torch.float64)) for value in SCALES.get(kind, ())]
+    groups.append({"params": scales, "weight_decay": 0.0})
+    optimizer = torch.optim.AdamW(groups, lr=RATES.get(name, RATE), betas=(0.9, 0.999), eps=1e-6, weight_decay=0.05)
+    all_parameters = [p for group in groups for p in group["params"]]
     size = trained.config.image_size if hasattr(trained, "config") else trained.patch_embed.img_size
     height, width = (size, size) if isinstance(size, int) else size
     losses, norms = [], []
     for step in range(STEPS):
         values = numbers(step % 2, IMAGES, 3, height, width)
         output = trained(values)
-        logits = getattr(output, "logits", output)
+        if is_contrastive:
+            images = getattr(output, "image_embeds", output)
+            texts = numbers(step % 2 + 7, IMAGES, images.shape[1])
+            loss = contrastive_loss(kind, images, texts, scales[0], scales[-1])
+            step_with(loss, optimizer, all_parameters, losses, norms)
+            continue
+        if "distillation" in kind:
+            logits, distilled = output if isinstance(output, tuple) else (output.cls_logits, output.distillation_logits)
+        else:
+            logits = getattr(output, "logits", output)
         classes = logits.shape[1]
         hard = torch.nn.functional.one_hot((torch.arange(IMAGES) * 3 + step % 2) % classes, classes).double()
-        loss = loss_of(kind, logits, hard * (1 - SMOOTHING) + SMOOTHING / classes)
-        optimizer.zero_grad()
-        loss.backward()
-        norms.append(float(torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)))
-        optimizer.step()
-        losses.append(float(loss.detach()))
-    tensors = {key: value.detach().float().contiguous() for key, value in stored(trained)}
+        targets = hard * (1 - SMOOTHING) + SMOOTHING / classes
+        if "distillation" in kind:
+            teacher = 2 * numbers(step % 2 + 7, IMAGES, classes)
+            loss = distillation_loss(kind, logits, distilled, targets, teacher)
+        else:
+            loss = loss_of(kind, logits, targets)
+        step_with(loss, optimizer, all_parameters, losses, norms)
+    parameters = {key for key, _ in trained.named_parameters()}
+    buffers = {key for key, _ in trained.named_buffers()} - parameters
+    kept = [(key, value) for key, value in stored(trained) if key not in buffers and not key.endswith(FROZEN)]
+    tensors = {key: value.detach().float().contiguous() for key, value in kept}
+    tensors |= {"scales": torch.stack([scale.detach() for scale in scales])} if scales else {}
     tensors |= {"losses": torch.tensor(losses, dtype=torch.float64), "norms": torch.tensor(norms, dtype=torch.float64)}
     save_file(tensors, ROOT / "training" / f"{name}.safetensors", metadata={"loss": kind})
     print(name, [height, width], losses[0], losses[-1], norms[:3])
@@ -80,5 +153,5 @@ def train(name, kind):
 
 if __name__ == "__main__":
     (ROOT / "training").mkdir(exist_ok=True)
-    for name, kind in LOSSES.items():
-        train(name, kind)
+    for name in sys.argv[1:] or LOSSES:
+        train(name, LOSSES[name])

@@ -34,6 +34,7 @@ mod selection;
 mod sparse;
 mod states;
 mod training;
+mod training_losses;
 
 #[test]
 fn golden_models_agree_in_every_dtype() {

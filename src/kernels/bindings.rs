@@ -1603,6 +1603,345 @@ const _: () = {
     ][::core::mem::offset_of!(ColumnSumArgs, stage) - 28usize];
 };
 
+/// Threads per block of `contrastive_loss` and of the kernels of its derivative.
+pub const CONTRASTIVE_THREADS: u32 = 256;
+
+/// `contrastive_loss`: the loss of each pair of an image and a text. Row i of the similarities is of image i.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ContrastiveLossArgs {
+    /// T `[pairs, pairs]`.
+    pub similarity: DeviceAddress,
+    /// f32 `[1]`: logarithm of the factor of the similarities.
+    pub log_scale: DeviceAddress,
+    /// f32 `[1]`, added to the logits: SigLIP's loss. Null for InfoNCE.
+    pub bias: DeviceAddress,
+    /// f32 `[pairs]`.
+    pub out: DeviceAddress,
+    /// Rows and columns of the matrix.
+    pub pairs: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ContrastiveLossArgs",
+    ][::core::mem::size_of::<ContrastiveLossArgs>() - 40usize];
+    [
+        "Alignment of ContrastiveLossArgs",
+    ][::core::mem::align_of::<ContrastiveLossArgs>() - 8usize];
+    [
+        "Offset of field: ContrastiveLossArgs::similarity",
+    ][::core::mem::offset_of!(ContrastiveLossArgs, similarity) - 0usize];
+    [
+        "Offset of field: ContrastiveLossArgs::log_scale",
+    ][::core::mem::offset_of!(ContrastiveLossArgs, log_scale) - 8usize];
+    [
+        "Offset of field: ContrastiveLossArgs::bias",
+    ][::core::mem::offset_of!(ContrastiveLossArgs, bias) - 16usize];
+    [
+        "Offset of field: ContrastiveLossArgs::out",
+    ][::core::mem::offset_of!(ContrastiveLossArgs, out) - 24usize];
+    [
+        "Offset of field: ContrastiveLossArgs::pairs",
+    ][::core::mem::offset_of!(ContrastiveLossArgs, pairs) - 32usize];
+    [
+        "Offset of field: ContrastiveLossArgs::reserved",
+    ][::core::mem::offset_of!(ContrastiveLossArgs, reserved) - 36usize];
+};
+
+/// `contrastive_loss_backward_logs`: ln Σ e^logit of each row and of each column of the logits, for InfoNCE.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ContrastiveLogsArgs {
+    /// T `[pairs, pairs]`.
+    pub similarity: DeviceAddress,
+    /// f32 `[1]`: logarithm of the factor of the similarities.
+    pub log_scale: DeviceAddress,
+    /// f32 `[2, pairs]`: of rows, and of columns.
+    pub out: DeviceAddress,
+    /// Rows and columns of the matrix.
+    pub pairs: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ContrastiveLogsArgs",
+    ][::core::mem::size_of::<ContrastiveLogsArgs>() - 32usize];
+    [
+        "Alignment of ContrastiveLogsArgs",
+    ][::core::mem::align_of::<ContrastiveLogsArgs>() - 8usize];
+    [
+        "Offset of field: ContrastiveLogsArgs::similarity",
+    ][::core::mem::offset_of!(ContrastiveLogsArgs, similarity) - 0usize];
+    [
+        "Offset of field: ContrastiveLogsArgs::log_scale",
+    ][::core::mem::offset_of!(ContrastiveLogsArgs, log_scale) - 8usize];
+    [
+        "Offset of field: ContrastiveLogsArgs::out",
+    ][::core::mem::offset_of!(ContrastiveLogsArgs, out) - 16usize];
+    [
+        "Offset of field: ContrastiveLogsArgs::pairs",
+    ][::core::mem::offset_of!(ContrastiveLogsArgs, pairs) - 24usize];
+    [
+        "Offset of field: ContrastiveLogsArgs::reserved",
+    ][::core::mem::offset_of!(ContrastiveLogsArgs, reserved) - 28usize];
+};
+
+/** `contrastive_loss_backward`: the derivatives of the losses with respect to the similarities, and the sums of each row for those of the
+ scale and of the bias.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ContrastiveLossBackwardArgs {
+    /// T `[pairs, pairs]`.
+    pub similarity: DeviceAddress,
+    /// f32 `[1]`: logarithm of the factor of the similarities.
+    pub log_scale: DeviceAddress,
+    /// f32 `[1]`, added to the logits: SigLIP's loss. Null for InfoNCE.
+    pub bias: DeviceAddress,
+    /// f32 `[pairs]`: gradient of each loss.
+    pub gradient: DeviceAddress,
+    /// f32 `[2, pairs]`: result of `contrastive_loss_backward_logs`. Null for SigLIP's loss.
+    pub logs: DeviceAddress,
+    /// T `[pairs, pairs]`; not `similarity`.
+    pub out: DeviceAddress,
+    /// f32 `[2, pairs]`: Σ d · logit without bias of each row, and Σ d.
+    pub sums: DeviceAddress,
+    /// Rows and columns of the matrix.
+    pub pairs: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ContrastiveLossBackwardArgs",
+    ][::core::mem::size_of::<ContrastiveLossBackwardArgs>() - 64usize];
+    [
+        "Alignment of ContrastiveLossBackwardArgs",
+    ][::core::mem::align_of::<ContrastiveLossBackwardArgs>() - 8usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::similarity",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, similarity) - 0usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::log_scale",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, log_scale) - 8usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::bias",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, bias) - 16usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::gradient",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, gradient) - 24usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::logs",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, logs) - 32usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::out",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, out) - 40usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::sums",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, sums) - 48usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::pairs",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, pairs) - 56usize];
+    [
+        "Offset of field: ContrastiveLossBackwardArgs::reserved",
+    ][::core::mem::offset_of!(ContrastiveLossBackwardArgs, reserved) - 60usize];
+};
+
+/// `contrastive_loss_backward_totals`: the derivatives with respect to the scale's logarithm and to the bias.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ContrastiveTotalsArgs {
+    /// f32 `[2, pairs]`.
+    pub sums: DeviceAddress,
+    /// f32 `[1]`.
+    pub log_scale: DeviceAddress,
+    /// f32 `[1]`. Null for InfoNCE.
+    pub bias: DeviceAddress,
+    /// Number of sums.
+    pub pairs: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ContrastiveTotalsArgs",
+    ][::core::mem::size_of::<ContrastiveTotalsArgs>() - 32usize];
+    [
+        "Alignment of ContrastiveTotalsArgs",
+    ][::core::mem::align_of::<ContrastiveTotalsArgs>() - 8usize];
+    [
+        "Offset of field: ContrastiveTotalsArgs::sums",
+    ][::core::mem::offset_of!(ContrastiveTotalsArgs, sums) - 0usize];
+    [
+        "Offset of field: ContrastiveTotalsArgs::log_scale",
+    ][::core::mem::offset_of!(ContrastiveTotalsArgs, log_scale) - 8usize];
+    [
+        "Offset of field: ContrastiveTotalsArgs::bias",
+    ][::core::mem::offset_of!(ContrastiveTotalsArgs, bias) - 16usize];
+    [
+        "Offset of field: ContrastiveTotalsArgs::pairs",
+    ][::core::mem::offset_of!(ContrastiveTotalsArgs, pairs) - 24usize];
+    [
+        "Offset of field: ContrastiveTotalsArgs::reserved",
+    ][::core::mem::offset_of!(ContrastiveTotalsArgs, reserved) - 28usize];
+};
+
+/// `distillation_loss`: the loss of each row, (1 − alpha) · base + alpha · comparison with a teacher.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DistillationLossArgs {
+    /// T `[rows, classes]`.
+    pub logits: DeviceAddress,
+    /// T `[rows, classes]`; may be `logits`.
+    pub distilled: DeviceAddress,
+    /// f32 `[rows, classes]`.
+    pub targets: DeviceAddress,
+    /// f32 `[rows, classes]`: logits of the teacher.
+    pub teacher: DeviceAddress,
+    /// f32 `[rows]`.
+    pub out: DeviceAddress,
+    /// Rows of the matrices.
+    pub rows: u32,
+    /// Columns of the matrices.
+    pub classes: u32,
+    /// Loss of the targets: one of `LossFunction` of loss.h.
+    pub base: u32,
+    /// 1 for the teacher's class alone, 0 for its probabilities.
+    pub is_hard: u32,
+    /// Share of the comparison with the teacher.
+    pub alpha: f32,
+    /// Divisor of the logits that are compared.
+    pub temperature: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DistillationLossArgs",
+    ][::core::mem::size_of::<DistillationLossArgs>() - 64usize];
+    [
+        "Alignment of DistillationLossArgs",
+    ][::core::mem::align_of::<DistillationLossArgs>() - 8usize];
+    [
+        "Offset of field: DistillationLossArgs::logits",
+    ][::core::mem::offset_of!(DistillationLossArgs, logits) - 0usize];
+    [
+        "Offset of field: DistillationLossArgs::distilled",
+    ][::core::mem::offset_of!(DistillationLossArgs, distilled) - 8usize];
+    [
+        "Offset of field: DistillationLossArgs::targets",
+    ][::core::mem::offset_of!(DistillationLossArgs, targets) - 16usize];
+    [
+        "Offset of field: DistillationLossArgs::teacher",
+    ][::core::mem::offset_of!(DistillationLossArgs, teacher) - 24usize];
+    [
+        "Offset of field: DistillationLossArgs::out",
+    ][::core::mem::offset_of!(DistillationLossArgs, out) - 32usize];
+    [
+        "Offset of field: DistillationLossArgs::rows",
+    ][::core::mem::offset_of!(DistillationLossArgs, rows) - 40usize];
+    [
+        "Offset of field: DistillationLossArgs::classes",
+    ][::core::mem::offset_of!(DistillationLossArgs, classes) - 44usize];
+    [
+        "Offset of field: DistillationLossArgs::base",
+    ][::core::mem::offset_of!(DistillationLossArgs, base) - 48usize];
+    [
+        "Offset of field: DistillationLossArgs::is_hard",
+    ][::core::mem::offset_of!(DistillationLossArgs, is_hard) - 52usize];
+    [
+        "Offset of field: DistillationLossArgs::alpha",
+    ][::core::mem::offset_of!(DistillationLossArgs, alpha) - 56usize];
+    [
+        "Offset of field: DistillationLossArgs::temperature",
+    ][::core::mem::offset_of!(DistillationLossArgs, temperature) - 60usize];
+};
+
+/// `distillation_loss_backward`: the derivatives of each row's loss with respect to both logits, times the row's gradient.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DistillationLossBackwardArgs {
+    /// T `[rows, classes]`.
+    pub logits: DeviceAddress,
+    /// T `[rows, classes]`; may be `logits`.
+    pub distilled: DeviceAddress,
+    /// f32 `[rows, classes]`.
+    pub targets: DeviceAddress,
+    /// f32 `[rows, classes]`: logits of the teacher.
+    pub teacher: DeviceAddress,
+    /// f32 `[rows]`.
+    pub gradient: DeviceAddress,
+    /// T `[rows, classes]`.
+    pub d_logits: DeviceAddress,
+    /// T `[rows, classes]`.
+    pub d_distilled: DeviceAddress,
+    /// Rows of the matrices.
+    pub rows: u32,
+    /// Columns of the matrices.
+    pub classes: u32,
+    /// Loss of the targets: one of `LossFunction` of loss.h.
+    pub base: u32,
+    /// 1 for the teacher's class alone, 0 for its probabilities.
+    pub is_hard: u32,
+    /// Share of the comparison with the teacher.
+    pub alpha: f32,
+    /// Divisor of the logits that are compared.
+    pub temperature: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DistillationLossBackwardArgs",
+    ][::core::mem::size_of::<DistillationLossBackwardArgs>() - 80usize];
+    [
+        "Alignment of DistillationLossBackwardArgs",
+    ][::core::mem::align_of::<DistillationLossBackwardArgs>() - 8usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::logits",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, logits) - 0usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::distilled",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, distilled) - 8usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::targets",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, targets) - 16usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::teacher",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, teacher) - 24usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::gradient",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, gradient) - 32usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::d_logits",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, d_logits) - 40usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::d_distilled",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, d_distilled) - 48usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::rows",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, rows) - 56usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::classes",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, classes) - 60usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::base",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, base) - 64usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::is_hard",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, is_hard) - 68usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::alpha",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, alpha) - 72usize];
+    [
+        "Offset of field: DistillationLossBackwardArgs::temperature",
+    ][::core::mem::offset_of!(DistillationLossBackwardArgs, temperature) - 76usize];
+};
+
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
 pub const PATCH_GRID_BYTES: u32 = 4;
 
@@ -1881,6 +2220,194 @@ const _: () = {
     [
         "Offset of field: L2NormArgs::reserved",
     ][::core::mem::offset_of!(L2NormArgs, reserved) - 44usize];
+};
+
+/// `lamb_part`: the new moments, and the sums of the squares of each block's weights and updates.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct LambPartArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// T or f32 `[elements]`.
+    pub gradient: DeviceAddress,
+    /// f32 `[elements]`.
+    pub first: DeviceAddress,
+    /// f32 `[elements]`.
+    pub second: DeviceAddress,
+    /// f32 `[3]`: learning rate, 1 − beta1^t, 1 − beta2^t.
+    pub rates: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the moments stay as they are.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `first`.
+    pub new_first: DeviceAddress,
+    /// f32 `[elements]`; may alias `second`.
+    pub new_second: DeviceAddress,
+    /// f32 `[2, blocks]`: of the weights, and of the updates.
+    pub sums: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+    /// Share of the weight in the update.
+    pub weight_decay: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LambPartArgs"][::core::mem::size_of::<LambPartArgs>() - 96usize];
+    ["Alignment of LambPartArgs"][::core::mem::align_of::<LambPartArgs>() - 8usize];
+    [
+        "Offset of field: LambPartArgs::weight",
+    ][::core::mem::offset_of!(LambPartArgs, weight) - 0usize];
+    [
+        "Offset of field: LambPartArgs::gradient",
+    ][::core::mem::offset_of!(LambPartArgs, gradient) - 8usize];
+    [
+        "Offset of field: LambPartArgs::first",
+    ][::core::mem::offset_of!(LambPartArgs, first) - 16usize];
+    [
+        "Offset of field: LambPartArgs::second",
+    ][::core::mem::offset_of!(LambPartArgs, second) - 24usize];
+    [
+        "Offset of field: LambPartArgs::rates",
+    ][::core::mem::offset_of!(LambPartArgs, rates) - 32usize];
+    [
+        "Offset of field: LambPartArgs::factor",
+    ][::core::mem::offset_of!(LambPartArgs, factor) - 40usize];
+    [
+        "Offset of field: LambPartArgs::new_first",
+    ][::core::mem::offset_of!(LambPartArgs, new_first) - 48usize];
+    [
+        "Offset of field: LambPartArgs::new_second",
+    ][::core::mem::offset_of!(LambPartArgs, new_second) - 56usize];
+    [
+        "Offset of field: LambPartArgs::sums",
+    ][::core::mem::offset_of!(LambPartArgs, sums) - 64usize];
+    [
+        "Offset of field: LambPartArgs::elements",
+    ][::core::mem::offset_of!(LambPartArgs, elements) - 72usize];
+    [
+        "Offset of field: LambPartArgs::beta1",
+    ][::core::mem::offset_of!(LambPartArgs, beta1) - 76usize];
+    [
+        "Offset of field: LambPartArgs::beta2",
+    ][::core::mem::offset_of!(LambPartArgs, beta2) - 80usize];
+    [
+        "Offset of field: LambPartArgs::epsilon",
+    ][::core::mem::offset_of!(LambPartArgs, epsilon) - 84usize];
+    [
+        "Offset of field: LambPartArgs::weight_decay",
+    ][::core::mem::offset_of!(LambPartArgs, weight_decay) - 88usize];
+    [
+        "Offset of field: LambPartArgs::f32_gradient",
+    ][::core::mem::offset_of!(LambPartArgs, f32_gradient) - 92usize];
+};
+
+/// `lamb_ratio`: the trust ratio, ‖weight‖ / ‖update‖.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct LambRatioArgs {
+    /// f32 `[2, parts]`.
+    pub sums: DeviceAddress,
+    /// f32 `[1]`.
+    pub ratio: DeviceAddress,
+    /// Number of blocks of `lamb_part`.
+    pub parts: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LambRatioArgs"][::core::mem::size_of::<LambRatioArgs>() - 24usize];
+    ["Alignment of LambRatioArgs"][::core::mem::align_of::<LambRatioArgs>() - 8usize];
+    [
+        "Offset of field: LambRatioArgs::sums",
+    ][::core::mem::offset_of!(LambRatioArgs, sums) - 0usize];
+    [
+        "Offset of field: LambRatioArgs::ratio",
+    ][::core::mem::offset_of!(LambRatioArgs, ratio) - 8usize];
+    [
+        "Offset of field: LambRatioArgs::parts",
+    ][::core::mem::offset_of!(LambRatioArgs, parts) - 16usize];
+    [
+        "Offset of field: LambRatioArgs::reserved",
+    ][::core::mem::offset_of!(LambRatioArgs, reserved) - 20usize];
+};
+
+/// `lamb`: the new weight, from the new moments.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct LambArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// f32 `[elements]`.
+    pub first: DeviceAddress,
+    /// f32 `[elements]`.
+    pub second: DeviceAddress,
+    /// f32 `[3]`: learning rate, 1 − beta1^t, 1 − beta2^t.
+    pub rates: DeviceAddress,
+    /// f32 `[1]`. If it is NaN, the weight stays as it is.
+    pub factor: DeviceAddress,
+    /// f32 `[1]`: the trust ratio. Null for 1.
+    pub ratio: DeviceAddress,
+    /// f32 `[elements]`; may alias `weight`.
+    pub new_weight: DeviceAddress,
+    /// T `[elements]`. May be null.
+    pub rounded: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+    /// Share of the weight in the update.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate.
+    pub rate_factor: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of LambArgs"][::core::mem::size_of::<LambArgs>() - 80usize];
+    ["Alignment of LambArgs"][::core::mem::align_of::<LambArgs>() - 8usize];
+    [
+        "Offset of field: LambArgs::weight",
+    ][::core::mem::offset_of!(LambArgs, weight) - 0usize];
+    [
+        "Offset of field: LambArgs::first",
+    ][::core::mem::offset_of!(LambArgs, first) - 8usize];
+    [
+        "Offset of field: LambArgs::second",
+    ][::core::mem::offset_of!(LambArgs, second) - 16usize];
+    [
+        "Offset of field: LambArgs::rates",
+    ][::core::mem::offset_of!(LambArgs, rates) - 24usize];
+    [
+        "Offset of field: LambArgs::factor",
+    ][::core::mem::offset_of!(LambArgs, factor) - 32usize];
+    [
+        "Offset of field: LambArgs::ratio",
+    ][::core::mem::offset_of!(LambArgs, ratio) - 40usize];
+    [
+        "Offset of field: LambArgs::new_weight",
+    ][::core::mem::offset_of!(LambArgs, new_weight) - 48usize];
+    [
+        "Offset of field: LambArgs::rounded",
+    ][::core::mem::offset_of!(LambArgs, rounded) - 56usize];
+    [
+        "Offset of field: LambArgs::elements",
+    ][::core::mem::offset_of!(LambArgs, elements) - 64usize];
+    [
+        "Offset of field: LambArgs::epsilon",
+    ][::core::mem::offset_of!(LambArgs, epsilon) - 68usize];
+    [
+        "Offset of field: LambArgs::weight_decay",
+    ][::core::mem::offset_of!(LambArgs, weight_decay) - 72usize];
+    [
+        "Offset of field: LambArgs::rate_factor",
+    ][::core::mem::offset_of!(LambArgs, rate_factor) - 76usize];
 };
 
 /// Threads per block of the row kernels.
@@ -2850,6 +3377,118 @@ const _: () = {
     ][::core::mem::offset_of!(PoolBackwardArgs, reserved) - 44usize];
 };
 
+/// Threads per block of `relative_bias` and `relative_bias_backward`.
+pub const RELATIVE_THREADS: u32 = 256;
+
+/// A grid of tokens, and the kinds of its windows.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct RelativeGrid {
+    /// Rows of tokens.
+    pub rows: u32,
+    /// Columns of tokens.
+    pub columns: u32,
+    /// 1 if there is a class token before those of the grid.
+    pub class_token: u32,
+    /// Number of attention heads.
+    pub heads: u32,
+    /// Kinds of windows: 1, or 4 for shifted windows.
+    pub kinds: u32,
+    /// Rows by which the windows are shifted.
+    pub shift_rows: u32,
+    /// Columns by which the windows are shifted.
+    pub shift_columns: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RelativeGrid"][::core::mem::size_of::<RelativeGrid>() - 32usize];
+    ["Alignment of RelativeGrid"][::core::mem::align_of::<RelativeGrid>() - 4usize];
+    [
+        "Offset of field: RelativeGrid::rows",
+    ][::core::mem::offset_of!(RelativeGrid, rows) - 0usize];
+    [
+        "Offset of field: RelativeGrid::columns",
+    ][::core::mem::offset_of!(RelativeGrid, columns) - 4usize];
+    [
+        "Offset of field: RelativeGrid::class_token",
+    ][::core::mem::offset_of!(RelativeGrid, class_token) - 8usize];
+    [
+        "Offset of field: RelativeGrid::heads",
+    ][::core::mem::offset_of!(RelativeGrid, heads) - 12usize];
+    [
+        "Offset of field: RelativeGrid::kinds",
+    ][::core::mem::offset_of!(RelativeGrid, kinds) - 16usize];
+    [
+        "Offset of field: RelativeGrid::shift_rows",
+    ][::core::mem::offset_of!(RelativeGrid, shift_rows) - 20usize];
+    [
+        "Offset of field: RelativeGrid::shift_columns",
+    ][::core::mem::offset_of!(RelativeGrid, shift_columns) - 24usize];
+    [
+        "Offset of field: RelativeGrid::reserved",
+    ][::core::mem::offset_of!(RelativeGrid, reserved) - 28usize];
+};
+
+/// `relative_bias`: the bias of each pair of a query and a key, from a table with a row for each distance.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct RelativeBiasArgs {
+    /// T `[distances, heads]`.
+    pub table: DeviceAddress,
+    /// T `[kinds, heads, tokens, tokens]`.
+    pub out: DeviceAddress,
+    /// The tokens.
+    pub grid: RelativeGrid,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RelativeBiasArgs"][::core::mem::size_of::<RelativeBiasArgs>() - 48usize];
+    [
+        "Alignment of RelativeBiasArgs",
+    ][::core::mem::align_of::<RelativeBiasArgs>() - 8usize];
+    [
+        "Offset of field: RelativeBiasArgs::table",
+    ][::core::mem::offset_of!(RelativeBiasArgs, table) - 0usize];
+    [
+        "Offset of field: RelativeBiasArgs::out",
+    ][::core::mem::offset_of!(RelativeBiasArgs, out) - 8usize];
+    [
+        "Offset of field: RelativeBiasArgs::grid",
+    ][::core::mem::offset_of!(RelativeBiasArgs, grid) - 16usize];
+};
+
+/// `relative_bias_backward`: the gradient of a table, the sum over the pairs of a query and a key with each distance.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct RelativeBiasBackwardArgs {
+    /// T `[kinds, heads, tokens, tokens]`.
+    pub gradient: DeviceAddress,
+    /// T `[distances, heads]`.
+    pub out: DeviceAddress,
+    /// The tokens.
+    pub grid: RelativeGrid,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of RelativeBiasBackwardArgs",
+    ][::core::mem::size_of::<RelativeBiasBackwardArgs>() - 48usize];
+    [
+        "Alignment of RelativeBiasBackwardArgs",
+    ][::core::mem::align_of::<RelativeBiasBackwardArgs>() - 8usize];
+    [
+        "Offset of field: RelativeBiasBackwardArgs::gradient",
+    ][::core::mem::offset_of!(RelativeBiasBackwardArgs, gradient) - 0usize];
+    [
+        "Offset of field: RelativeBiasBackwardArgs::out",
+    ][::core::mem::offset_of!(RelativeBiasBackwardArgs, out) - 8usize];
+    [
+        "Offset of field: RelativeBiasBackwardArgs::grid",
+    ][::core::mem::offset_of!(RelativeBiasBackwardArgs, grid) - 16usize];
+};
+
 /// Threads per block.
 pub const RESIZE_THREADS: u32 = 256;
 
@@ -3629,6 +4268,20 @@ macro_rules! kernel_list {
                 column_sum {
                     ColumnSum(ColumnSumArgs),
                 }
+                contrastive_loss {
+                    ContrastiveLoss(ContrastiveLossArgs),
+                }
+                contrastive_loss_backward {
+                    ContrastiveLogs(ContrastiveLogsArgs),
+                    ContrastiveLossBackward(ContrastiveLossBackwardArgs),
+                    ContrastiveTotals(ContrastiveTotalsArgs),
+                }
+                distillation_loss {
+                    DistillationLoss(DistillationLossArgs),
+                }
+                distillation_loss_backward {
+                    DistillationLossBackward(DistillationLossBackwardArgs),
+                }
                 grid_mask {
                     GridMask(GridMaskArgs),
                 }
@@ -3641,6 +4294,11 @@ macro_rules! kernel_list {
                 l2_norm {
                     L2Norm(L2NormArgs),
                     L2NormPart(L2NormPartArgs),
+                }
+                lamb {
+                    Lamb(LambArgs),
+                    LambPart(LambPartArgs),
+                    LambRatio(LambRatioArgs),
                 }
                 layer_norm {
                     LayerNorm(LayerNormArgs),
@@ -3684,6 +4342,12 @@ macro_rules! kernel_list {
                 quantize {
                     Dequantize(DequantizeArgs),
                     Quantize(QuantizeArgs),
+                }
+                relative_bias {
+                    RelativeBias(RelativeBiasArgs),
+                }
+                relative_bias_backward {
+                    RelativeBiasBackward(RelativeBiasBackwardArgs),
                 }
                 rope {
                     Rope(RopeArgs),

@@ -109,11 +109,12 @@ struct Table {
 }
 
 /// Bias of the scores that all blocks share.
+#[derive(Clone, Copy)]
 struct SharedBias {
-    name: String,
-    table: Vec<f32>,
-    /// Constant of the bias, once a block uses it alone.
-    value: Option<ValueId>,
+    /// Table with a row for each distance.
+    table: ValueId,
+    /// The bias. `None` if blocks add tables of their own.
+    bias: Option<ValueId>,
 }
 
 /// A feed-forward network of two layers.

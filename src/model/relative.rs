@@ -5,9 +5,7 @@
 
 use super::invalid::Invalid;
 use super::positions::{self, Filter, Grid, Taps};
-
-/// Number of rows after those of the distances: class token to patch, patch to class token, class token to itself.
-const OF_CLASS_TOKEN: usize = 3;
+use crate::ops::RelativeBias;
 
 /// Tables that a model has, and the grid that they are for.
 #[derive(Clone, Copy, Debug)]
@@ -32,43 +30,46 @@ pub(super) enum TableFitting {
     Transformers { configured: Grid },
 }
 
-/// Returns the numbers of distances between the patches of a grid, in rows and columns.
-fn distances(grid: Grid) -> Grid {
-    grid.map(|n| 2 * n - 1)
+/// Returns the op that makes the bias of a class token and the patches of a grid.
+pub(super) fn relative_bias(grid: Grid) -> RelativeBias {
+    RelativeBias {
+        grid,
+        class_token: true,
+        shift: None,
+    }
 }
 
-/// Returns the number of rows of a table for `grid`.
-pub(super) fn table_rows(grid: Grid) -> usize {
-    let [rows, columns] = distances(grid);
-    rows * columns + OF_CLASS_TOKEN
-}
-
-/// A table `[table_rows(grid), heads]`, and the grid that it was interpolated from, if any.
+/// The elements of a table, a row per distance, and the grid that it was interpolated from, if any.
 pub(super) type Fitted = (Vec<f32>, Option<Grid>);
 
 impl TableFitting {
     /// Fits a stored table of `heads` columns to `grid`. Returns the reason if it cannot be fitted.
     pub(super) fn fit(self, stored: &[f32], heads: usize, grid: Grid) -> Result<Fitted, Invalid> {
-        self.fit_with(stored, heads, grid, OF_CLASS_TOKEN)
+        self.fit_with(stored, heads, relative_bias(grid))
     }
 
     /// Fits a stored table without rows of a class token to a window.
     pub(super) fn fit_windows(self, stored: &[f32], heads: usize, window: Grid) -> Result<Fitted, Invalid> {
-        self.fit_with(stored, heads, window, 0)
+        let op = RelativeBias {
+            class_token: false,
+            ..relative_bias(window)
+        };
+        self.fit_with(stored, heads, op)
     }
 
-    fn fit_with(
-        self,
-        stored: &[f32],
-        heads: usize,
-        grid: Grid,
-        of_class_token: usize,
-    ) -> Result<Fitted, Invalid> {
+    /// Fits a stored table to that of an op.
+    fn fit_with(self, stored: &[f32], heads: usize, op: RelativeBias) -> Result<Fitted, Invalid> {
+        let grid = op.grid;
+        let of_class_token = if op.class_token {
+            RelativeBias::OF_CLASS_TOKEN
+        } else {
+            0
+        };
         let rows = stored.len() / heads.max(1);
         let Some(cells) = rows.checked_sub(of_class_token).filter(|&cells| cells > 0) else {
             return Err(format!("has {rows} rows, too few for a relative position bias").into());
         };
-        let to = distances(grid);
+        let to = op.distances();
         let from = match self {
             Self::Timm => {
                 let side = cells.isqrt();
@@ -84,16 +85,20 @@ impl TableFitting {
                 }
             }
             Self::Transformers { configured } => {
-                if rows != table_rows(configured) {
+                let stored = RelativeBias {
+                    grid: configured,
+                    ..op
+                };
+                if rows != stored.table_rows() {
                     return Err(format!(
                         "has {rows} rows, but the configuration's {}×{} patches make it {}",
                         configured[0],
                         configured[1],
-                        table_rows(configured)
+                        stored.table_rows()
                     )
                     .into());
                 }
-                let [down, across] = distances(configured);
+                let [down, across] = stored.distances();
                 [across, down]
             }
         };
@@ -113,32 +118,6 @@ impl TableFitting {
         };
         Ok((table, Some(stored_grid)))
     }
-}
-
-/// Returns the bias of the scores, `[heads, tokens, tokens]`, by a table for `grid`. The tokens are the class token and
-/// the patches.
-pub(super) fn bias(table: &[f32], heads: usize, grid: Grid) -> Vec<f32> {
-    let [rows, columns] = grid;
-    let across = distances(grid)[1];
-    let class_token = table_rows(grid) - OF_CLASS_TOKEN;
-    let tokens = rows * columns + 1;
-    let row_of = |query: usize, key: usize| match (query.checked_sub(1), key.checked_sub(1)) {
-        (None, None) => class_token + 2,
-        (Some(_), None) => class_token + 1,
-        (None, Some(_)) => class_token,
-        (Some(query), Some(key)) => {
-            let down = query / columns + rows - 1 - key / columns;
-            let right = query % columns + columns - 1 - key % columns;
-            down * across + right
-        }
-    };
-    let mut bias = Vec::with_capacity(heads * tokens * tokens);
-    for head in 0..heads {
-        for query in 0..tokens {
-            bias.extend((0..tokens).map(|key| table[row_of(query, key) * heads + head]));
-        }
-    }
-    bias
 }
 
 /// Returns weights of `from` stored distances for each of `to` distances, −⌊to/2⌋ to ⌊to/2⌋.
@@ -177,35 +156,6 @@ fn geometric(from: usize, to: usize) -> Taps {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Every row of the table for 2×3 patches has a different number.
-    #[test]
-    fn the_bias_is_that_of_the_distance() {
-        let grid = [2, 3];
-        assert_eq!(table_rows(grid), 18);
-        let table: Vec<f32> = (0..18u8)
-            .flat_map(|row| [f32::from(row), -f32::from(row)])
-            .collect();
-        let bias = bias(&table, 2, grid);
-        // timm.models.beit.gen_relative_position_index((2, 3)).
-        let index = [
-            [17, 15, 15, 15, 15, 15, 15],
-            [16, 7, 6, 5, 2, 1, 0],
-            [16, 8, 7, 6, 3, 2, 1],
-            [16, 9, 8, 7, 4, 3, 2],
-            [16, 12, 11, 10, 7, 6, 5],
-            [16, 13, 12, 11, 8, 7, 6],
-            [16, 14, 13, 12, 9, 8, 7],
-        ];
-        let expected = |sign: f32| {
-            index
-                .as_flattened()
-                .iter()
-                .map(move |&row: &i16| sign * f32::from(row))
-        };
-        let expected: Vec<f32> = expected(1.0).chain(expected(-1.0)).collect();
-        assert_eq!(bias, expected);
-    }
 
     /// Expected values are from timm's `resize_rel_pos_bias_table`, which computes in f32, of squares for a grid of
     /// 3×3.
@@ -280,9 +230,10 @@ mod tests {
         let fitting = TableFitting::Transformers { configured: [2, 3] };
         let (table, from) = fitting.fit(&ramp, 1, [2, 3]).unwrap();
         assert_eq!(from, Some([2, 3]));
-        let second = bias(&table, 1, [2, 3])[7..14].to_vec();
-        for (actual, expected) in second.iter().zip([16.0, 7.0, 6.4, 6.0, 2.0, 1.4, 1.0]) {
-            assert!((actual - expected).abs() <= 1e-5, "{second:?}");
+        // The bias of the first patch, from that library: its distances to the class token and to the patches.
+        let rows = [16, 7, 6, 5, 2, 1, 0].map(|row: usize| table[row]);
+        for (actual, expected) in rows.iter().zip([16.0, 7.0, 6.4, 6.0, 2.0, 1.4, 1.0]) {
+            assert!((actual - expected).abs() <= 1e-5, "{rows:?}");
         }
         let square = TableFitting::Transformers { configured: [2, 2] };
         assert_eq!(

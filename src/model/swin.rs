@@ -6,13 +6,7 @@ use super::invalid::Invalid;
 use super::norm::Norm;
 use super::positions::Grid;
 use super::relative::TableFitting;
-use crate::ops::TokenOrder;
-
-/// Bias of the score of a query and a key that are neighbours only because the grid was rolled, as in both libraries.
-const HIDDEN: f32 = -100.0;
-
-/// Number of kinds of windows in a rolled grid: inside, at the right edge, at the lower edge, and in the corner.
-pub(super) const KINDS: usize = 4;
+use crate::ops::{RelativeBias, TokenOrder};
 
 /// Maximum number of elements of the bias of one block.
 const MAX_ELEMENTS: usize = 1 << 28;
@@ -82,6 +76,11 @@ impl Stage {
         self.order(false).padded(self.grid) != self.grid
     }
 
+    /// Returns the number of distances between the tokens of a window.
+    pub(super) fn distances(&self) -> usize {
+        self.window.map(|n| 2 * n - 1).iter().product()
+    }
+
     /// Returns the number of tokens of a window.
     pub(super) fn window_tokens(&self) -> usize {
         self.window[0] * self.window[1]
@@ -116,7 +115,7 @@ impl Stage {
         let bias = self
             .window_tokens()
             .saturating_pow(2)
-            .saturating_mul(heads * KINDS);
+            .saturating_mul(heads * RelativeBias::KINDS);
         let tokens = self.order(false).padded(*grid).iter().product::<usize>();
         if bias > MAX_ELEMENTS || tokens.saturating_mul(*dim) > MAX_ELEMENTS {
             return Err(format!(
@@ -166,132 +165,36 @@ pub(super) fn grids(first: Grid, count: usize) -> impl Iterator<Item = Grid> {
     std::iter::successors(Some(first), |grid| Some(grid.map(|n| n.div_ceil(2)))).take(count)
 }
 
-/// Returns the numbers of distances between the tokens of a window, in rows and columns.
-pub(super) fn distances(window: Grid) -> Grid {
-    window.map(|n| 2 * n - 1)
-}
-
-/// Returns the bias of the scores, `[heads, tokens, tokens]`, by a table with a row for each distance.
-pub(super) fn bias(table: &[f32], heads: usize, window: Grid) -> Vec<f32> {
-    let [rows, columns] = window;
-    let across = distances(window)[1];
-    let tokens = rows * columns;
-    let row_of = |query: usize, key: usize| {
-        let down = query / columns + rows - 1 - key / columns;
-        let right = query % columns + columns - 1 - key % columns;
-        down * across + right
+/// Returns the coordinates of each distance in a window, `[distances, 2]`, as the network of Swin V2's bias takes them.
+pub(super) fn coordinates(window: Grid, trained: Grid) -> Vec<f32> {
+    let reference = if trained[0] > 0 { trained } else { window };
+    // Distances grow by their logarithm, from −1 to 1 for twice the reference.
+    let coordinate = |index: usize, axis: usize| {
+        let distance = index as f64 - (window[axis] - 1) as f64;
+        let scaled = 8.0 * distance / reference[axis].saturating_sub(1).max(1) as f64;
+        (scaled.signum() * (scaled.abs() + 1.0).log2() / 3.0) as f32
     };
-    let mut bias = Vec::with_capacity(heads * tokens * tokens);
-    for head in 0..heads {
-        for query in 0..tokens {
-            bias.extend((0..tokens).map(|key| table[row_of(query, key) * heads + head]));
-        }
-    }
-    bias
-}
-
-/// Returns the bias of the scores in shifted windows, `[KINDS, heads, tokens, tokens]`, by that of other windows.
-///
-/// The last row and column of windows consist of two parts each, from opposite edges of the image.
-pub(super) fn shifted_bias(bias: &[f32], window: Grid, shift: Grid) -> Vec<f32> {
-    let columns = window[1];
-    let tokens = window[0] * columns;
-    let mut kinds = Vec::with_capacity(KINDS * bias.len());
-    for kind in 0..KINDS {
-        let is_last = [kind / 2 == 1, kind % 2 == 1];
-        let part = |token: usize| {
-            let place = [token / columns, token % columns];
-            [0, 1].map(|axis| is_last[axis] && shift[axis] > 0 && place[axis] + shift[axis] >= window[axis])
-        };
-        let parts: Vec<[bool; 2]> = (0..tokens).map(part).collect();
-        for (row, biases) in bias.chunks_exact(tokens).enumerate() {
-            let of_query = parts[row % tokens];
-            let keys = biases.iter().zip(&parts);
-            kinds.extend(keys.map(
-                |(bias, of_key)| {
-                    if *of_key == of_query { *bias } else { bias + HIDDEN }
-                },
-            ));
-        }
-    }
-    kinds
-}
-
-/// The network that makes the bias of Swin V2: a layer from two coordinates to `hidden` channels, and one to the heads.
-pub(super) struct PositionNetwork<'a> {
-    /// `[hidden, 2]`.
-    pub(super) weight1: &'a [f32],
-    /// `[hidden]`.
-    pub(super) bias1: &'a [f32],
-    /// `[heads, hidden]`.
-    pub(super) weight2: &'a [f32],
-}
-
-impl PositionNetwork<'_> {
-    /// Returns the table of the bias, with a row for each distance.
-    pub(super) fn table(&self, window: Grid, trained: Grid) -> Vec<f32> {
-        let hidden = self.bias1.len().max(1);
-        let reference = if trained[0] > 0 { trained } else { window };
-        // Distances grow by their logarithm, from −1 to 1 for twice the reference.
-        let coordinate = |index: usize, axis: usize| {
-            let distance = index as f64 - (window[axis] - 1) as f64;
-            let scaled = 8.0 * distance / reference[axis].saturating_sub(1).max(1) as f64;
-            scaled.signum() * (scaled.abs() + 1.0).log2() / 3.0
-        };
-        let [rows, columns] = distances(window);
-        let mut table = Vec::with_capacity(rows * columns * self.weight2.len() / hidden);
-        let mut layer = vec![0.0; hidden];
-        for row in 0..rows {
-            for column in 0..columns {
-                let at = [coordinate(row, 0), coordinate(column, 1)];
-                let weights = self.weight1.chunks_exact(2).zip(self.bias1);
-                for (value, (weight, bias)) in layer.iter_mut().zip(weights) {
-                    let sum = at[0] * f64::from(weight[0]) + at[1] * f64::from(weight[1]) + f64::from(*bias);
-                    *value = sum.max(0.0);
-                }
-                table.extend(self.weight2.chunks_exact(hidden).map(|weights| {
-                    let products = weights.iter().zip(&layer).map(|(w, x)| f64::from(*w) * x);
-                    (16.0 / (1.0 + (-products.sum::<f64>()).exp())) as f32
-                }));
-            }
-        }
-        table
-    }
+    let [rows, columns] = window.map(|n| 2 * n - 1);
+    let all = (0..rows).flat_map(|row| (0..columns).map(move |column| [row, column]));
+    all.flat_map(|[row, column]| [coordinate(row, 0), coordinate(column, 1)])
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Expected values are from timm's `SwinTransformerV2Block` for windows of 2×3 that were trained as 4×4.
     #[test]
-    fn the_bias_is_that_of_the_distance() {
-        // timm.models.swin_transformer.get_relative_position_index(1, 3) and (2, 2).
-        let table: Vec<f32> = (0..9u8).map(f32::from).collect();
-        assert_eq!(
-            bias(&table, 1, [1, 3]),
-            [2.0, 1.0, 0.0, 3.0, 2.0, 1.0, 4.0, 3.0, 2.0]
-        );
-        let expected = [
-            [4.0, 3.0, 1.0, 0.0],
-            [5.0, 4.0, 2.0, 1.0],
-            [7.0, 6.0, 4.0, 3.0],
-            [8.0, 7.0, 5.0, 4.0],
-        ];
-        assert_eq!(bias(&table, 1, [2, 2]), expected.as_flattened());
-    }
-
-    #[test]
-    fn parts_of_windows_at_the_edges_do_not_see_each_other() {
-        let kinds = shifted_bias(&[0.0; 16], [2, 2], [1, 0]);
-        let (seen, hidden) = ([0.0; 4], HIDDEN);
-        let split = [
-            [0.0, 0.0, hidden, hidden],
-            [0.0, 0.0, hidden, hidden],
-            [hidden, hidden, 0.0, 0.0],
-            [hidden, hidden, 0.0, 0.0],
-        ];
-        // Columns are not shifted, so the right edge is like the inside.
-        let expected = [[seen; 4], [seen; 4], split, split];
-        assert_eq!(kinds, expected.as_flattened().as_flattened());
+    fn coordinates_are_those_of_timm() {
+        let found = coordinates([2, 3], [4, 4]);
+        let [far, near] = [0.887_655, 0.624_823];
+        let across = [-far, -near, 0.0, near, far];
+        let expected = [-near, 0.0, near].map(|down| across.map(|across| [down, across]));
+        let expected = expected.as_flattened().as_flattened();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-6, "{found}, expected {expected}");
+        }
     }
 }

@@ -385,6 +385,55 @@ fn frozen_layers_keep_their_weights_and_an_adapter_has_the_rest() {
     assert_ne!(logits, classify("lora/base"));
 }
 
+/// A student that starts as its teacher has the teacher's logits for the same augmented images, so a comparison finds no difference at first.
+#[test]
+fn a_student_learns_from_a_teacher_with_the_same_classes() {
+    let set = Set::new();
+    let augmentation = "[augmentation]\ncrop = \"padded\"\nflip = 0.5\n";
+    set.write_recipe(&format!("epochs = 2\nbatch = 16\n{augmentation}"));
+    assert_success(&set.train("teacher", &[]));
+    let teacher = set.path("teacher/model");
+    let first_loss = |run: &str| -> f64 {
+        let log = fs::read_to_string(set.path(run).join("log.jsonl")).unwrap();
+        let step = log
+            .lines()
+            .find(|line| line.contains("\"event\":\"step\""))
+            .unwrap();
+        serde_json::from_str::<Value>(step).unwrap()["loss"]
+            .as_f64()
+            .unwrap()
+    };
+    let recipe = format!(
+        "epochs = 1\nbatch = 16\n[distillation]\nkind = \"soft\"\nalpha = 1.0\ntemperature = 2.0\n[optimizer]\nkind = \"lamb\"\n{augmentation}"
+    );
+    set.write_recipe(&recipe);
+    let student = ["-m", teacher.to_str().unwrap(), "--recipe"].map(OsString::from);
+    let run = |name: &str, teacher: &Path| {
+        let mut arguments: Vec<OsString> = vec!["train".into(), set.path("data").into()];
+        arguments.extend(["--device", "cpu", "--threads", "2", "--log-every", "1", "-o"].map(OsString::from));
+        arguments.push(set.path(name).into());
+        arguments.extend(student.clone());
+        arguments.push(set.path("recipe.toml").into());
+        arguments.extend(["--teacher".into(), teacher.into()]);
+        hipvit(arguments)
+    };
+    assert_success(&run("student", &teacher));
+    let written = fs::read_to_string(set.path("student/recipe.toml")).unwrap();
+    assert!(written.contains(teacher.to_str().unwrap()), "{written}");
+    let loss = first_loss("student");
+    assert!(loss.abs() < 1e-6, "{loss}");
+    // Erased rectangles are in normalised images.
+    set.write_recipe(&format!("{recipe}erasing = 1.0\n"));
+    assert_success(&run("erased", &teacher));
+    let loss = first_loss("erased");
+    assert!(loss.abs() < 1e-6, "{loss}");
+
+    let other = run("refused", &at("assets/tinyvit32"));
+    assert_ne!(other.status.code(), Some(0));
+    let reason = "has 10 classes, but the student has 3";
+    assert!(stderr(&other).contains(reason), "{}", stderr(&other));
+}
+
 #[test]
 fn a_run_whose_loss_is_not_finite_ends_and_names_the_layer() {
     let set = Set::new();

@@ -130,6 +130,11 @@ struct RecipeArgs {
         hide_short_help = true
     )]
     shard: Option<Shard>,
+    /// Model with the same classes to learn from
+    ///
+    /// Distillation as for DeiT: a directory or a name on the hub. The recipe's section [distillation] has its other keys.
+    #[arg(long, value_name = "MODEL", conflicts_with = "resume")]
+    teacher: Option<String>,
     /// Seed of weights, order and augmentation
     #[arg(long, value_name = "SEED", conflicts_with = "resume")]
     seed: Option<u64>,
@@ -292,6 +297,7 @@ impl RecipeArgs {
         overrides.set("freeze", self.freeze)?;
         overrides.set("lora.rank", self.lora)?;
         overrides.set("ranks.shard", self.shard)?;
+        overrides.set("distillation.teacher", self.teacher.as_ref())?;
         overrides.set("seed", self.seed)?;
         Ok(overrides)
     }

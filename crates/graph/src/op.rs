@@ -26,8 +26,10 @@ use crate::dtype::DType;
 use crate::value::ValueId;
 
 pub use attention::AttentionOperands;
+pub use contrastive_loss::ContrastiveKind;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
+pub use distillation_loss::DistillationKind;
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
 pub use loss::LossKind;
@@ -55,13 +57,18 @@ macro_rules! for_each_op {
             attention: Attention,
             attention_backward: AttentionBackward,
             concat_channels: ConcatChannels,
+            contrastive_loss: ContrastiveLoss,
+            contrastive_loss_backward: ContrastiveLossBackward,
             custom: Custom,
+            distillation_loss: DistillationLoss,
+            distillation_loss_backward: DistillationLossBackward,
             exchange: Exchange,
             exchange_result: ExchangeResult,
             expand_as: ExpandAs,
             grid_mask: GridMask,
             grid_positions: GridPositions,
             l2_norm: L2Norm,
+            lamb: Lamb,
             layer_norm: LayerNorm,
             layer_norm_backward: LayerNormBackward,
             linear: Linear,
@@ -83,6 +90,8 @@ macro_rules! for_each_op {
             pool_backward: PoolBackward,
             prepend: Prepend,
             rank_part: RankPart,
+            relative_bias: RelativeBias,
+            relative_bias_backward: RelativeBiasBackward,
             rms_norm: RmsNorm,
             rms_norm_backward: RmsNormBackward,
             rope: Rope,

@@ -23,3 +23,12 @@ pub(crate) fn softmax<T: Real>(scores: &mut [T]) {
     let row_sum: T = scores.iter().copied().sum();
     scores.iter_mut().for_each(|score| *score /= row_sum);
 }
+
+/// Returns `ln Σ e^s`.
+pub(crate) fn log_sum_exp<T: Real>(scores: impl Iterator<Item = T> + Clone) -> T {
+    let row_max = scores.clone().fold(T::NEG_INFINITY, T::max);
+    if row_max == T::NEG_INFINITY {
+        return row_max;
+    }
+    row_max + scores.map(|score| (score - row_max).exp()).sum::<T>().ln()
+}

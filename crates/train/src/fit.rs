@@ -6,6 +6,7 @@ mod holdout;
 mod log;
 mod ranks;
 mod report;
+mod teacher;
 mod tensorboard;
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
+use self::teacher::{Teacher, objective};
 use crate::augmentation::{TrainingImages, mixup};
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
@@ -40,7 +42,7 @@ use crate::recipe::{self, Freeze, Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
 use crate::step_graph::{TensorInfo, TensorRule};
-use crate::trainer::{StepReport, TrainOptions, Trainer, Weights};
+use crate::trainer::{StepReport, Targets, TrainOptions, Trainer, Weights};
 use crate::{LoraOptions, LossKind, MemoryBudget};
 
 /// Options of a run that do not belong to its recipe.
@@ -143,6 +145,7 @@ pub struct Fit {
     options: FitOptions,
     splits: Splits,
     trainer: Trainer,
+    teacher: Option<Teacher>,
     sampler: Sampler,
     progress: Progress,
     checkpoints: Checkpoints,
@@ -184,6 +187,7 @@ impl Fit {
             recipe.accumulate = accumulate;
             progress.accumulate = Some(accumulate);
         }
+        let teacher = Teacher::open(&recipe, &options, &trainer)?;
         if let Some(saved) = &saved {
             trainer.restore(&saved.states)?;
         }
@@ -198,6 +202,7 @@ impl Fit {
             options,
             splits,
             trainer,
+            teacher,
             sampler,
             progress,
             checkpoints,
@@ -409,7 +414,15 @@ impl Fit {
             }
             None => Input::Pixels(&batch.pixels),
         };
-        Ok(self.trainer.step(input, &targets, lr as f32)?)
+        let teacher = match &self.teacher {
+            Some(teacher) => teacher.logits(batch)?,
+            None => Vec::new(),
+        };
+        let targets = Targets {
+            values: &targets,
+            teacher: &teacher,
+        };
+        Ok(self.trainer.step(input, targets, lr as f32)?)
     }
 
     /// Returns the normalised images of a batch, if the model takes them.
@@ -636,7 +649,7 @@ fn new_trainer(
         threads: options.threads,
         input: input_kind(recipe),
         image_size: None,
-        loss: loss_kind(recipe),
+        loss: objective(recipe),
         optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         loss_scale: TrainOptions::default().loss_scale,

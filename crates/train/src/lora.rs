@@ -127,9 +127,21 @@ impl Lora {
         let layers = self.layers.iter();
         let pair = |layer: &Layer| {
             let (id, mask) = (layer.a, None);
-            let a = Trained { id, rule, mask };
+            let is_f32 = false;
+            let a = Trained {
+                id,
+                rule,
+                mask,
+                is_f32,
+            };
             let (id, mask) = (layer.b, self.mask(layer));
-            [a, Trained { id, rule, mask }]
+            let b = Trained {
+                id,
+                rule,
+                mask,
+                is_f32,
+            };
+            [a, b]
         };
         layers.flat_map(pair).collect()
     }

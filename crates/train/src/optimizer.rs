@@ -1,6 +1,6 @@
 //! Optimisers: their constants, and the ops that update a weight.
 
-use hipvit::ops::{AdamW, Lion, Op, Sgd};
+use hipvit::ops::{AdamW, Lamb, Lion, Op, Sgd};
 
 use crate::recipe::{Optimizer, OptimizerKind};
 use crate::step_graph::TensorRule;
@@ -11,6 +11,9 @@ use crate::step_graph::TensorRule;
 pub enum OptimizerOptions {
     /// Adam with decoupled weight decay, as `torch.optim.AdamW` computes it.
     AdamW(AdamWOptions),
+    /// LAMB, as `timm.optim.Lamb` computes it without its own clipping: AdamW's moments, and a step that is proportional to the norm of the
+    /// weight. A constant of the graph that several tensors are part of, such as queries, keys and values, has one norm.
+    Lamb(LambOptions),
     /// SGD with momentum, as `torch.optim.SGD` computes it. The weight decay is added to the gradient.
     Sgd(SgdOptions),
     /// Lion with decoupled weight decay, as `timm.optim.Lion` computes it.
@@ -28,6 +31,11 @@ impl From<&Optimizer> for OptimizerOptions {
         let [beta1, beta2] = keys.betas.map(|beta| beta as f32);
         match keys.kind {
             OptimizerKind::AdamW => Self::AdamW(AdamWOptions {
+                beta1,
+                beta2,
+                epsilon: keys.eps as f32,
+            }),
+            OptimizerKind::Lamb => Self::Lamb(LambOptions {
                 beta1,
                 beta2,
                 epsilon: keys.eps as f32,
@@ -58,6 +66,27 @@ impl Default for AdamWOptions {
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
+        }
+    }
+}
+
+/// Constants of LAMB.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LambOptions {
+    /// Decay of the mean of the gradients.
+    pub beta1: f32,
+    /// Decay of the mean of their squares.
+    pub beta2: f32,
+    /// Added to the root of the mean of squares.
+    pub epsilon: f32,
+}
+
+impl Default for LambOptions {
+    fn default() -> Self {
+        Self {
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-6,
         }
     }
 }
@@ -111,7 +140,7 @@ impl OptimizerOptions {
     /// Returns the names of the states of a weight, in the order of the op's operands.
     pub(crate) fn states(&self) -> &'static [&'static str] {
         match self {
-            Self::AdamW(_) => &["first_moment", "second_moment"],
+            Self::AdamW(_) | Self::Lamb(_) => &["first_moment", "second_moment"],
             Self::Sgd(_) | Self::Lion(_) => &["momentum"],
         }
     }
@@ -133,6 +162,20 @@ impl OptimizerOptions {
                 beta2,
                 epsilon,
             }) => AdamW {
+                beta1,
+                beta2,
+                epsilon,
+                weight_decay,
+                rate_factor,
+                rounded,
+                f32_gradient,
+            }
+            .into(),
+            Self::Lamb(LambOptions {
+                beta1,
+                beta2,
+                epsilon,
+            }) => Lamb {
                 beta1,
                 beta2,
                 epsilon,
@@ -171,7 +214,7 @@ impl OptimizerOptions {
     /// Returns the rates of the update `update`, counted from 1: the learning rate, and what depends on the number of the update.
     pub(crate) fn rates(&self, learning_rate: f32, update: u64) -> Vec<f32> {
         match self {
-            Self::AdamW(AdamWOptions { beta1, beta2, .. }) => {
+            Self::AdamW(AdamWOptions { beta1, beta2, .. }) | Self::Lamb(LambOptions { beta1, beta2, .. }) => {
                 vec![
                     learning_rate,
                     correction(*beta1, update),

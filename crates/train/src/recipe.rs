@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use hipvit_files::regular_file;
 
 pub use self::keys::{
-    Augmentation, Checkpoints, Crop, Freeze, Lora, Loss, LossKind, Optimizer, OptimizerKind, Policy, Recipe,
-    ScheduleKeys,
+    Augmentation, Checkpoints, Crop, Distillation, Freeze, Lora, Loss, LossKind, Optimizer, OptimizerKind,
+    Policy, Recipe, ScheduleKeys,
 };
 pub use self::overrides::Overrides;
 pub use self::ranks::{RankKeys, Shard, Wire};
@@ -198,6 +198,12 @@ impl Recipe {
                 below_1(self.loss.label_smoothing),
                 BELOW_1,
             ),
+            ("distillation.alpha", share(self.distillation.alpha), SHARE),
+            (
+                "distillation.temperature",
+                positive(self.distillation.temperature),
+                POSITIVE,
+            ),
             ("optimizer.lr", positive(optimizer.lr), POSITIVE),
             ("optimizer.betas", betas, "two numbers from 0 to below 1"),
             ("optimizer.eps", positive(optimizer.eps), POSITIVE),
@@ -370,6 +376,8 @@ mod tests {
             ("[optimizer]\nlr = nan", "optimizer.lr"),
             ("[optimizer]\nbetas = [0.9, 1.0]", "optimizer.betas"),
             ("ema_decay = 1.0", "ema_decay"),
+            ("[distillation]\nalpha = 1.5", "distillation.alpha"),
+            ("[distillation]\ntemperature = 0.0", "distillation.temperature"),
             ("[optimizer]\nnesterov = true", "optimizer.nesterov"),
             ("[augmentation]\nscale = [0.5, 0.1]", "augmentation.scale"),
             ("[checkpoints]\nkeep = 0", "checkpoints.keep"),

@@ -47,7 +47,7 @@ impl Scatter {
             ..Self::default()
         };
         let layers = layers(graph);
-        let states = this.states(copies);
+        let states = this.states(graph, copies);
         let infos = this
             .tensors
             .iter()
@@ -80,6 +80,7 @@ impl Scatter {
                     id,
                     rule: rules[first],
                     mask: mask(graph, id, copied),
+                    is_f32: false,
                 });
                 this.copies.push(copied.clone());
             }
@@ -103,7 +104,7 @@ impl Scatter {
     }
 
     /// Returns which tensors can be trained. All tensors of a constant can, or none.
-    fn states(&self, copies: &HashMap<ValueId, Copies>) -> Vec<State> {
+    fn states(&self, graph: &Graph, copies: &HashMap<ValueId, Copies>) -> Vec<State> {
         let mut states = vec![State::Unused; self.tensors.len()];
         let mut ranges: Vec<Vec<[usize; 2]>> = vec![Vec::new(); states.len()];
         for copied in copies.values() {
@@ -123,6 +124,7 @@ impl Scatter {
                 *state = (*state).max(State::Shared);
             }
         }
+        self.mark_computed(graph, copies, &mut states);
         // A constant with rows of several tensors is trained as a whole.
         loop {
             let mut changed = false;
@@ -137,6 +139,22 @@ impl Scatter {
             }
             if !changed {
                 return states;
+            }
+        }
+    }
+
+    /// Marks the tensors without a copy in the graph that constants are computed from.
+    fn mark_computed(&self, graph: &Graph, copies: &HashMap<ValueId, Copies>, states: &mut [State]) {
+        for name in copies.keys().flat_map(|id| graph.value(*id).tensors()) {
+            // The checkpoint's names are sorted.
+            let place = self
+                .tensors
+                .binary_search_by(|(other, _)| other.as_str().cmp(name));
+            if let Ok(index) = place {
+                states[index] = match states[index] {
+                    State::Unused => State::Computed,
+                    other => other,
+                };
             }
         }
     }
@@ -221,7 +239,7 @@ fn mask(graph: &Graph, id: ValueId, copied: &Copies) -> Option<Vec<f32>> {
     Some(mask)
 }
 
-/// Layer of each constant that a node reads.
+/// First layer that reads each value.
 struct Layers {
     of_value: HashMap<ValueId, usize>,
     count: usize,
@@ -230,15 +248,18 @@ struct Layers {
 fn layers(graph: &Graph) -> Layers {
     let blocks = graph.nodes().iter().filter_map(Node::block);
     let count = blocks.max().map_or(1, |last| last + 2);
-    let mut of_value = HashMap::new();
-    for node in graph.nodes() {
+    let mut of_value: HashMap<ValueId, usize> = HashMap::new();
+    for node in graph.nodes().iter().rev() {
         let layer = match (node.block(), node.role) {
             (Some(block), _) => block + 1,
             (None, Role::Patch) => 0,
+            // Positions that a network computes for attention.
+            (None, Role::Attention) => of_value.get(&node.output()).copied().unwrap_or(count),
             (None, _) => count,
         };
         for &id in &node.inputs {
-            of_value.entry(id).or_insert(layer);
+            let first = of_value.entry(id).or_insert(layer);
+            *first = layer.min(*first);
         }
     }
     Layers { of_value, count }

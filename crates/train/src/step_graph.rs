@@ -6,17 +6,20 @@ use hipvit::error::{Error, Result};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, Value, ValueId, rewrite};
 use hipvit::ops::exchange::part_len;
-use hipvit::ops::{Accumulate, Add, L2Norm, Loss, LossKind, MovingAverage, Mul, Op, RankPart, ScaleImages};
+use hipvit::ops::{Accumulate, Add, L2Norm, MovingAverage, Mul, Op, RankPart, ScaleImages};
 use hipvit::tensor::{DType, Tensor};
 
+use crate::objective::{Objective, PushedLoss};
 use crate::optimizer::{OptimizerOptions, UpdateForm};
 use crate::ranks::{Exchanges, Gathers, RankPlan};
 use crate::recipe::Shard;
 
 /// Names of the inputs of a step beside the images.
 pub(crate) mod inputs {
-    /// f32 `[images, classes]`.
+    /// f32 `[images, classes]`, or `[images, channels]` for the embeddings of texts.
     pub(crate) const TARGETS: &str = "targets";
+    /// f32 `[images, classes]`: the logits of a teacher.
+    pub(crate) const TEACHER: &str = "teacher";
     /// f32 `[images, 1]`: the gradient of each image's loss.
     pub(crate) const IMAGE_WEIGHTS: &str = "image_weights";
     /// f32 `[images, branches]`: the factor of each residual branch.
@@ -83,12 +86,14 @@ pub(crate) struct Trained {
     pub(crate) rule: TensorRule,
     /// Factors of the gradient's elements: 0 for those that stay as they are. `None` if all are updated.
     pub(crate) mask: Option<Vec<f32>>,
+    /// True for a state, which the forward pass reads in f32.
+    pub(crate) is_f32: bool,
 }
 
 /// Options of a [`StepGraph`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StepOptions {
-    pub(crate) loss: LossKind,
+    pub(crate) loss: Objective,
     pub(crate) optimizer: OptimizerOptions,
     /// Share of the moving averages of the weights that a step keeps. `None` if there are none.
     pub(crate) ema_decay: Option<f32>,
@@ -136,7 +141,8 @@ fn part_of(tensor: &Tensor, plan: &RankPlan) -> Result<Tensor> {
 #[derive(Debug)]
 pub(crate) struct StepGraph {
     pub(crate) graph: Graph,
-    /// Name of the value that has the elements of each trained constant in f32. `None` if the loss does not depend on the constant.
+    /// Name of the value that has the elements of each trained constant in f32, then of what the loss itself learns. `None` if the loss does
+    /// not depend on the constant.
     pub(crate) weights: Vec<Option<String>>,
     /// Whole shape of each parameter or state of which a rank has a part, by its name.
     pub(crate) divided: BTreeMap<String, Vec<usize>>,
@@ -183,28 +189,15 @@ impl StepGraph {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the model has no logits, or no constant that they depend on. [`Error::Op`] if an op has no derivative.
+    /// [`Error::Argument`] if the model has no output that the loss compares, or no constant that it depends on. [`Error::Op`] if an op has no derivative.
     pub(crate) fn new(mut graph: Graph, trained: &[Trained], options: StepOptions) -> Result<Self> {
-        let logits = graph
-            .outputs()
-            .iter()
-            .find(|(kind, _)| *kind == OutputKind::Logits);
-        let Some(&(_, logits)) = logits else {
-            let reason = format!(
-                "{} has no classifier, so there are no logits to train",
-                graph.name()
-            );
-            return Err(Error::argument("model", reason));
-        };
-        graph.retain_outputs(|kind| kind == OutputKind::Logits);
-        let shape = graph.value(logits).shape.clone();
-        let targets = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
+        let PushedLoss { loss, learned } = options.loss.push(&mut graph)?;
         let seed = graph.add_input(inputs::IMAGE_WEIGHTS, [1, 1], DType::F32)?;
         for constant in trained {
             graph.make_parameter(constant.id)?;
         }
-        let loss = graph.push(Role::Other, "loss", Loss(options.loss), [logits, targets])?;
         graph.set_output(OutputKind::Loss, loss);
+        let trained = [trained, &learned].concat();
         let ids: Vec<ValueId> = trained.iter().map(|constant| constant.id).collect();
         let gradients = differentiate(&mut graph, [loss, seed], &ids, &|builder, node, gradients| {
             node.op.vjp(builder, node.values(), gradients)
@@ -224,7 +217,7 @@ impl StepGraph {
             let ids: Vec<ValueId> = ids.filter_map(|(id, gradient)| gradient.map(|_| *id)).collect();
             step.divided = exchanges.divide_parameters(&mut step.graph, &ids, !options.rounded)?;
         }
-        step.update(trained, gradients, exchanges, options)?;
+        step.update(&trained, gradients, exchanges, options)?;
         Ok(step)
     }
 
@@ -399,7 +392,8 @@ impl StepGraph {
             None => (initial, None),
         };
         let first_state = self.graph.values().len();
-        let weight = if options.rounded {
+        let rounded = options.rounded && !constant.is_f32;
+        let weight = if rounded {
             self.state_like(&initial, format!("{name}.f32"), |elements| elements)?
         } else if let Some(plan) = options.ranks.filter(|_| gathers.is_some()) {
             let op = RankPart { ranks: plan.group };
@@ -417,7 +411,7 @@ impl StepGraph {
         operands.insert(1, gradient);
         operands.extend([rates, factor]);
         let form = UpdateForm {
-            rounded: options.rounded,
+            rounded,
             f32_gradient: options.has_f32_gradients(),
         };
         let op = options.optimizer.op(&constant.rule, form);

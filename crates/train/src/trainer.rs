@@ -5,6 +5,7 @@ mod micro_batch;
 mod second_try;
 mod states;
 mod step;
+mod targets;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +19,6 @@ use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs, Tim
 use hipvit::graph::Value;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
-use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
@@ -27,9 +27,11 @@ use hipvit_data::random::{Draw, Purpose, Stream};
 use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, passes};
+pub use self::targets::Targets;
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryBudget, MemoryReport};
+use crate::objective::{BIAS, LOG_SCALE, Objective};
 use crate::optimizer::OptimizerOptions;
 use crate::ranks::Ranks;
 use crate::saved::{self, Counters, Saved};
@@ -49,8 +51,8 @@ pub struct TrainOptions {
     pub input: InputKind,
     /// Height and width of the images, if they differ from the model's.
     pub image_size: Option<[usize; 2]>,
-    /// Loss function.
-    pub loss: LossKind,
+    /// What the steps minimise.
+    pub loss: Objective,
     /// Optimiser.
     pub optimizer: OptimizerOptions,
     /// Decay of the moving averages of the weights (EMA): a step that updates the weights makes each average `decay · average + (1 − decay) ·
@@ -82,7 +84,7 @@ impl Default for TrainOptions {
             threads: None,
             input: InputKind::Pixels,
             image_size: None,
-            loss: LossKind::CrossEntropy,
+            loss: Objective::default(),
             optimizer: OptimizerOptions::default(),
             ema_decay: None,
             loss_scale: 65536.0,
@@ -129,6 +131,8 @@ pub struct Trainer {
     options: TrainOptions,
     preprocess: Preprocess,
     classes: usize,
+    /// Number of targets of an image.
+    width: usize,
     /// `None` if the device ran out of memory while this trainer was made anew.
     executor: Option<Arc<dyn Executor>>,
     scatter: Scatter,
@@ -189,6 +193,11 @@ impl Trainer {
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
         ranks: Option<Ranks>,
     ) -> Result<Self> {
+        let divides_states = ranks.as_ref().is_some_and(|ranks| ranks.plan.divides_states());
+        if divides_states && matches!(options.optimizer, OptimizerOptions::Lamb(_)) {
+            let reason = "divides tensors, of which LAMB needs the norms. Take another optimiser, or `none`";
+            return Err(Error::argument("ranks.shard", reason));
+        }
         let placement = placement(&options)?;
         let dtype = computed_dtype(&placement, &options);
         let Step {
@@ -200,6 +209,7 @@ impl Trainer {
             branches,
             preprocess,
             classes,
+            width,
             ..
         } = Step::new(
             &checkpoint,
@@ -223,6 +233,7 @@ impl Trainer {
             executor: Some(placement.executor(&graph, &executor_options)?),
             preprocess,
             classes,
+            width,
             checkpoint,
             scatter,
             lora,
@@ -263,6 +274,11 @@ impl Trainer {
     /// Returns the number of classes.
     pub fn classes(&self) -> usize {
         self.classes
+    }
+
+    /// Returns the number of targets of an image: the classes, or the channels of a text's embedding.
+    pub fn target_width(&self) -> usize {
+        self.width
     }
 
     /// Returns the number of steps so far.
@@ -326,8 +342,28 @@ impl Trainer {
         &self.scatter.frozen
     }
 
+    /// Returns the factor of the similarities and what is added to them, as steps have learned them. `None` without a contrastive loss.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the device.
+    pub fn contrastive_scale(&self) -> Result<Option<[f32; 2]>> {
+        let Objective::Contrastive(options) = self.options.loss else {
+            return Ok(None);
+        };
+        let number = |name: &str| -> Result<f32> {
+            let values = self.executor()?.state(name)?;
+            Ok(values.to_f32().first().copied().unwrap_or(f32::NAN))
+        };
+        let bias = if options.kind.has_bias() {
+            number(BIAS)?
+        } else {
+            0.0
+        };
+        Ok(Some([number(LOG_SCALE)?.exp(), bias]))
+    }
+
     /// Computes the loss of a batch and its gradients, and updates the weights. `images` has the form of [`TrainOptions::input`].
-    /// `targets` is `[images, classes]`: probabilities of the classes, or values for [`LossKind::MeanSquaredError`].
     ///
     /// With [`TrainOptions::accumulate`], the batch is divided into micro-batches of equal size. The last one is smaller if the size of the
     /// batch is no multiple.
@@ -338,21 +374,19 @@ impl Trainer {
     /// # Errors
     ///
     /// [`Error::Argument`] if the images and targets do not fit the model or each other. The errors of the device.
-    pub fn step(&mut self, images: Input<'_>, targets: &[f32], learning_rate: f32) -> Result<StepReport> {
-        let classes = self.classes.max(1);
-        let batch = targets.len() / classes;
-        if batch == 0 || !targets.len().is_multiple_of(classes) {
-            let reason = format!(
-                "{} were given, which are not rows of {classes} classes",
-                targets.len()
-            );
-            return Err(Error::argument("targets", reason));
-        }
-        let first = self.try_step(images, targets, learning_rate);
+    pub fn step<'a>(
+        &mut self,
+        images: Input<'_>,
+        targets: impl Into<Targets<'a>>,
+        learning_rate: f32,
+    ) -> Result<StepReport> {
+        let targets = targets.into();
+        let batch = targets.images(self.width, &self.options.loss)?;
+        let first = self.try_step((images, targets), batch, learning_rate);
         let report = match first {
             Err(error) if self.can_take_smaller(&error, batch) => {
                 self.halve_micro_batches(batch)?;
-                self.try_step(images, targets, learning_rate)
+                self.try_step((images, targets), batch, learning_rate)
             }
             other => other,
         };
@@ -364,9 +398,12 @@ impl Trainer {
     }
 
     /// Computes the micro-batches of a step.
-    fn try_step(&self, images: Input<'_>, targets: &[f32], learning_rate: f32) -> Result<StepReport> {
-        let classes = self.classes.max(1);
-        let batch = targets.len() / classes;
+    fn try_step(
+        &self,
+        (images, targets): (Input<'_>, Targets<'_>),
+        batch: usize,
+        learning_rate: f32,
+    ) -> Result<StepReport> {
         let step = self.counters.steps + 1;
         let [rank, ranks] = self
             .ranks
@@ -377,14 +414,15 @@ impl Trainer {
         for part in micro_batches(batch, self.options.accumulate) {
             let run = MicroBatch {
                 images: rows_of(images, batch, &part),
-                targets: &targets[part.start * classes..part.end * classes],
+                targets: targets.rows(self.width, &part),
                 factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
                 weight: self.counters.scale.factor / (ranks * batch) as f32,
                 is_first: part.start == 0,
                 is_last: part.end == batch,
             };
             let outputs = self.run(&run, learning_rate)?;
-            tally.add(&outputs, run.targets, classes)?;
+            let targets = self.options.loss.has_classes().then_some(run.targets.values);
+            tally.add(&outputs, targets)?;
         }
         Ok(self
             .tally_of_all_ranks(tally)?
@@ -399,7 +437,7 @@ impl Trainer {
             factors,
             ..
         } = *micro_batch;
-        let batch = targets.len() / self.classes.max(1);
+        let batch = targets.values.len() / self.width.max(1);
         let executor = self.executor()?;
         let plan = executor.plan(batch)?;
         let Counters { updates, scale, .. } = self.counters;
@@ -414,11 +452,14 @@ impl Trainer {
         let keep = [if micro_batch.is_first { 0.0 } else { 1.0 }];
         let mut named = vec![
             (plan.graph().first_input_name(), images.into()),
-            (inputs::TARGETS, Input::Values(targets).into()),
+            (inputs::TARGETS, Input::Values(targets.values).into()),
             (inputs::IMAGE_WEIGHTS, Input::Values(&weights).into()),
             (inputs::RATES, Input::Values(&rates).into()),
             (inputs::GRADIENT_SCALE, Input::Values(&unscale).into()),
         ];
+        if self.options.loss.has_teacher() {
+            named.push((inputs::TEACHER, Input::Values(targets.teacher).into()));
+        }
         if self.options.accumulate > 1 {
             named.push((inputs::KEEP_SUMS, Input::Values(&keep).into()));
         }
@@ -578,6 +619,7 @@ fn check(options: &TrainOptions) -> Result<()> {
             "is 0: a step has at least one micro-batch",
         ));
     }
+    options.loss.check(options.accumulate)?;
     if options
         .clip_norm
         .is_some_and(|maximum| maximum.is_nan() || maximum <= 0.0)

@@ -255,7 +255,7 @@ impl Builder<'_> {
         if let Some(documents) = self.documents {
             return self.document_attention(step, documents, operands, inputs);
         }
-        let bias = self.score_bias(tensors)?;
+        let bias = self.score_bias(step, tensors)?;
         inputs.extend(bias);
         inputs.extend(self.key_mask);
         let op = Op::Attention(Attention {

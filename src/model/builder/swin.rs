@@ -11,13 +11,16 @@ use hipvit_graph::pattern::{Int, Number, Pattern, Scalar, floats, ints, scores};
 use super::Builder;
 use super::blocks::{Packed, attention_spec};
 use crate::error::{Error, Result};
-use crate::graph::{Change, Provenance, Role, ValueId};
+use crate::graph::{Provenance, Role, ValueId};
 use crate::model::names::Merging;
 use crate::model::positions;
 use crate::model::relative::TableFitting;
-use crate::model::swin::{self, KINDS, PositionNetwork, Stage, Swin, Version, Windows};
+use crate::model::swin::{self, Stage, Swin, Version, Windows};
 use crate::model::vit::Vit;
-use crate::ops::{Attention, AttentionOperands, PatternAttention, PermuteTokens, RmsNorm, Scale, TokenOrder};
+use crate::ops::{
+    Activation, Affine, Attention, AttentionOperands, MulScalar, PatternAttention, PermuteTokens,
+    RelativeBias, RmsNorm, Scale, TokenOrder,
+};
 use crate::tensor::Tensor;
 
 /// Maximum of the logarithm of Swin V2's temperature: ln 100.
@@ -217,7 +220,7 @@ impl<'a> Builder<'a> {
         mut inputs: Vec<ValueId>,
     ) -> Result<ValueId> {
         let (Windows { swin, stage, .. }, role) = (windows, Role::Attention);
-        let (heads, tokens) = (stage.heads, stage.window_tokens());
+        let heads = stage.heads;
         let mut spec = Attention {
             bias: true,
             ..attention_spec(stage.dim, heads, operands)
@@ -226,18 +229,19 @@ impl<'a> Builder<'a> {
             // Queries have the temperature.
             spec.scale = 1.0;
         }
-        let (provenance, table) = match swin.version {
+        let table = match swin.version {
             Version::V1 => self.window_table(stage, swin.fitting, tensors)?,
-            Version::V2 => self.continuous_table(stage, tensors)?,
+            Version::V2 => self.continuous_table(stage, step, tensors)?,
         };
-        let provenance = provenance.then(Change::Grid(stage.window));
-        let bias = swin::bias(&table, heads, stage.window);
+        let bias = RelativeBias {
+            grid: stage.window,
+            class_token: false,
+            shift: windows.is_shifted.then_some(stage.shift),
+        };
+        inputs.push(self.graph.push(role, format!("{step}.bias"), bias, [table])?);
         if !windows.is_shifted {
-            inputs.push(self.numbers(provenance, &[heads, tokens, tokens], bias)?);
             return Ok(self.graph.push(role, step, spec, inputs)?);
         }
-        let bias = swin::shifted_bias(&bias, stage.window, stage.shift);
-        inputs.push(self.numbers(provenance, &[KINDS, heads, tokens, tokens], bias)?);
         let program = shifted_windows()
             .compile()
             .map_err(|error| Error::graph(step, error))?;
@@ -261,17 +265,16 @@ impl<'a> Builder<'a> {
         stage: &Stage,
         fitting: Option<TableFitting>,
         tensors: &str,
-    ) -> Result<(Provenance, Vec<f32>)> {
+    ) -> Result<ValueId> {
         let name = format!("{tensors}{}", self.names.relative);
-        let [down, across] = swin::distances(stage.window);
+        let shape = [stage.distances(), stage.heads];
+        let Some(fitting) = fitting else {
+            return self.constant(&name, &shape);
+        };
         let rows = match self.weights.shape(&name) {
             Some(&[rows, _]) => rows,
             // The table does not exist. `take` reports it with the expected shape.
-            _ => down * across,
-        };
-        let Some(fitting) = fitting else {
-            let stored = self.weights.take(&name, &[down * across, stage.heads])?;
-            return Ok((name.into(), stored.to_f32().into_owned()));
+            _ => shape[0],
         };
         let file = self.weights.file(&name).unwrap_or(Path::new("")).to_owned();
         let stored = self.weights.take(&name, &[rows, stage.heads])?;
@@ -282,29 +285,41 @@ impl<'a> Builder<'a> {
             // timm keeps the stored type.
             table = positions::rounded(table, stored.dtype());
         }
-        Ok((name.into(), table))
+        self.numbers(name.into(), &shape, table)
     }
 
-    /// Returns the table of a block's bias that its network makes.
-    fn continuous_table(&mut self, stage: &Stage, tensors: &str) -> Result<(Provenance, Vec<f32>)> {
+    /// Returns the table of a block's bias that its network makes: `16 · σ(W₂ · relu(W₁ · coordinates + b))`, where `16 · σ(x)` is `8 ·
+    /// tanh(x / 2) + 8`.
+    fn continuous_table(&mut self, stage: &Stage, step: &str, tensors: &str) -> Result<ValueId> {
         let name = format!("{tensors}{}", self.names.position_network);
-        let [weight1, bias1, weight2] =
-            ["0.weight", "0.bias", "2.weight"].map(|part| format!("{name}.{part}"));
-        let hidden = match self.weights.shape(&bias1) {
+        let hidden = match self.weights.shape(&format!("{name}.0.bias")) {
             Some(&[hidden]) => hidden,
             _ => 512,
         };
-        let first = self.weights.take(&weight1, &[hidden, 2])?;
-        let bias = self.weights.take(&bias1, &[hidden])?;
-        let second = self.weights.take(&weight2, &[stage.heads, hidden])?;
-        let network = PositionNetwork {
-            weight1: &first.to_f32(),
-            bias1: &bias.to_f32(),
-            weight2: &second.to_f32(),
-        };
-        let table = network.table(stage.window, stage.trained_window);
-        let of = [weight1, bias1, weight2].map(Provenance::from);
-        Ok((Provenance::computed(format!("bias of {name}"), of), table))
+        let (role, heads) = (Role::Attention, stage.heads);
+        // Not a name of a block: the network is not quantised, as the linear layers of blocks may be.
+        let network = format!("positions.{step}");
+        let coordinates = swin::coordinates(stage.window, stage.trained_window);
+        let provenance = Provenance::computed(format!("{network}.coordinates"), []);
+        let x = self.numbers(provenance, &[stage.distances(), 2], coordinates)?;
+        let first = format!("{network}.0");
+        let x = self.linear(role, &first, x, &format!("{name}.0"), [hidden, 2], true)?;
+        let x = self
+            .graph
+            .push(role, format!("{network}.act"), Activation::Relu, [x])?;
+        let second = format!("{network}.2");
+        let x = self.linear(role, &second, x, &format!("{name}.2"), [heads, hidden], false)?;
+        let x = self
+            .graph
+            .push(role, format!("{network}.half"), MulScalar(0.5), [x])?;
+        let x = self
+            .graph
+            .push(role, format!("{network}.tanh"), Activation::Tanh, [x])?;
+        let provenance = Provenance::computed(format!("{network}.range"), []);
+        let range = self.numbers(provenance, &[heads], vec![8.0; heads])?;
+        Ok(self
+            .graph
+            .push(role, format!("{step}.table"), Affine, [x, range, range])?)
     }
 
     /// Adds a constant of these values.

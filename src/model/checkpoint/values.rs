@@ -26,6 +26,9 @@ pub type TensorValues = BTreeMap<String, Vec<f32>>;
 /// Number of bits of an element's index that a probe has. An f32 represents all of them.
 const PROBE_BITS: u32 = 20;
 
+/// Elements of the two probes for index 0. They differ, so that a constant of the graph, which is the same in both, is no index.
+const PROBE_STARTS: [f32; 2] = [1.0, (1 << PROBE_BITS) as f32 + 1.0];
+
 /// Elements of a constant that are copies of consecutive elements of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
@@ -130,7 +133,7 @@ impl Checkpoint {
     /// Finds the elements of the tensors that the constants of a graph are copies of. `build` makes the graph of a model of this
     /// checkpoint; it must only move elements, or compute constants from them, in a way that does not depend on their values.
     ///
-    /// The graph is built again from tensors whose elements are their own indices. What this finds is compared with the elements of
+    /// The graph is built twice again, from tensors whose elements are the low and the high bits of their own indices. What this finds is compared with the elements of
     /// `graph`, so that a constant that is computed from a tensor is not taken for a copy.
     ///
     /// # Errors
@@ -141,7 +144,7 @@ impl Checkpoint {
         graph: &Graph,
         build: &dyn Fn(&TensorValues) -> Result<Graph>,
     ) -> Result<HashMap<ValueId, Copies>> {
-        let [low, high] = [0, PROBE_BITS].map(|shift| build(&self.probe(shift)));
+        let [low, high] = [0, 1].map(|half| build(&self.probe(half)));
         let (low, high) = (low?, high?);
         let starts = self.starts();
         let mut copies = HashMap::new();
@@ -182,13 +185,12 @@ impl Checkpoint {
         starts
     }
 
-    /// Returns tensors whose elements are some bits of their indices among all elements, plus 1.
-    fn probe(&self, shift: u32) -> TensorValues {
+    /// Returns tensors whose elements are half of the bits of their indices among all elements: the low ones for 0, the high ones for 1.
+    fn probe(&self, half: usize) -> TensorValues {
         let starts = self.starts();
         let tensors = self.tensors().zip(starts.windows(2));
         let values = tensors.map(|((name, _), range)| {
-            let bits =
-                (range[0]..range[1]).map(|index| (index >> shift & ((1 << PROBE_BITS) - 1)) as f32 + 1.0);
+            let bits = (range[0]..range[1]).map(|index| probe_of(index, half));
             (name.to_owned(), bits.collect())
         });
         values.collect()
@@ -216,14 +218,24 @@ impl Checkpoint {
     }
 }
 
+/// Returns the element of a probe for an index.
+fn probe_of(index: u64, half: usize) -> f32 {
+    let bits = index >> (half as u32 * PROBE_BITS) & ((1 << PROBE_BITS) - 1);
+    bits as f32 + PROBE_STARTS[half]
+}
+
 /// Returns the copies that the elements of two probes show. Elements that are no index belong to none.
 fn parts(low: &[f32], high: &[f32], starts: &[u64]) -> Vec<Copied> {
-    let bits = |value: f32| (value >= 1.0 && value.fract() == 0.0).then(|| value as u64 - 1);
+    let bits = |value: f32, half: usize| {
+        let bits = value - PROBE_STARTS[half];
+        let is_index = bits.fract() == 0.0 && (0.0..(1 << PROBE_BITS) as f32).contains(&bits);
+        is_index.then_some(bits as u64)
+    };
     let total = starts.last().copied().unwrap_or(0);
     let mut parts: Vec<Copied> = Vec::new();
     for (to, (&low, &high)) in low.iter().zip(high).enumerate() {
-        let index = bits(low)
-            .zip(bits(high))
+        let index = bits(low, 0)
+            .zip(bits(high, 1))
             .map(|(low, high)| high << PROBE_BITS | low);
         let Some(index) = index.filter(|&index| index < total) else {
             continue;
@@ -280,12 +292,8 @@ mod tests {
     #[test]
     fn probes_show_where_elements_come_from() {
         let starts = [0, 4, (1 << PROBE_BITS) + 2, (1 << PROBE_BITS) + 6];
-        let probe = |indices: &[Option<u64>], shift: u32| -> Vec<f32> {
-            let bits = |index: &Option<u64>| {
-                index.map_or(0.0, |index| {
-                    (index >> shift & ((1 << PROBE_BITS) - 1)) as f32 + 1.0
-                })
-            };
+        let probe = |indices: &[Option<u64>], half: usize| -> Vec<f32> {
+            let bits = |index: &Option<u64>| index.map_or(0.0, |index| probe_of(index, half));
             indices.iter().map(bits).collect()
         };
         let last = (1 << PROBE_BITS) + 2;
@@ -298,7 +306,7 @@ mod tests {
             Some(last + 2),
             Some(1),
         ];
-        let found = parts(&probe(&indices, 0), &probe(&indices, PROBE_BITS), &starts);
+        let found = parts(&probe(&indices, 0), &probe(&indices, 1), &starts);
         let expected = [(0, 0, 2, 2), (2, 1, 0, 1), (4, 2, 1, 2), (6, 0, 1, 1)];
         let expected = expected.map(|(to, tensor, from, len)| Copied {
             to,
@@ -308,6 +316,9 @@ mod tests {
         });
         assert_eq!(found, expected);
         assert_eq!(parts(&[1.5, -1.0, 0.0], &[1.0; 3], &starts), []);
+        // Ones and other constants, which no model of this form has from a tensor.
+        assert_eq!(parts(&[1.0, 2.0], &[1.0, 2.0], &starts), []);
+        assert_eq!(parts(&[1_048_577.0], &[1_048_577.0], &starts), []);
     }
 
     #[test]

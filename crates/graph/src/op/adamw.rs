@@ -2,10 +2,11 @@
 
 use std::fmt;
 
-use super::operands::{count, exactly, expect};
+use super::operands::count;
+use super::optimizers::operands_with_moments;
 use super::{Definition, Locality, OpError, Shape, optimizers};
 use crate::array::{Array, Real};
-use crate::cases::{Cases, activation, positive, single};
+use crate::cases::{Cases, activation, single};
 use crate::dtype::DType;
 
 /// `(weight f32, gradient, first f32, second f32, rates [3] f32, factor [1] f32) → (weight f32, first f32, second f32, rounded?)`: a step of
@@ -40,13 +41,7 @@ impl Definition for AdamW {
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
-        let [weight, gradient, first, second, rates, factor] = exactly(operands)?;
-        expect("gradient", gradient, weight)?;
-        expect("first moment", first, weight)?;
-        expect("second moment", second, weight)?;
-        expect("rates", rates, &[3])?;
-        expect("factor", factor, &[1])?;
-        Ok(vec![weight.to_vec(); 3 + usize::from(self.rounded)])
+        optimizers::shapes_with_moments(operands, self.rounded)
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
@@ -102,23 +97,13 @@ impl Definition for AdamW {
             };
             let shape = [tokens, channels];
             for result in 0..4 {
-                let operands = vec![
-                    single(&shape),
-                    activation(&shape),
-                    single(&shape),
-                    positive(&shape),
-                    positive(&[3]),
-                    positive(&[1]),
-                ];
-                cases.push_result(result, op, operands);
+                cases.push_result(result, op, operands_with_moments(&shape, activation(&shape)));
             }
             let f32_gradient = Self {
                 f32_gradient: true,
                 ..op
             };
-            let operands = [single, single, single, positive].map(|operand| operand(&shape));
-            let scalars = [positive(&[3]), positive(&[1])];
-            cases.push_result(3, f32_gradient, operands.into_iter().chain(scalars).collect());
+            cases.push_result(3, f32_gradient, operands_with_moments(&shape, single(&shape)));
         });
     }
 

@@ -26,7 +26,7 @@ pub(super) fn softplus<T: Real>(x: T) -> T {
 }
 
 /// Returns the loss of an image.
-fn of_image<T: Real>(kind: LossKind, logits: &[T], targets: &[T]) -> T {
+pub(super) fn of_image<T: Real>(kind: LossKind, logits: &[T], targets: &[T]) -> T {
     let pairs = logits.iter().copied().zip(targets.iter().copied());
     let classes = T::from_f64(logits.len() as f64);
     match kind {

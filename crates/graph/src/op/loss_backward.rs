@@ -17,7 +17,7 @@ use crate::tolerance::{narrow, tolerance};
 pub struct LossBackward(pub LossKind);
 
 /// Writes the derivative of an image's loss with respect to its logits.
-fn of_image<T: Real>(kind: LossKind, logits: &[T], targets: &[T], derivative: &mut [T]) {
+pub(super) fn of_image<T: Real>(kind: LossKind, logits: &[T], targets: &[T], derivative: &mut [T]) {
     let classes = T::from_f64(logits.len() as f64);
     derivative.copy_from_slice(logits);
     match kind {

@@ -46,10 +46,32 @@ pub(super) fn shapes_with_momentum(operands: &[&[usize]], rounded: bool) -> Resu
     Ok(vec![weight.to_vec(); 2 + usize::from(rounded)])
 }
 
+/// Returns the shapes of the results for the operands `(weight, gradient, first moment, second moment, rates, factor)`.
+pub(super) fn shapes_with_moments(operands: &[&[usize]], rounded: bool) -> Result<Vec<Shape>, OpError> {
+    let [weight, gradient, first, second, rates, factor] = exactly(operands)?;
+    expect("gradient", gradient, weight)?;
+    expect("first moment", first, weight)?;
+    expect("second moment", second, weight)?;
+    expect("rates", rates, &[3])?;
+    expect("factor", factor, &[1])?;
+    Ok(vec![weight.to_vec(); 3 + usize::from(rounded)])
+}
+
 /// Returns the operands `(weight, gradient, momentum, rate, factor)` of a case.
 pub(super) fn operands_with_momentum(shape: &[usize], gradient: Operand) -> Vec<Operand> {
     let (weight, momentum) = (single(shape), single(shape));
     vec![weight, gradient, momentum, positive(&[1]), positive(&[1])]
+}
+
+/// Returns the operands `(weight, gradient, first moment, second moment, rates, factor)` of a case.
+pub(super) fn operands_with_moments(shape: &[usize], gradient: Operand) -> Vec<Operand> {
+    let moments = [single(shape), positive(shape)];
+    let scalars = [positive(&[3]), positive(&[1])];
+    [single(shape), gradient]
+        .into_iter()
+        .chain(moments)
+        .chain(scalars)
+        .collect()
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::matmul::product;
 use crate::pattern::PatternError;
+use crate::softmax::log_sum_exp;
 use crate::tolerance::tolerance;
 use crate::value::ValueId;
 
@@ -146,13 +147,4 @@ impl Definition for PatternAttention {
         // An error of a score, which grows with head_dim, is one of its exponential too. The pattern's arithmetic may multiply it.
         (2.0 + f64::from(self.program.score().is_some())) * tolerance(dtype, keys + self.head_dim)
     }
-}
-
-/// Returns `ln Σ e^s`.
-pub(super) fn log_sum_exp<T: Real>(scores: impl Iterator<Item = T> + Clone) -> T {
-    let row_max = scores.clone().fold(T::NEG_INFINITY, T::max);
-    if row_max == T::NEG_INFINITY {
-        return row_max;
-    }
-    row_max + scores.map(|score| (score - row_max).exp()).sum::<T>().ln()
 }

@@ -16,10 +16,10 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         if let Some(&sum) = computed.get(&node.output()) {
             return Ok(Some(sum));
         }
-        let Some(&sum) = summed(node).and_then(|a| sums.get(&a)) else {
+        let Some(sums) = summed(node).and_then(|a| sums.get(&a)) else {
             return Ok(None);
         };
-        if computed.contains_key(&sum) {
+        if sums.iter().any(|sum| computed.contains_key(sum)) {
             return Ok(None);
         }
         let op = MatMul {
@@ -28,7 +28,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         };
         let inputs = rewriter.map_all(&node.inputs);
         let results = rewriter.emit_node(node.role, &node.name, op, inputs)?;
-        computed.insert(sum, results[1]);
+        computed.extend(sums.iter().map(|&sum| (sum, results[1])));
         Ok(Some(results[0]))
     })
 }
@@ -44,10 +44,11 @@ fn summed(node: &Node) -> Option<ValueId> {
     }
 }
 
-/// Returns the sum of the columns of each value that has one after a product.
-fn sums(graph: &Graph) -> HashMap<ValueId, ValueId> {
+/// Returns the sums of the columns of each value that has some after a product. There are several if layers add up to one result, which have
+/// the same gradient.
+fn sums(graph: &Graph) -> HashMap<ValueId, Vec<ValueId>> {
     let mut multiplied = HashSet::new();
-    let mut sums = HashMap::new();
+    let mut sums: HashMap<_, Vec<ValueId>> = HashMap::new();
     for node in graph.nodes() {
         multiplied.extend(summed(node));
         let Op::SumToSize(op) = &node.op else {
@@ -56,7 +57,7 @@ fn sums(graph: &Graph) -> HashMap<ValueId, ValueId> {
         let x = node.inputs[0];
         let columns = graph.value(x).shape.last().copied();
         if multiplied.contains(&x) && columns.is_some_and(|columns| op.shape == [columns]) {
-            sums.insert(x, node.output());
+            sums.entry(x).or_default().push(node.output());
         }
     }
     sums

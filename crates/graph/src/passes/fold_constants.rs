@@ -1,7 +1,7 @@
 //! Computes nodes whose operands are all constant: class token + position, the queries of an attention pool. The reference
 //! implementation computes chains of them in double precision; the result is rounded once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -13,6 +13,7 @@ use crate::value::ValueId;
 
 /// Counts the nodes that became constants.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
+    let inner = inner(graph);
     let mut computed: HashMap<ValueId, (Array, Provenance)> = HashMap::new();
     rewrite(graph, |rewriter, node| {
         let is_known = |id: &ValueId| computed.contains_key(id) || rewriter.tensor(*id).is_some();
@@ -33,7 +34,23 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
             reference::eval(&node.op, &operands).map_err(|source| Error::op(&node.name, &node.op, source))?;
         let tensor = sized(node, Tensor::from_f32(result.shape(), result.to_f32()))?;
         let provenance = Provenance::computed(&node.name, of);
-        computed.insert(node.output(), (result, provenance.clone()));
+        if inner.contains(&node.output()) {
+            computed.insert(node.output(), (result, provenance.clone()));
+        }
         Ok(Some(rewriter.constant(provenance, tensor)))
     })
+}
+
+/// Returns the results of such nodes that others of them read. The last result of a chain, which may be a large bias of attention, is not
+/// kept in double precision.
+fn inner(graph: &Graph) -> HashSet<ValueId> {
+    let (mut known, mut read) = (HashSet::new(), HashSet::new());
+    for node in graph.nodes() {
+        let is_known = |id: &ValueId| known.contains(id) || graph.value(*id).is_constant();
+        if node.outputs.len() == 1 && node.inputs.iter().all(is_known) {
+            read.extend(node.inputs.iter().copied());
+            known.insert(node.output());
+        }
+    }
+    &known & &read
 }

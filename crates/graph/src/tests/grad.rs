@@ -6,9 +6,10 @@ use crate::array::Array;
 use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels,
-    ExpandAs, Gradients, GraphBuilder, LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize,
-    Op, OpError, PatchConv, PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RmsNorm, Rope,
-    RopePairs, Scale, ScaleImages, SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
+    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, ExpandAs, Gradients, GraphBuilder,
+    LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize, Op, OpError, PatchConv,
+    PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RelativeBias, RmsNorm, Rope, RopePairs, Scale,
+    ScaleImages, SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -226,6 +227,46 @@ fn losses_and_factors_of_images() {
         check(Loss(kind), &[&[3, 5], &[3, 5]], &[0]);
     }
     check(ScaleImages { column: 1 }, &[&[3, 2, 4], &[3, 2]], &[0]);
+}
+
+#[test]
+fn losses_of_students_and_of_pairs() {
+    for kind in [DistillationKind::Soft, DistillationKind::Hard] {
+        let op = DistillationLoss {
+            base: LossKind::BinaryCrossEntropy,
+            kind,
+            alpha: 0.3,
+            temperature: 2.5,
+        };
+        check(op, &[&[3, 5][..]; 4], &[0, 1]);
+    }
+    check(
+        ContrastiveLoss(ContrastiveKind::InfoNce),
+        &[&[4, 4], &[1]],
+        &[0, 1],
+    );
+    let operands: [&[usize]; 3] = [&[4, 4], &[1], &[1]];
+    check(ContrastiveLoss(ContrastiveKind::Sigmoid), &operands, &[0, 1, 2]);
+}
+
+#[test]
+fn biases_by_relative_position() {
+    let op = RelativeBias {
+        grid: [2, 3],
+        class_token: false,
+        shift: None,
+    };
+    check(op, &[&[15, 2]], &[0]);
+    let with_class_token = RelativeBias {
+        class_token: true,
+        ..op
+    };
+    check(with_class_token, &[&[18, 2]], &[0]);
+    let shifted = RelativeBias {
+        shift: Some([1, 1]),
+        ..op
+    };
+    check(shifted, &[&[15, 2]], &[0]);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn gradients_are_those_of_a_training_step() {
             device: Device::Cpu,
             threads: Some(2),
             input: InputKind::PixelValues,
-            loss: LossKind::CrossEntropy,
+            loss: LossKind::CrossEntropy.into(),
             optimizer: OptimizerOptions::AdamW(AdamWOptions {
                 epsilon: EPSILON,
                 ..AdamWOptions::default()

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use hipvit::ops::DistillationKind;
 use hipvit_data::augment::TimmRandAugment;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -41,6 +42,8 @@ pub struct Recipe {
     pub ranks: RankKeys,
     /// Loss function.
     pub loss: Loss,
+    /// Teacher whose logits the model learns from.
+    pub distillation: Distillation,
     /// Updates of low rank.
     pub lora: Lora,
     /// Optimiser.
@@ -138,6 +141,20 @@ pub enum LossKind {
     Mse,
 }
 
+/// Teacher whose logits the model learns from, as DeiT does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Distillation {
+    /// Model with the same classes: a directory, or a name on the hub. Empty without a teacher.
+    pub teacher: String,
+    /// Comparison with the teacher.
+    pub kind: DistillationKind,
+    /// Share of the comparison in the loss.
+    pub alpha: f64,
+    /// Divisor of both logits in a soft comparison.
+    pub temperature: f64,
+}
+
 /// Updates of low rank beside the linear layers of the blocks, with peft's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -158,15 +175,15 @@ pub struct Optimizer {
     pub kind: OptimizerKind,
     /// Highest learning rate.
     pub lr: f64,
-    /// Decay rates of AdamW's two moments. For Lion, the share of the momentum in an update and the momentum's decay.
+    /// Decay rates of the two moments of AdamW and LAMB. For Lion, the share of the momentum in an update and the momentum's decay.
     pub betas: [f64; 2],
-    /// Number added to AdamW's denominator.
+    /// Number added to the denominator of AdamW and LAMB.
     pub eps: f64,
     /// Decay of SGD's momentum.
     pub momentum: f64,
     /// True for Nesterov's momentum in SGD.
     pub nesterov: bool,
-    /// Weight decay: decoupled for AdamW and Lion, added to the gradient for SGD.
+    /// Weight decay: decoupled for AdamW and Lion, added to the gradient for SGD and to the update for LAMB.
     pub weight_decay: f64,
     /// True if biases, norms, positions and tokens decay too.
     pub decay_all: bool,
@@ -183,6 +200,8 @@ pub enum OptimizerKind {
     AdamW,
     /// SGD with momentum, as PyTorch computes it.
     Sgd,
+    /// LAMB, as timm computes it without clipping.
+    Lamb,
     /// Lion, as timm computes it.
     Lion,
 }
@@ -323,6 +342,7 @@ impl Default for Recipe {
             memory: MemoryLimit::default(),
             ranks: RankKeys::default(),
             loss: Loss::default(),
+            distillation: Distillation::default(),
             lora: Lora::default(),
             optimizer: Optimizer::default(),
             schedule: ScheduleKeys::default(),
@@ -337,6 +357,17 @@ impl Default for Loss {
         Self {
             kind: LossKind::CrossEntropy,
             label_smoothing: 0.1,
+        }
+    }
+}
+
+impl Default for Distillation {
+    fn default() -> Self {
+        Self {
+            teacher: String::new(),
+            kind: DistillationKind::Hard,
+            alpha: 0.5,
+            temperature: 1.0,
         }
     }
 }

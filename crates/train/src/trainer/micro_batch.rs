@@ -6,14 +6,13 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::RunOutputs;
 use hipvit::tensor::Input;
 
-use super::StepReport;
+use super::{StepReport, Targets};
 
 /// Images whose gradients one run adds to those of the step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MicroBatch<'a> {
     pub(super) images: Input<'a>,
-    /// `[images, classes]`.
-    pub(super) targets: &'a [f32],
+    pub(super) targets: Targets<'a>,
     /// `[images, branches]`.
     pub(super) factors: &'a [f32],
     /// Gradient of the step's loss with respect to the loss of an image.
@@ -60,8 +59,8 @@ pub(super) struct Tally {
 pub(super) type TallyMessage = (usize, u64, usize, u32);
 
 impl Tally {
-    /// Adds the outputs of a run.
-    pub(super) fn add(&mut self, outputs: &RunOutputs, targets: &[f32], classes: usize) -> Result<()> {
+    /// Adds the outputs of a run. Without `targets`, the logits are those of pairs: the largest of a row must be on the diagonal.
+    pub(super) fn add(&mut self, outputs: &RunOutputs, targets: Option<&[f32]>) -> Result<()> {
         let output = |name| {
             let found = outputs.get(name);
             found.ok_or_else(|| Error::internal("training", format!("a step has no output `{name}`")))
@@ -69,12 +68,17 @@ impl Tally {
         let losses = &output("loss")?.values;
         let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
         let grad_norm = output("gradient_norm")?.values.iter().copied().next();
-        let images = logits.chunks_exact(classes).zip(targets.chunks_exact(classes));
+        let width = (logits.len() / losses.len().max(1)).max(1);
+        let rows = logits.chunks_exact(width).enumerate();
         self.images += losses.len();
         self.loss_sum += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
         self.grad_norm = grad_norm.unwrap_or(f32::NAN);
-        self.correct += images
-            .filter(|(logits, targets)| largest(logits) == largest(targets))
+        let expected = |image: usize| match targets {
+            Some(targets) => largest(&targets[image * width..][..width]),
+            None => image,
+        };
+        self.correct += rows
+            .filter(|(image, logits)| largest(logits) == expected(*image))
             .count();
         Ok(())
     }

@@ -28,8 +28,9 @@ impl Trainer {
     /// Returns true for the error of a device without enough memory, if its micro-batches have several images.
     pub(super) fn can_take_smaller(&self, error: &Error, batch: usize) -> bool {
         let is_memory = matches!(error, Error::Hip(hip::Error::OutOfMemory { .. }));
-        // The other ranks have begun the step.
-        is_memory && self.ranks.is_none() && batch.div_ceil(self.options.accumulate) > 1
+        // Other ranks have begun the step, and some losses compare all images of a batch.
+        let is_divisible = self.ranks.is_none() && self.options.loss.has_classes();
+        is_memory && is_divisible && batch.div_ceil(self.options.accumulate) > 1
     }
 
     /// Divides batches into twice as many micro-batches. Weights and states of the optimiser stay.

@@ -12,7 +12,7 @@ use super::{TrainOptions, check, load_options};
 use crate::lora::Lora;
 use crate::ranks::RankPlan;
 use crate::scatter::Scatter;
-use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, with_branch_factors};
+use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, inputs, with_branch_factors};
 
 /// Passes over graphs with gradients.
 pub(crate) fn passes() -> Passes {
@@ -68,6 +68,8 @@ pub(crate) struct Step {
     pub(super) branches: Vec<usize>,
     pub(super) preprocess: Preprocess,
     pub(super) classes: usize,
+    /// Number of targets of an image.
+    pub(super) width: usize,
 }
 
 impl Step {
@@ -112,11 +114,16 @@ impl Step {
             mut weights,
             divided,
         } = StepGraph::new(graph, &trained, step_options)?;
+        weights.truncate(trained.len());
         let of_lora = weights.split_off(scatter.trained.len());
         if let Some(lora) = &mut lora {
             lora.set_names(of_lora)?;
         }
         let weights = scatter.retain(weights);
+        let targets = graph
+            .inputs()
+            .find(|input| graph.value(input.value).name == inputs::TARGETS);
+        let width = targets.and_then(|input| graph.value(input.value).shape.last().copied());
         let (mut graph, passes) = optimize(graph, &passes())?;
         if ranks.is_some() {
             graph = overlap_exchanges(&graph);
@@ -131,6 +138,7 @@ impl Step {
             branches,
             preprocess,
             classes,
+            width: width.unwrap_or(1),
         })
     }
 }

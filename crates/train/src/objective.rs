@@ -1,0 +1,239 @@
+//! What a step minimises: the end of the forward pass.
+
+use hipvit::error::{Error, Result};
+use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, ValueId};
+use hipvit::ops::{
+    Add, ContrastiveKind, ContrastiveLoss, DistillationLoss, Linear, Loss, LossKind, MulScalar, Op, RmsNorm,
+};
+use hipvit::tensor::{DType, Tensor};
+
+use crate::step_graph::{TensorRule, Trained, inputs};
+
+/// Name of the state with the logarithm of the factor of similarities.
+pub(crate) const LOG_SCALE: &str = "contrastive.log_scale";
+
+/// Name of the state that is added to the logits of pairs.
+pub(crate) const BIAS: &str = "contrastive.bias";
+
+/// Smallest length by which an embedding is divided: PyTorch's `normalize`.
+const SMALLEST_LENGTH: f32 = 1e-12;
+
+/// What a step minimises: the mean of a loss over the images of a batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Objective {
+    /// Loss of the logits and the targets of each image.
+    Targets(LossKind),
+    /// Loss that also compares the logits with those of a teacher. A model with two classifiers, as distilled DeiT models have, compares those
+    /// of the distillation token. The logits of other models are compared with both.
+    Distillation(DistillationLoss),
+    /// Loss of pairs of images and texts, for a model without a classifier. The targets of an image are the embedding of its text. The text
+    /// tower is not trained.
+    Contrastive(ContrastiveOptions),
+}
+
+/// A loss of pairs, with the initial values of what it learns: the logits are `scale · similarity + bias`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ContrastiveOptions {
+    /// Function of the logits.
+    pub kind: ContrastiveKind,
+    /// Factor of the similarities, whose logarithm is trained.
+    pub scale: f32,
+    /// Number added to the logits, which is trained too. Only for [`ContrastiveKind::Sigmoid`].
+    pub bias: f32,
+}
+
+impl ContrastiveOptions {
+    /// Returns CLIP's loss.
+    pub fn info_nce() -> Self {
+        Self {
+            kind: ContrastiveKind::InfoNce,
+            scale: 1.0 / 0.07,
+            bias: 0.0,
+        }
+    }
+
+    /// Returns SigLIP's loss.
+    pub fn sigmoid() -> Self {
+        Self {
+            kind: ContrastiveKind::Sigmoid,
+            scale: 10.0,
+            bias: -10.0,
+        }
+    }
+}
+
+impl Default for Objective {
+    fn default() -> Self {
+        Self::Targets(LossKind::default())
+    }
+}
+
+impl From<LossKind> for Objective {
+    fn from(kind: LossKind) -> Self {
+        Self::Targets(kind)
+    }
+}
+
+/// The loss of a graph.
+pub(crate) struct PushedLoss {
+    /// Loss of each image.
+    pub(crate) loss: ValueId,
+    /// Numbers that the loss learns beside the weights of the model.
+    pub(crate) learned: Vec<Trained>,
+}
+
+impl Objective {
+    /// Returns true if the targets are those of classes.
+    pub(crate) fn has_classes(&self) -> bool {
+        !matches!(self, Self::Contrastive(_))
+    }
+
+    /// Returns true if steps need the logits of a teacher.
+    pub(crate) fn has_teacher(&self) -> bool {
+        matches!(self, Self::Distillation(_))
+    }
+
+    /// Checks that a step may add the gradients of this many micro-batches.
+    pub(crate) fn check(&self, accumulate: usize) -> Result<()> {
+        if let Self::Contrastive(options) = self {
+            if accumulate > 1 {
+                let reason = format!(
+                    "is {accumulate}, but a contrastive loss compares all pairs of a batch, which is not divided"
+                );
+                return Err(Error::argument("accumulate", reason));
+            }
+            if !options.scale.is_normal() || options.scale < 0.0 || !options.bias.is_finite() {
+                let reason = format!(
+                    "has a scale of {} and a bias of {}, expected a scale above 0",
+                    options.scale, options.bias
+                );
+                return Err(Error::argument("contrastive loss", reason));
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the loss. The graph keeps only the outputs that steps return.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the model has no output that the loss compares. The errors of ops.
+    pub(crate) fn push(&self, graph: &mut Graph) -> Result<PushedLoss> {
+        match self {
+            Self::Contrastive(options) => push_contrastive(graph, *options),
+            Self::Targets(kind) => {
+                let (logits, targets) = logits_and_targets(graph)?;
+                let loss = graph.push(Role::Other, "loss", Loss(*kind), [logits, targets])?;
+                Ok(of_model(loss))
+            }
+            Self::Distillation(op) => {
+                let (logits, targets) = logits_and_targets(graph)?;
+                let shape = graph.value(logits).shape.clone();
+                let teacher = graph.add_input(inputs::TEACHER, shape, DType::F32)?;
+                let [class, distilled] = classifiers(graph, logits);
+                let operands = [class, distilled, targets, teacher];
+                let loss = graph.push(Role::Other, "loss", *op, operands)?;
+                Ok(of_model(loss))
+            }
+        }
+    }
+}
+
+/// Returns a loss that learns nothing but weights of the model.
+fn of_model(loss: ValueId) -> PushedLoss {
+    PushedLoss {
+        loss,
+        learned: Vec::new(),
+    }
+}
+
+/// Returns the logits and the input of the targets, which has their shape.
+fn logits_and_targets(graph: &mut Graph) -> Result<(ValueId, ValueId)> {
+    let logits = output(graph, OutputKind::Logits);
+    let Some(logits) = logits else {
+        let reason = format!(
+            "{} has no classifier, so there are no logits to train",
+            graph.name()
+        );
+        return Err(Error::argument("model", reason));
+    };
+    graph.retain_outputs(|kind| kind == OutputKind::Logits);
+    let shape = graph.value(logits).shape.clone();
+    let targets = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
+    Ok((logits, targets))
+}
+
+fn output(graph: &Graph, wanted: OutputKind) -> Option<ValueId> {
+    let mut outputs = graph.outputs().iter();
+    outputs.find(|(kind, _)| *kind == wanted).map(|&(_, id)| id)
+}
+
+/// Returns the logits of the class token and those of the distillation token, whose mean are the logits of a model with both. The logits of
+/// other models are returned twice.
+fn classifiers(graph: &Graph, logits: ValueId) -> [ValueId; 2] {
+    let producer = |id: ValueId| {
+        graph
+            .nodes()
+            .iter()
+            .find(|node: &&Node| node.outputs.contains(&id))
+    };
+    let is_linear = |id: &ValueId| producer(*id).is_some_and(|node| matches!(node.op, Op::Linear(_)));
+    let heads = producer(logits)
+        .filter(|mean| mean.op == MulScalar(0.5).into())
+        .and_then(|mean| producer(mean.inputs[0]))
+        .filter(|sum| sum.op == Add.into() && sum.inputs.iter().all(is_linear));
+    match heads.map(|sum| sum.inputs.as_slice()) {
+        Some(&[class, distilled]) => [class, distilled],
+        _ => [logits; 2],
+    }
+}
+
+/// Appends the loss of the pairs of the model's embeddings and the targets. The similarities become the output `logits`.
+fn push_contrastive(graph: &mut Graph, options: ContrastiveOptions) -> Result<PushedLoss> {
+    let embedding = output(graph, OutputKind::Embedding);
+    let Some(embedding) = embedding.filter(|&id| graph.value(id).shape.len() == 2) else {
+        let reason = format!("{} has no embedding that a text could have", graph.name());
+        return Err(Error::argument("model", reason));
+    };
+    graph.retain_outputs(|_| false);
+    let shape = graph.value(embedding).shape.clone();
+    let width = shape[1];
+    let texts = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
+    // The length of a vector is the root mean square of its elements times √width.
+    let factor = vec![1.0 / (width as f32).sqrt(); width];
+    let weight = Tensor::from_f32([width], factor)
+        .ok_or_else(|| Error::graph("contrastive.length", "has no channels"))?;
+    let weight = graph.constant(Provenance::computed("contrastive.length", []), weight);
+    let op = RmsNorm {
+        epsilon: SMALLEST_LENGTH * SMALLEST_LENGTH / width as f32,
+    };
+    let images = graph.push(Role::Other, "contrastive.images", op, [embedding, weight])?;
+    let texts = graph.push(Role::Other, "contrastive.texts", op, [texts, weight])?;
+    let similarity = graph.push(
+        Role::Other,
+        "contrastive.similarity",
+        Linear::default(),
+        [images, texts],
+    )?;
+    graph.set_output(OutputKind::Logits, similarity);
+    let mut learned = vec![learned(graph, LOG_SCALE, options.scale.ln())?];
+    if options.kind.has_bias() {
+        learned.push(self::learned(graph, BIAS, options.bias)?);
+    }
+    let mut operands = vec![similarity];
+    operands.extend(learned.iter().map(|learned| learned.id));
+    let loss = graph.push(Role::Other, "loss", ContrastiveLoss(options.kind), operands)?;
+    Ok(PushedLoss { loss, learned })
+}
+
+/// Adds a number that steps learn, without weight decay.
+fn learned(graph: &mut Graph, name: &str, value: f32) -> Result<Trained> {
+    let tensor = Tensor::from_f32([1], vec![value]).ok_or_else(|| Error::graph(name, "is no number"))?;
+    Ok(Trained {
+        id: graph.state(name, tensor),
+        rule: TensorRule::default(),
+        mask: None,
+        is_f32: true,
+    })
+}

@@ -1,0 +1,12 @@
+//! Derivatives of losses that learn from a teacher.
+
+use hipvit_graph::op::{DistillationLossBackward, OpError};
+
+use super::{CpuOp, Operands, by_reference};
+
+/// One row per image is little work.
+impl CpuOp for DistillationLossBackward {
+    fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
+        by_reference(self, operands, results)
+    }
+}

@@ -1,0 +1,121 @@
+//! Losses, optimisers and relative positions of training on a GPU, beside the CPU.
+
+use hipvit::model::{Checkpoint, InputKind};
+use hipvit::tensor::Input;
+use hipvit::{DType, Device};
+use hipvit_train::{
+    ContrastiveOptions, DistillationKind, DistillationLoss, LambOptions, LossKind, Objective,
+    OptimizerOptions, SgdOptions, StepReport, Targets, TensorRule, TrainOptions, Trainer,
+};
+
+use crate::support::at;
+use crate::support::gpu::{device, dtypes};
+
+const STEPS: usize = 3;
+const IMAGES: usize = 3;
+
+/// Returns numbers from −1 to 1 that repeat after 4,093.
+fn numbers(len: usize, seed: usize) -> Vec<f32> {
+    let number = |i: usize| ((i * i + 17 * i + seed * 1009) % 4093) as f32 / 2046.0 - 1.0;
+    (0..len).map(number).collect()
+}
+
+fn distillation(kind: DistillationKind) -> Objective {
+    Objective::Distillation(DistillationLoss {
+        base: LossKind::CrossEntropy,
+        kind,
+        alpha: 0.5,
+        temperature: 2.0,
+    })
+}
+
+/// Returns the reports of some steps.
+fn train(
+    device: Device,
+    dtype: DType,
+    (name, loss, optimizer): (&str, Objective, OptimizerOptions),
+) -> Vec<StepReport> {
+    let checkpoint = Checkpoint::open(Some(&at("tests/golden").join(name))).unwrap();
+    let options = TrainOptions {
+        device,
+        dtype,
+        input: InputKind::PixelValues,
+        loss,
+        optimizer,
+        clip_norm: Some(1.0),
+        // No gradient overflows.
+        loss_scale: 16.0,
+        ..TrainOptions::default()
+    };
+    let rule = TensorRule {
+        weight_decay: 0.05,
+        ..TensorRule::default()
+    };
+    let mut trainer = Trainer::new(checkpoint, options, &|_| rule).unwrap();
+    let (width, height) = trainer.preprocess().output_size();
+    let images = numbers(IMAGES * 3 * width * height, 1);
+    let width = trainer.target_width();
+    let values = match loss {
+        Objective::Contrastive(_) => numbers(IMAGES * width, 2),
+        _ => (0..IMAGES * width)
+            .map(|at| if at % width == at / width { 1.0 } else { 0.0 })
+            .collect(),
+    };
+    let teacher = match loss {
+        Objective::Distillation(_) => numbers(IMAGES * width, 3),
+        _ => Vec::new(),
+    };
+    let targets = Targets {
+        values: &values,
+        teacher: &teacher,
+    };
+    let step = |_| trainer.step(Input::Values(&images), targets, 1e-2).unwrap();
+    (0..STEPS).map(step).collect()
+}
+
+#[test]
+fn losses_and_relative_positions_are_those_of_the_cpu() {
+    let Some((device, _shared)) = device() else { return };
+    let sgd = OptimizerOptions::Sgd(SgdOptions {
+        momentum: 0.9,
+        nesterov: false,
+    });
+    let lamb = OptimizerOptions::Lamb(LambOptions {
+        epsilon: 1e-3,
+        ..LambOptions::default()
+    });
+    let cross_entropy = Objective::Targets(LossKind::CrossEntropy);
+    let [clip, siglip] = [ContrastiveOptions::info_nce(), ContrastiveOptions::sigmoid()];
+    for case in [
+        ("timm_beit", cross_entropy, sgd),
+        ("timm_swin", cross_entropy, sgd),
+        ("hf_swinv2", cross_entropy, sgd),
+        ("timm_deit_distilled", distillation(DistillationKind::Soft), lamb),
+        ("hf_vit", distillation(DistillationKind::Hard), sgd),
+        ("hf_clip_projection", Objective::Contrastive(clip), sgd),
+        ("timm_vit_embedding", Objective::Contrastive(siglip), lamb),
+    ] {
+        let expected = train(Device::Cpu, DType::F32, case);
+        for dtype in dtypes() {
+            // Relative errors of a loss and of a norm; those of 16 bits are a few of their roundings.
+            let bound = match dtype {
+                DType::F32 => 1e-3,
+                DType::F16 => 2e-2,
+                _ => 1e-1,
+            };
+            let found = train(device, dtype, case);
+            let mut worst = 0.0_f32;
+            for (found, expected) in found.iter().zip(&expected) {
+                let error = |found: f32, expected: f32| (found / expected - 1.0).abs();
+                worst = worst.max(error(found.loss, expected.loss));
+                worst = worst.max(error(found.grad_norm, expected.grad_norm));
+            }
+            println!("PASS {dtype:<4} {}: losses and norms off by {worst:.1e}", case.0);
+            assert!(
+                worst <= bound,
+                "{}, {dtype}: {found:?}, expected {expected:?}",
+                case.0
+            );
+        }
+    }
+}
