@@ -11,8 +11,8 @@ use hipvit_data::Broken;
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::peaks::datasheet;
 use hipvit_train::MemoryLimit;
-use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary};
-use hipvit_train::recipe::{Freeze, Overrides, Recipe};
+use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, LayerEvent, StepEvent, Summary};
+use hipvit_train::recipe::{Freeze, Overrides, QuantizationKind, Recipe};
 use hipvit_train::start::{Origin, ReadyRun, RunOptions};
 use serde::Serialize;
 
@@ -114,9 +114,42 @@ struct RecipeArgs {
     /// LoRA: the weights of the model stay as they are, except for the head. RUN gets an adapter for peft, and the merged model.
     #[arg(long, value_name = "RANK", value_parser = parsers::positive, conflicts_with = "resume")]
     lora: Option<usize>,
+    /// Round linear layers as in int8, for hipvit quantize
+    ///
+    /// Quantisation-aware training: the epochs' accuracies are those of the model in int8, which hipvit quantize writes from RUN/model.
+    #[arg(long, conflicts_with = "resume")]
+    qat: bool,
     /// Seed of weights, order and augmentation
     #[arg(long, value_name = "SEED", conflicts_with = "resume")]
     seed: Option<u64>,
+}
+
+/// Precision of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Precision {
+    /// Also called float32
+    #[value(aliases = ["float32", "fp32", "float"])]
+    F32,
+    /// Also called float16; with a factor of the loss
+    #[value(aliases = ["float16", "fp16", "half"])]
+    F16,
+    /// Also called bfloat16
+    #[value(alias = "bfloat16")]
+    Bf16,
+    /// bf16, with linear layers rounded to FP8
+    #[value(alias = "float8")]
+    Fp8,
+}
+
+impl Precision {
+    /// Returns the dtype of activations.
+    fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 | Self::Fp8 => DType::BF16,
+        }
+    }
 }
 
 /// Device of the run.
@@ -127,8 +160,10 @@ struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = parsers::device())]
     device: Device,
     /// Precision of activations and gradients
-    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parsers::dtype())]
-    dtype: DType,
+    ///
+    /// fp8: linear layers of the blocks in FP8 (E4M3, gradients in E5M2), all else in bf16.
+    #[arg(long, value_name = "DTYPE", default_value = "f32")]
+    dtype: Precision,
     /// Memory limit: bytes (8G) or a share of the GPU's (0.5)
     ///
     /// The backward pass recomputes activations that do not fit, the cheapest first. Overrides the recipe's key; a resumed run
@@ -171,7 +206,7 @@ impl Args {
         let device = DeviceInfo::open(self.device.device)?;
         let options = FitOptions {
             device: self.device.device,
-            dtype: self.device.dtype,
+            dtype: self.device.dtype.dtype(),
             threads: self.device.threads,
             skip_broken: self.data.skip_broken,
             log_every: self.log_every as u64,
@@ -179,6 +214,9 @@ impl Args {
         };
         let ReadyRun { fit, replaced, model } = self.options()?.ready(options).map_err(with_option)?;
         let recipe = fit.recipe().clone();
+        if self.device.dtype == Precision::Fp8 && recipe.quantization.kind != QuantizationKind::Fp8 {
+            anyhow::bail!("--dtype fp8: the run was started without FP8. Resume it with its dtype");
+        }
         if !replaced.is_empty() {
             let tensors = replaced.join(", ");
             let classes = fit.trainer().classes();
@@ -187,7 +225,7 @@ impl Args {
             ));
         }
         note_start(&fit, self.resume);
-        let peak = peak_images_per_second(&fit, &device, &recipe, self.device.dtype)?;
+        let peak = peak_images_per_second(&fit, &device, &recipe, self.device.dtype.dtype())?;
         let mut display = Display::new(&fit, &recipe, self.json, peak);
         let summary = fit.run(&mut display)?;
         let Display { progress, signal, .. } = display;
@@ -209,7 +247,7 @@ impl Args {
                 model: model.clone(),
                 image_size: self.model.image_size,
                 recipe: self.recipe.recipe.clone(),
-                overrides: self.recipe.overrides()?,
+                overrides: self.recipe.overrides(self.device.dtype)?,
             },
             None => Origin::Checkpoint,
         };
@@ -249,7 +287,7 @@ impl Args {
 
 impl RecipeArgs {
     /// Returns the keys of the recipe that the options override.
-    fn overrides(&self) -> Result<Overrides> {
+    fn overrides(&self, dtype: Precision) -> Result<Overrides> {
         let mut overrides = Overrides::default();
         overrides.set("epochs", self.epochs)?;
         overrides.set("batch", self.batch)?;
@@ -258,6 +296,14 @@ impl RecipeArgs {
         overrides.set("freeze", self.freeze)?;
         overrides.set("lora.rank", self.lora)?;
         overrides.set("seed", self.seed)?;
+        let kind = match dtype {
+            Precision::Fp8 if self.qat => {
+                anyhow::bail!("--qat rounds to int8: leave it out, or `--dtype fp8`")
+            }
+            Precision::Fp8 => Some(QuantizationKind::Fp8),
+            _ => self.qat.then_some(QuantizationKind::Int8),
+        };
+        overrides.set("quantization.kind", kind)?;
         Ok(overrides)
     }
 }
@@ -363,6 +409,10 @@ impl Callbacks for Display {
         self.progress.step();
         self.progress
             .report(|| report(anyhow::anyhow!("step {step} is left out: {cause}")));
+    }
+
+    fn on_layer(&mut self, event: &LayerEvent) {
+        self.progress.report(|| output::note(&event.to_string()));
     }
 
     fn on_broken(&mut self, broken: &Broken) {

@@ -4,6 +4,7 @@
 mod augmentation;
 pub mod differentiable;
 pub mod fit;
+mod float8;
 pub mod groups;
 mod inference;
 pub mod initial;
@@ -12,6 +13,7 @@ mod loss_scale;
 mod memory;
 mod optimizer;
 pub mod probe;
+mod quantization;
 pub mod recipe;
 pub mod run_directory;
 mod saved;
@@ -23,10 +25,12 @@ mod step_graph;
 mod tests;
 mod trainer;
 
+pub use float8::LayerEvent;
 pub use hipvit::ops::LossKind;
 pub use lora::LoraOptions;
 pub use memory::{MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport};
 pub use optimizer::{AdamWOptions, LionOptions, OptimizerOptions, SgdOptions};
+pub use quantization::{PrecisionOptions, Quantization};
 pub use scatter::Frozen;
 pub use step_graph::{TensorInfo, TensorRule};
 pub use trainer::{StepReport, TrainOptions, Trainer, Weights};

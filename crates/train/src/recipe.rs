@@ -2,6 +2,7 @@
 
 mod keys;
 mod overrides;
+mod quantization;
 
 use std::fmt;
 use std::io;
@@ -14,6 +15,7 @@ pub use self::keys::{
     ScheduleKeys,
 };
 pub use self::overrides::Overrides;
+pub use self::quantization::{Quantization, QuantizationKind};
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
@@ -184,6 +186,7 @@ impl Recipe {
             ),
             ("clip_norm", not_negative(self.clip_norm), NOT_NEGATIVE),
             ("lora.alpha", positive(self.lora.alpha), POSITIVE),
+            ("quantization.max_rate", share(self.quantization.max_rate), SHARE),
             (
                 "layer_decay",
                 positive(self.layer_decay) && self.layer_decay <= 1.0,

@@ -7,6 +7,7 @@ use hipvit::ops::{Accumulate, Add, L2Norm, Loss, LossKind, MovingAverage, Mul, O
 use hipvit::tensor::{DType, Tensor};
 
 use crate::optimizer::{OptimizerOptions, UpdateForm};
+use crate::quantization::{Derivatives, is_rates};
 
 /// Names of the inputs of a step beside the images.
 pub(crate) mod inputs {
@@ -34,7 +35,7 @@ pub(crate) fn average_of(weight: &str) -> String {
 
 /// Returns true if a state has no information between two steps.
 pub(crate) fn is_transient(state: &str) -> bool {
-    state.ends_with(GRADIENT_SUM)
+    state.ends_with(GRADIENT_SUM) || is_rates(state)
 }
 
 /// A tensor of the checkpoint, for which a [`TensorRule`] is asked.
@@ -169,8 +170,9 @@ impl StepGraph {
         let loss = graph.push(Role::Other, "loss", Loss(options.loss), [logits, targets])?;
         graph.set_output(OutputKind::Loss, loss);
         let ids: Vec<ValueId> = trained.iter().map(|constant| constant.id).collect();
+        let derivatives = Derivatives::of(&graph);
         let gradients = differentiate(&mut graph, [loss, seed], &ids, &|builder, node, gradients| {
-            node.op.vjp(builder, node.values(), gradients)
+            derivatives.vjp(builder, node, gradients)
         })?;
         let gradients = ids.iter().map(|id| gradients[id.index()]);
         let mut step = Self {

@@ -14,11 +14,11 @@ use crate::{
     SgdOptions, StepReport, TensorInfo, TensorRule, TrainOptions, Trainer, Weights,
 };
 
-const IMAGES: usize = 4;
+pub(crate) const IMAGES: usize = 4;
 const RATE: f32 = 1e-3;
 const SMOOTHING: f32 = 0.1;
 
-fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/golden")
         .join(name)
@@ -31,7 +31,7 @@ fn adamw(epsilon: f32) -> OptimizerOptions {
     })
 }
 
-fn options(loss: LossKind) -> TrainOptions {
+pub(crate) fn options(loss: LossKind) -> TrainOptions {
     TrainOptions {
         device: Device::Cpu,
         threads: Some(2),
@@ -43,7 +43,7 @@ fn options(loss: LossKind) -> TrainOptions {
     }
 }
 
-fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
+pub(crate) fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
     let checkpoint = Checkpoint::open(Some(&golden(name)))?;
     Trainer::new(checkpoint, options, &|_| TensorRule {
         weight_decay: 0.05,
@@ -52,7 +52,7 @@ fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
 }
 
 /// Makes the step that follows those of the trainer, with the batch of `scripts/golden_training.py`.
-fn step(trainer: &mut Trainer) -> Result<StepReport> {
+pub(crate) fn step(trainer: &mut Trainer) -> Result<StepReport> {
     step_at(trainer, RATE)
 }
 

@@ -1,9 +1,11 @@
 //! The [`Trainer`]: steps of training on one device.
 
 mod diagnosis;
+mod evaluated;
 mod micro_batch;
 mod step;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorInfo, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
 use hipvit::image::Preprocess;
-use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
+use hipvit::model::{Checkpoint, InputKind, LoadOptions, TensorValues};
 use hipvit::ops::LossKind;
 use hipvit::session::Place;
 use hipvit::tensor::Input;
@@ -20,10 +22,12 @@ use hipvit_data::random::{Draw, Purpose, Stream};
 
 use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
 pub(crate) use self::step::{Prepared, Step, passes};
+use crate::float8::{CHECK_INTERVAL, Float8Layers, LayerEvent};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::optimizer::OptimizerOptions;
+use crate::quantization::{self, FLOAT8_LAYERS, PrecisionOptions};
 use crate::saved::{self, Counters};
 use crate::scatter::{Frozen, Scatter};
 use crate::step_graph::{TensorInfo, TensorRule, average_of, inputs};
@@ -48,8 +52,8 @@ pub struct TrainOptions {
     /// Decay of the moving averages of the weights (EMA): a step that updates the weights makes each average `decay · average + (1 − decay) ·
     /// weight`. Models are then written with the averages. `None` if there are no averages.
     pub ema_decay: Option<f32>,
-    /// First factor of the loss in f16. It halves after a step whose gradients overflow, and doubles after 2,000 steps without one.
-    pub loss_scale: f32,
+    /// Rounding of linear layers, and scale of the loss.
+    pub precision: PrecisionOptions,
     /// Largest number of micro-batches of a step. Their gradients are added up in f32, and then update the weights once. More micro-batches
     /// need less memory for activations.
     pub accumulate: usize,
@@ -77,7 +81,7 @@ impl Default for TrainOptions {
             loss: LossKind::CrossEntropy,
             optimizer: OptimizerOptions::default(),
             ema_decay: None,
-            loss_scale: 65536.0,
+            precision: PrecisionOptions::default(),
             accumulate: 1,
             clip_norm: None,
             drop_path: 0.0,
@@ -126,6 +130,9 @@ pub struct Trainer {
     weights: Vec<String>,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
+    /// Tensors of the checkpoint that are rounded to int8.
+    int8: BTreeSet<String>,
+    float8: Option<Float8Layers>,
     memory: Option<MemoryReport>,
     counters: Counters,
 }
@@ -151,6 +158,8 @@ impl Trainer {
             lora,
             weights,
             branches,
+            int8,
+            float8,
             preprocess,
             classes,
         } = Step::new(&checkpoint, &options, rule, dtype)?;
@@ -173,15 +182,18 @@ impl Trainer {
             lora,
             weights,
             branches,
+            int8,
+            float8,
             memory,
             counters: Counters {
                 steps: 0,
                 updates: 0,
                 scale: if options.dtype == DType::F16 {
-                    LossScale::dynamic(options.loss_scale)
+                    LossScale::dynamic(options.precision.loss_scale)
                 } else {
                     LossScale::none()
                 },
+                bf16_layers: BTreeSet::new(),
             },
             options,
         })
@@ -304,6 +316,12 @@ impl Trainer {
         self.counters.steps = step;
         self.counters.updates += u64::from(report.updated);
         self.counters.scale.after(report.updated);
+        if let Some(float8) = &mut self.float8
+            && report.updated
+            && step % CHECK_INTERVAL == 1
+        {
+            float8.check(step, &*self.executor, &mut self.counters.bf16_layers)?;
+        }
         Ok(report)
     }
 
@@ -317,7 +335,7 @@ impl Trainer {
         } = *micro_batch;
         let batch = targets.len() / self.classes.max(1);
         let plan = self.executor.plan(batch)?;
-        let Counters { updates, scale, .. } = self.counters;
+        let Counters { updates, scale, .. } = &self.counters;
         let rates = self.options.optimizer.rates(learning_rate, updates + 1);
         let weights = vec![micro_batch.weight; batch];
         let unscale = [if micro_batch.is_last {
@@ -339,6 +357,13 @@ impl Trainer {
         }
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
+        }
+        let switches = self
+            .float8
+            .as_ref()
+            .map(|layers| layers.switches(&self.counters.bf16_layers));
+        if let Some(switches) = &switches {
+            named.push((FLOAT8_LAYERS, Input::Values(switches).into()));
         }
         let outputs = self.executor.run_inputs(&plan, Inputs::new(named));
         outputs.map_err(|error| self.with_least_memory(batch, error))
@@ -393,27 +418,6 @@ impl Trainer {
             Weights::Average => self.executor.state(&average_of(name)),
         };
         Ok(tensor?.to_f32().into_owned())
-    }
-
-    /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`] is set.
-    pub fn evaluated_weights(&self) -> Weights {
-        match self.options.ema_decay {
-            Some(_) => Weights::Average,
-            None => Weights::Last,
-        }
-    }
-
-    /// Returns the model with its present weights, for a session that evaluates it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if there are no averages. The errors of [`hipvit::model::load`] and of the device.
-    pub fn model(&self, weights: Weights) -> Result<Model> {
-        let options = LoadOptions {
-            image_size: self.options.image_size,
-            ..LoadOptions::default()
-        };
-        self.checkpoint.model_with(&self.values(weights)?, &options)
     }
 
     /// Writes all weights and states of the optimiser to a file, which is replaced as a whole.
@@ -472,9 +476,14 @@ fn check(options: &TrainOptions) -> Result<()> {
         );
         return Err(Error::argument("dtype", reason));
     }
-    if !options.loss_scale.is_normal() || options.loss_scale < 0.0 {
+    let PrecisionOptions {
+        loss_scale,
+        quantization,
+    } = options.precision;
+    if !loss_scale.is_normal() || loss_scale < 0.0 {
         return Err(Error::argument("loss scale", "is not a number above 0"));
     }
+    quantization::check(quantization, options)?;
     if !(0.0..1.0).contains(&options.drop_path) {
         let reason = format!("{} is not a probability below 1", options.drop_path);
         return Err(Error::argument("drop path", reason));

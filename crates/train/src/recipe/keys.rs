@@ -7,6 +7,7 @@ use hipvit_data::augment::TimmRandAugment;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::quantization::Quantization;
 use crate::memory::MemoryLimit;
 use crate::schedule::Decay;
 
@@ -40,6 +41,8 @@ pub struct Recipe {
     pub loss: Loss,
     /// Updates of low rank.
     pub lora: Lora,
+    /// Rounding of linear layers.
+    pub quantization: Quantization,
     /// Optimiser.
     pub optimizer: Optimizer,
     /// Learning rate schedule.
@@ -320,6 +323,7 @@ impl Default for Recipe {
             memory: MemoryLimit::default(),
             loss: Loss::default(),
             lora: Lora::default(),
+            quantization: Quantization::default(),
             optimizer: Optimizer::default(),
             schedule: ScheduleKeys::default(),
             augmentation: Augmentation::default(),
