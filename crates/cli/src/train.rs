@@ -20,7 +20,7 @@ use super::data_args::{DataArgs, with_option};
 use super::errors::report;
 use super::escape::one_line;
 use super::interrupt::{self, Deferred};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Usage};
 use super::progress::Progress;
 use super::{output, record};
 
@@ -215,7 +215,8 @@ impl Args {
         let ReadyRun { fit, replaced, model } = self.options()?.ready(options).map_err(with_option)?;
         let recipe = fit.recipe().clone();
         if self.device.dtype == Precision::Fp8 && recipe.quantization.kind != QuantizationKind::Fp8 {
-            anyhow::bail!("--dtype fp8: the run was started without FP8. Resume it with its dtype");
+            let reason = "--dtype fp8: the run was started without FP8. Resume it with its dtype";
+            return Err(Usage(reason).into());
         }
         if !replaced.is_empty() {
             let tensors = replaced.join(", ");
@@ -298,7 +299,9 @@ impl RecipeArgs {
         overrides.set("seed", self.seed)?;
         let kind = match dtype {
             Precision::Fp8 if self.qat => {
-                anyhow::bail!("--qat rounds to int8: leave it out, or `--dtype fp8`")
+                return Err(
+                    Usage("--qat rounds to int8, --dtype fp8 to FP8: leave out one of the two").into(),
+                );
             }
             Precision::Fp8 => Some(QuantizationKind::Fp8),
             _ => self.qat.then_some(QuantizationKind::Int8),

@@ -203,7 +203,7 @@ fn with_float8(graph: &Graph, layers: usize) -> Result<Graph> {
     Ok(rewritten.graph)
 }
 
-/// Derivatives of the ops of a graph. Those of layers in FP8 round the gradient of the result to E5M2.
+/// Derivatives of the ops of a graph. A layer in FP8 rounds the gradient of its result to E5M2.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Derivatives {
     /// The switches and the column of each rounded weight.

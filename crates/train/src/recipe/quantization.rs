@@ -29,7 +29,7 @@ impl Default for Quantization {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QuantizationKind {
-    /// Those of the other layers.
+    /// The numbers of the other layers.
     #[default]
     None,
     /// Inputs and weights rounded to int8, for a model that is quantised after training.

@@ -27,9 +27,15 @@ impl Trainer {
             image_size: self.options.image_size,
             ..LoadOptions::default()
         };
-        let values = self.values(weights)?;
+        let mut values = self.values(weights)?;
         if self.int8.is_empty() {
             return self.checkpoint.model_with(&values, &options);
+        }
+        for name in &self.int8 {
+            if !values.contains_key(name) {
+                // The tensor is not trained.
+                values.insert(name.clone(), self.checkpoint.tensor(name)?.to_f32().into_owned());
+            }
         }
         let columns = |name: &str| {
             let tensor = self.checkpoint.tensors().find(|(known, _)| *known == name);
