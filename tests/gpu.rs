@@ -30,6 +30,7 @@ mod parallel;
 mod patterns;
 mod quantized;
 mod resize;
+mod rounded_training;
 mod selection;
 mod sparse;
 mod states;

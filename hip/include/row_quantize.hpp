@@ -40,8 +40,8 @@ struct Float8Quantizer {
     }
 };
 
-// Rounds to 256 levels, x ≈ scale · (q − zero), and stores q − 128, since GEMMs multiply signed bytes.
-struct Int8Quantizer {
+// The 256 levels of a row, x ≈ scale · (q − zero).
+struct Int8Levels {
     QuantizeCode code;
     // The row's range, extended to 0: from −below to high.
     float high = 0.0f, below = 0.0f;
@@ -55,8 +55,8 @@ struct Int8Quantizer {
         below = larger(below, -v);
     }
 
-    // Finds the levels of row `index` of the matrix. Args has the fields of QuantizeArgs.
-    template <class Args, class Group> HIPVIT_DEVICE void agree(const Args &a, const Group &group, u32 index) {
+    // Finds the levels. Args has the fields of QuantizeArgs.
+    template <class Args, class Group> HIPVIT_DEVICE void find(const Args &a, const Group &group) {
         code = QuantizeCode(a.code);
         high = group.template reduce<Max>(high), below = group.template reduce<Max>(below);
         const bool is_finite = high < infinity() && below < infinity();
@@ -71,6 +71,27 @@ struct Int8Quantizer {
                : code == QuantizeCode::Magnitude ? 128
                                                  : int(nearest(below * inverse));
         if (is_zero) zero = 0;
+    }
+
+    // The level next to v, which may be beyond the ends. The levels of a row's range are multiplied. Others, which may come from a file, are
+    // divided: ties round as in src/ops/int8.rs.
+    HIPVIT_DEVICE float unclamped(float v) const {
+        const float steps = code == QuantizeCode::Range ? v * inverse : v / scale;
+        return nearest(smaller(larger(steps, -256.0f), 256.0f)) + float(zero);
+    }
+    // Written out: with a call of `unclamped`, clang 22 compiles quantize_int8 to other code, which has not been timed.
+    HIPVIT_DEVICE u32 level(float v) const {
+        const float steps = code == QuantizeCode::Range ? v * inverse : v / scale;
+        const float rounded = nearest(smaller(larger(steps, -256.0f), 256.0f)) + float(zero);
+        return u32(is_zero ? 0.0f : smaller(larger(rounded, 0.0f), 255.0f));
+    }
+};
+
+// Rounds to 256 levels, and stores q − 128, since GEMMs multiply signed bytes.
+struct Int8Quantizer : Int8Levels {
+    // Finds the levels of row `index` of the matrix. Args has the fields of QuantizeArgs.
+    template <class Args, class Group> HIPVIT_DEVICE void agree(const Args &a, const Group &group, u32 index) {
+        find(a, group);
         if (group.rank() == 0) {
             float *ranges = (float *)a.ranges + u64(index) * 2;
             ranges[0] = scale, ranges[1] = float(zero - 128);
@@ -87,14 +108,6 @@ struct Int8Quantizer {
             for (u32 i = 0; i < 4; ++i) bytes.word[w] |= (level(x[4 * w + i]) ^ 128) << 8 * i;
         }
         store_bytes(to, valid, vector, bytes);
-    }
-
-  private:
-    HIPVIT_DEVICE u32 level(float v) const {
-        // The levels of a row's range are multiplied. Others, which may come from a file, are divided: ties round as in src/ops/int8.rs.
-        const float steps = code == QuantizeCode::Range ? v * inverse : v / scale;
-        const float rounded = nearest(smaller(larger(steps, -256.0f), 256.0f)) + float(zero);
-        return u32(is_zero ? 0.0f : smaller(larger(rounded, 0.0f), 255.0f));
     }
 };
 

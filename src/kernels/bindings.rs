@@ -1758,9 +1758,9 @@ const _: () = {
 pub struct ContrastiveTotalsArgs {
     /// f32 `[2, pairs]`.
     pub sums: DeviceAddress,
-    /// f32 `[1]`.
+    /// T `[1]`.
     pub log_scale: DeviceAddress,
-    /// f32 `[1]`. Null for InfoNCE.
+    /// T `[1]`. Null for InfoNCE.
     pub bias: DeviceAddress,
     /// Number of sums.
     pub pairs: u32,
@@ -1940,6 +1940,98 @@ const _: () = {
     [
         "Offset of field: DistillationLossBackwardArgs::temperature",
     ][::core::mem::offset_of!(DistillationLossBackwardArgs, temperature) - 76usize];
+};
+
+#[repr(u32)]
+/// Rounding of x to 8 bits.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum QuantizeCode {
+    /// E4M3 of x · `factor`.
+    Float8 = 0,
+    /// E4M3 of x / (each row's largest magnitude / 448).
+    Float8Rows = 1,
+    /// 256 levels over each row's range, extended to 0.
+    Range = 2,
+    /// 256 levels over ± each row's largest magnitude.
+    Magnitude = 3,
+    /// The levels `factor` · (q − `zero`), q from 0 to 255.
+    Fixed = 4,
+}
+
+/// Threads per block of the row kernels.
+pub const ROW_THREADS: u32 = 256;
+
+/** Elements of a row that a thread keeps in registers, unless the kernel says otherwise. The rest of a longer row is loaded again in each
+ pass over it.*/
+pub const ROW_REGISTERS: u32 = 32;
+
+/** `fake_quantize`: out = the int8 level next to x, as a float, with the levels of each row. With a gradient: out = gradient, or 0 where x
+ is beyond the levels.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct FakeQuantizeArgs {
+    /// T `[rows, channels]`.
+    pub x: DeviceAddress,
+    /// T `[rows, channels]`. May be null: out has the levels.
+    pub gradient: DeviceAddress,
+    /// T `[rows, channels]`. May alias `gradient`, or `x` if there is no gradient.
+    pub out: DeviceAddress,
+    /// Rows of all matrices.
+    pub rows: u32,
+    /// Columns of all matrices.
+    pub channels: u32,
+    /// [`QuantizeCode::Range`], [`QuantizeCode::Magnitude`] or [`QuantizeCode::Fixed`].
+    pub code: u32,
+    /// The scale for `Fixed`.
+    pub factor: f32,
+    /// The zero point for `Fixed`, 0 to 255.
+    pub zero: u32,
+    /// 1: levels of weights, from −127 to 127 over ± the largest magnitude of each row. `code` is then `Magnitude`.
+    pub weight: u32,
+    /// 0: a row per wave; 1: a row per block.
+    pub whole_block: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of FakeQuantizeArgs"][::core::mem::size_of::<FakeQuantizeArgs>() - 56usize];
+    [
+        "Alignment of FakeQuantizeArgs",
+    ][::core::mem::align_of::<FakeQuantizeArgs>() - 8usize];
+    [
+        "Offset of field: FakeQuantizeArgs::x",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, x) - 0usize];
+    [
+        "Offset of field: FakeQuantizeArgs::gradient",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, gradient) - 8usize];
+    [
+        "Offset of field: FakeQuantizeArgs::out",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, out) - 16usize];
+    [
+        "Offset of field: FakeQuantizeArgs::rows",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, rows) - 24usize];
+    [
+        "Offset of field: FakeQuantizeArgs::channels",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, channels) - 28usize];
+    [
+        "Offset of field: FakeQuantizeArgs::code",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, code) - 32usize];
+    [
+        "Offset of field: FakeQuantizeArgs::factor",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, factor) - 36usize];
+    [
+        "Offset of field: FakeQuantizeArgs::zero",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, zero) - 40usize];
+    [
+        "Offset of field: FakeQuantizeArgs::weight",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, weight) - 44usize];
+    [
+        "Offset of field: FakeQuantizeArgs::whole_block",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, whole_block) - 48usize];
+    [
+        "Offset of field: FakeQuantizeArgs::reserved",
+    ][::core::mem::offset_of!(FakeQuantizeArgs, reserved) - 52usize];
 };
 
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
@@ -2410,13 +2502,6 @@ const _: () = {
     ][::core::mem::offset_of!(LambArgs, rate_factor) - 76usize];
 };
 
-/// Threads per block of the row kernels.
-pub const ROW_THREADS: u32 = 256;
-
-/** Elements of a row that a thread keeps in registers, unless the kernel says otherwise. The rest of a longer row is loaded again in each
- pass over it.*/
-pub const ROW_REGISTERS: u32 = 32;
-
 /// Threads per block of `layer_norm_few` and `rms_norm_few`.
 pub const FEW_ROWS_THREADS: u32 = 64;
 
@@ -2865,22 +2950,6 @@ const _: () = {
         "Offset of field: NormBackwardArgs::rms",
     ][::core::mem::offset_of!(NormBackwardArgs, rms) - 76usize];
 };
-
-#[repr(u32)]
-/// Rounding of x to 8 bits.
-#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub enum QuantizeCode {
-    /// E4M3 of x · `factor`.
-    Float8 = 0,
-    /// E4M3 of x / (each row's largest magnitude / 448).
-    Float8Rows = 1,
-    /// 256 levels over each row's range, extended to 0.
-    Range = 2,
-    /// 256 levels over ± each row's largest magnitude.
-    Magnitude = 3,
-    /// The levels `factor` · (q − `zero`), q from 0 to 255.
-    Fixed = 4,
-}
 
 /** `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.
  `quantize_float8_rows`: out = E4M3 of x / scale, with a scale for each row.
@@ -3678,6 +3747,104 @@ const _: () = {
     ][::core::mem::offset_of!(ResizeNearestArgs, count) - 1796usize];
 };
 
+/// Threads per block of `round_float8`.
+pub const ROUND_FLOAT8_THREADS: u32 = 256;
+
+/// Elements that a block of `round_float8` rounds.
+pub const ROUND_FLOAT8_PART: u32 = 4096;
+
+#[repr(u32)]
+/// 8-bit formats of training.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Float8Code {
+    /// Activations and weights.
+    E4M3 = 0,
+    /// Gradients.
+    E5M2 = 1,
+}
+
+#[repr(u32)]
+/// The kernels of `round_float8`, in the order of their launches.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum RoundFloat8Stage {
+    /// The largest magnitude of each part of x.
+    Largest = 0,
+    /// The scale, from the largest magnitude. One block.
+    Scale = 1,
+    /// out and the count of each part.
+    Round = 2,
+    /// The rate, from the counts. One block.
+    Rate = 3,
+}
+
+/// `round_float8`: out = x, rounded to FP8 with one power of two as the scale, or x if the switch is 0.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct RoundFloat8Args {
+    /// T `[elements]`.
+    pub x: DeviceAddress,
+    /// T `[elements]`; may alias `x`.
+    pub out: DeviceAddress,
+    /// f32 `[1]`.
+    pub on: DeviceAddress,
+    /// f32 `[parts]`: the largest magnitude of each part.
+    pub largest: DeviceAddress,
+    /// f32 `[1]`.
+    pub scale: DeviceAddress,
+    /// f32 `[parts]`: number of the elements of each part that are not 0 and become 0.
+    pub counts: DeviceAddress,
+    /// f32 `[1]`: the sum of the counts, divided by the number of elements.
+    pub rate: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// One of [`Float8Code`].
+    pub format: u32,
+    /// One of [`RoundFloat8Stage`].
+    pub stage: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RoundFloat8Args"][::core::mem::size_of::<RoundFloat8Args>() - 72usize];
+    [
+        "Alignment of RoundFloat8Args",
+    ][::core::mem::align_of::<RoundFloat8Args>() - 8usize];
+    [
+        "Offset of field: RoundFloat8Args::x",
+    ][::core::mem::offset_of!(RoundFloat8Args, x) - 0usize];
+    [
+        "Offset of field: RoundFloat8Args::out",
+    ][::core::mem::offset_of!(RoundFloat8Args, out) - 8usize];
+    [
+        "Offset of field: RoundFloat8Args::on",
+    ][::core::mem::offset_of!(RoundFloat8Args, on) - 16usize];
+    [
+        "Offset of field: RoundFloat8Args::largest",
+    ][::core::mem::offset_of!(RoundFloat8Args, largest) - 24usize];
+    [
+        "Offset of field: RoundFloat8Args::scale",
+    ][::core::mem::offset_of!(RoundFloat8Args, scale) - 32usize];
+    [
+        "Offset of field: RoundFloat8Args::counts",
+    ][::core::mem::offset_of!(RoundFloat8Args, counts) - 40usize];
+    [
+        "Offset of field: RoundFloat8Args::rate",
+    ][::core::mem::offset_of!(RoundFloat8Args, rate) - 48usize];
+    [
+        "Offset of field: RoundFloat8Args::elements",
+    ][::core::mem::offset_of!(RoundFloat8Args, elements) - 56usize];
+    [
+        "Offset of field: RoundFloat8Args::format",
+    ][::core::mem::offset_of!(RoundFloat8Args, format) - 60usize];
+    [
+        "Offset of field: RoundFloat8Args::stage",
+    ][::core::mem::offset_of!(RoundFloat8Args, stage) - 64usize];
+    [
+        "Offset of field: RoundFloat8Args::reserved",
+    ][::core::mem::offset_of!(RoundFloat8Args, reserved) - 68usize];
+};
+
 /// `scale_images`: out = x times the factor of its image.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -4282,6 +4449,9 @@ macro_rules! kernel_list {
                 distillation_loss_backward {
                     DistillationLossBackward(DistillationLossBackwardArgs),
                 }
+                fake_quantize {
+                    FakeQuantize(FakeQuantizeArgs),
+                }
                 grid_mask {
                     GridMask(GridMaskArgs),
                 }
@@ -4351,6 +4521,9 @@ macro_rules! kernel_list {
                 }
                 rope {
                     Rope(RopeArgs),
+                }
+                round_float8 {
+                    RoundFloat8(RoundFloat8Args),
                 }
                 scale_images {
                     ScaleImages(ScaleImagesArgs),

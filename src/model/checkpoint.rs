@@ -228,6 +228,7 @@ impl Checkpoint {
         format: Format,
         replaced: &BTreeMap<String, Replacement>,
         unquantised: &[String],
+        options: &LoadOptions,
     ) -> Result<Model> {
         let bytes = |value: &Value| value.to_string().into_bytes();
         let config = bytes(&self.changed_config(format, replaced, unquantised));
@@ -239,7 +240,7 @@ impl Checkpoint {
             weights: Arc::new(weights.map_err(|error| Error::weights(self.place(), error))?),
             preprocessor: preprocessor.as_deref(),
         };
-        from_bytes(files, &LoadOptions::default())
+        from_bytes(files, options)
     }
 
     fn changed_config(

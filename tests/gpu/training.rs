@@ -6,8 +6,8 @@ use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
-    AdamWOptions, MemoryBudget, MemoryLimit, MemoryReport, OptimizerOptions, StepReport, TensorInfo,
-    TensorRule, TrainOptions, Trainer,
+    AdamWOptions, MemoryBudget, MemoryLimit, MemoryReport, OptimizerOptions, PrecisionOptions, StepReport,
+    TensorInfo, TensorRule, TrainOptions, Trainer,
 };
 use safetensors::SafeTensors;
 
@@ -37,7 +37,10 @@ fn train(
         clip_norm: Some(1.0),
         accumulate,
         // No gradient overflows.
-        loss_scale: 256.0,
+        precision: PrecisionOptions {
+            loss_scale: 256.0,
+            ..PrecisionOptions::default()
+        },
         drop_path: 0.2,
         // More images than a step has, so that activations and not weights need the memory.
         memory: Some(MemoryBudget { limit, images: 256 }),

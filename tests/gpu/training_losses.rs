@@ -5,7 +5,7 @@ use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
     ContrastiveOptions, DistillationKind, DistillationLoss, LambOptions, LossKind, Objective,
-    OptimizerOptions, SgdOptions, StepReport, Targets, TensorRule, TrainOptions, Trainer,
+    OptimizerOptions, PrecisionOptions, SgdOptions, StepReport, Targets, TensorRule, TrainOptions, Trainer,
 };
 
 use crate::support::at;
@@ -44,7 +44,10 @@ fn train(
         optimizer,
         clip_norm: Some(1.0),
         // No gradient overflows.
-        loss_scale: 16.0,
+        precision: PrecisionOptions {
+            loss_scale: 16.0,
+            ..PrecisionOptions::default()
+        },
         ..TrainOptions::default()
     };
     let rule = TensorRule {

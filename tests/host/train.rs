@@ -1,5 +1,7 @@
 //! `hipvit train` on small sets of handwritten digits.
 
+mod rounded;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;

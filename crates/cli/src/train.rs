@@ -11,8 +11,8 @@ use hipvit_data::Broken;
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::peaks::datasheet;
 use hipvit_train::MemoryLimit;
-use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, StepEvent, Summary};
-use hipvit_train::recipe::{Freeze, Overrides, Recipe, Shard};
+use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, LayerEvent, StepEvent, Summary};
+use hipvit_train::recipe::{Freeze, Overrides, QuantizationKind, Recipe, Shard};
 use hipvit_train::start::{Origin, ReadyRun, RunOptions};
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use super::errors::report;
 use super::escape::one_line;
 use super::interrupt::{self, Deferred};
 use super::launcher::DistributedArgs;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Usage};
 use super::progress::Progress;
 use super::train_ranks::TrainRanks;
 use super::{output, record};
@@ -29,7 +29,7 @@ use super::{output, record};
 const EXAMPLES: &str = "\
 Examples:
   hipvit train photos/ -m timm/vit_small_patch16_224.augreg_in21k -o run --recipe fine-tune --holdout 10%
-  hipvit train digits/ -m assets/tinyvit32/config.json -o run --recipe scratch-small
+  hipvit train digits/ -m assets/tinyvit32/config.json -o run --recipe digits
   hipvit train imagenet/ -m vit_small_patch16_224 -o run --device hip --dtype bf16
   hipvit train photos/ -o run --resume
   torchrun --nproc-per-node 2 --no-python hipvit train photos/ -m vit_tiny_patch16_224 -o run --device cpu
@@ -94,7 +94,7 @@ struct StartArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Recipe")]
 struct RecipeArgs {
-    /// TOML file, scratch-small or fine-tune [default: scratch-small]
+    /// TOML file, scratch-small, digits or fine-tune [default: scratch-small]
     #[arg(long, value_name = "RECIPE", conflicts_with = "resume")]
     recipe: Option<PathBuf>,
     /// Number of passes over the images
@@ -135,9 +135,42 @@ struct RecipeArgs {
     /// Distillation as for DeiT: a directory or a name on the hub. The recipe's section [distillation] has its other keys.
     #[arg(long, value_name = "MODEL", conflicts_with = "resume")]
     teacher: Option<String>,
+    /// Round linear layers as in int8, for hipvit quantize
+    ///
+    /// Quantisation-aware training: the epochs' accuracies are those of the model in int8, which hipvit quantize writes from RUN/model.
+    #[arg(long, conflicts_with = "resume")]
+    qat: bool,
     /// Seed of weights, order and augmentation
     #[arg(long, value_name = "SEED", conflicts_with = "resume")]
     seed: Option<u64>,
+}
+
+/// Precision of the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Precision {
+    /// Also called float32
+    #[value(aliases = ["float32", "fp32", "float"])]
+    F32,
+    /// Also called float16; with a factor of the loss
+    #[value(aliases = ["float16", "fp16", "half"])]
+    F16,
+    /// Also called bfloat16
+    #[value(alias = "bfloat16")]
+    Bf16,
+    /// bf16, with linear layers rounded to FP8
+    #[value(alias = "float8")]
+    Fp8,
+}
+
+impl Precision {
+    /// Returns the dtype of activations.
+    fn dtype(self) -> DType {
+        match self {
+            Self::F32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 | Self::Fp8 => DType::BF16,
+        }
+    }
 }
 
 /// Device of the run.
@@ -148,8 +181,10 @@ struct DeviceArgs {
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = parsers::device())]
     device: Device,
     /// Precision of activations and gradients
-    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parsers::dtype())]
-    dtype: DType,
+    ///
+    /// fp8: linear layers of the blocks in FP8 (E4M3, gradients in E5M2), all else in bf16.
+    #[arg(long, value_name = "DTYPE", default_value = "f32")]
+    dtype: Precision,
     /// Memory limit: bytes (8G) or a share of the GPU's (0.5)
     ///
     /// The backward pass recomputes activations that do not fit, the cheapest first. Overrides the recipe's key; a resumed run
@@ -203,7 +238,7 @@ impl Args {
         let info = DeviceInfo::open(device)?;
         let options = FitOptions {
             device,
-            dtype: self.device.dtype,
+            dtype: self.device.dtype.dtype(),
             threads: ranks.map_or(self.device.threads, |ranks| ranks.threads(self.device.threads)),
             skip_broken: self.data.skip_broken,
             log_every: self.log_every as u64,
@@ -212,6 +247,10 @@ impl Args {
         };
         let ReadyRun { fit, replaced, model } = self.options()?.ready(options).map_err(with_option)?;
         let recipe = fit.recipe().clone();
+        if self.device.dtype == Precision::Fp8 && recipe.quantization.kind != QuantizationKind::Fp8 {
+            let reason = "--dtype fp8: the run was started without FP8. Resume it with its dtype";
+            return Err(Usage(reason).into());
+        }
         if !replaced.is_empty() {
             let tensors = replaced.join(", ");
             let classes = fit.trainer().classes();
@@ -220,7 +259,7 @@ impl Args {
             ));
         }
         note_start(&fit, self.resume);
-        let peak = peak_images_per_second(&fit, &info, &recipe, self.device.dtype)?;
+        let peak = peak_images_per_second(&fit, &info, &recipe, self.device.dtype.dtype())?;
         let prints = ranks.is_none_or(TrainRanks::prints);
         let mut display = Display::new(&fit, &recipe, self.json || !prints, peak);
         let summary = fit.run(&mut display)?;
@@ -248,7 +287,7 @@ impl Args {
                 model: model.clone(),
                 image_size: self.model.image_size,
                 recipe: self.recipe.recipe.clone(),
-                overrides: self.recipe.overrides()?,
+                overrides: self.recipe.overrides(self.device.dtype)?,
             },
             None => Origin::Checkpoint,
         };
@@ -288,7 +327,7 @@ impl Args {
 
 impl RecipeArgs {
     /// Returns the keys of the recipe that the options override.
-    fn overrides(&self) -> Result<Overrides> {
+    fn overrides(&self, dtype: Precision) -> Result<Overrides> {
         let mut overrides = Overrides::default();
         overrides.set("epochs", self.epochs)?;
         overrides.set("batch", self.batch)?;
@@ -299,6 +338,16 @@ impl RecipeArgs {
         overrides.set("ranks.shard", self.shard)?;
         overrides.set("distillation.teacher", self.teacher.as_ref())?;
         overrides.set("seed", self.seed)?;
+        let kind = match dtype {
+            Precision::Fp8 if self.qat => {
+                return Err(
+                    Usage("--qat rounds to int8, --dtype fp8 to FP8: leave out one of the two").into(),
+                );
+            }
+            Precision::Fp8 => Some(QuantizationKind::Fp8),
+            _ => self.qat.then_some(QuantizationKind::Int8),
+        };
+        overrides.set("quantization.kind", kind)?;
         Ok(overrides)
     }
 }
@@ -417,6 +466,10 @@ impl Callbacks for Display {
                 "step {step}: the device ran out of memory. From here on, steps have micro-batches of {images} images"
             ));
         });
+    }
+
+    fn on_layer(&mut self, event: &LayerEvent) {
+        self.progress.report(|| output::note(&event.to_string()));
     }
 
     fn on_broken(&mut self, broken: &Broken) {

@@ -14,6 +14,9 @@
 //!
 //! GPUs multiply the result of a GEMM by the scales. The CPU rounds to the numbers that a GPU multiplies in FP8, but multiplies them in
 //! f32. Only the order of the sums differs.
+//!
+//! Training rounds activations and weights to E4M3 and gradients to E5M2, with [one power of two for a tensor](Float8::power_of_two_scale).
+//! The rounded numbers are then exact in bf16 and f32.
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -131,6 +134,33 @@ impl Float8 {
         } else {
             sign | bits
         }
+    }
+
+    /// Returns the smallest power of two that maps numbers up to `largest` to numbers that the format represents without saturation. NaN if
+    /// `largest` is NaN or infinite.
+    pub fn power_of_two_scale(self, largest: f32) -> f32 {
+        if !largest.is_finite() {
+            return f32::NAN;
+        }
+        let [largest, end] = [largest.abs(), self.largest()].map(f32::to_bits);
+        let mantissa = |bits: u32| bits & 0x7f_ffff;
+        let carry = i32::from(mantissa(largest) > mantissa(end));
+        let exponent = (largest >> 23).cast_signed() - (end >> 23).cast_signed() + carry;
+        // Normal, as is the reciprocal.
+        power_of_two(exponent.clamp(-126, 126))
+    }
+
+    /// Rounds `x` to the nearest number that the format represents with this scale, a power of two. Numbers beyond the largest one saturate,
+    /// NaN stays NaN. With the scale NaN the result is NaN.
+    pub fn round_scaled(self, x: f32, scale: f32) -> f32 {
+        let scaled = x * (1.0 / scale);
+        // Exponent of the last place, as in `from_f32`.
+        let exponent = ((scaled.to_bits() >> 23 & 0xff).cast_signed() - 127).max(1 - self.bias());
+        let unit = power_of_two(exponent - self.mantissa_bits().cast_signed());
+        let rounded = (scaled / unit).round_ties_even() * unit;
+        let end = self.largest();
+        // `clamp` keeps NaN.
+        rounded.clamp(-end, end) * scale
     }
 
     /// Returns the values of all bit patterns.
@@ -273,6 +303,55 @@ mod tests {
                     "{format:?} {bits:#04x}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn scaled_numbers_are_rounded_to_those_of_the_format() {
+        for (format, name) in Float8::ALL.into_iter().zip(NAMES) {
+            for x in floats(&reference(&format!("{name}.cases"))) {
+                for scale in [1.0, 0.25, 64.0] {
+                    let expected = format.to_f32(format.from_f32(x / scale, Overflow::Saturate)) * scale;
+                    let rounded = format.round_scaled(x, scale);
+                    assert!(
+                        rounded == expected || rounded.is_nan() && expected.is_nan(),
+                        "{name} of {x:e} with the scale {scale}: {rounded}, expected {expected}"
+                    );
+                }
+            }
+        }
+        assert!(Float8::E4M3.round_scaled(1.0, f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn the_largest_magnitude_does_not_saturate_and_uses_the_last_binade() {
+        for format in [Float8::E4M3, Float8::E5M2] {
+            let end = format.largest();
+            for largest in [
+                1.0,
+                1.75,
+                1.750_000_1,
+                448.0,
+                449.0,
+                57344.0,
+                3e-5,
+                1e30,
+                end,
+                end * 1.01,
+            ] {
+                let scale = format.power_of_two_scale(largest);
+                assert!(
+                    largest / scale <= end && largest / scale > end / 2.0,
+                    "{format:?} of {largest}: {scale}"
+                );
+                assert_eq!(scale.to_bits() & 0x7f_ffff, 0);
+            }
+            // There is no smaller or larger normal power of two with a reciprocal.
+            assert_eq!(format.power_of_two_scale(0.0), f32::MIN_POSITIVE);
+            assert_eq!(format.power_of_two_scale(1e-44), f32::MIN_POSITIVE);
+            assert!(f32::MAX / format.power_of_two_scale(f32::MAX) <= end);
+            assert!(format.power_of_two_scale(f32::INFINITY).is_nan());
+            assert!(format.power_of_two_scale(f32::NAN).is_nan());
         }
     }
 

@@ -20,6 +20,7 @@ pub mod float8;
 pub mod grad;
 mod graph;
 mod inputs;
+pub mod int8;
 mod interpreter;
 mod matmul;
 pub mod non_finite;

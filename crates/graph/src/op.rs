@@ -39,7 +39,8 @@ pub use rope::RopePairs;
 pub use shape::Shape;
 pub use transpose::Combine;
 
-pub use crate::float8::Float8Scale;
+pub use crate::float8::{Float8, Float8Scale};
+pub use crate::int8::Int8Grid;
 pub use crate::rounding::{Levels, Rounding};
 
 /// Calls the macro `$then` with `module: Op` for every op, in alphabetical order. An op is registered by a line here.
@@ -65,6 +66,8 @@ macro_rules! for_each_op {
             exchange: Exchange,
             exchange_result: ExchangeResult,
             expand_as: ExpandAs,
+            fake_quantize: FakeQuantize,
+            fake_quantize_backward: FakeQuantizeBackward,
             grid_mask: GridMask,
             grid_positions: GridPositions,
             l2_norm: L2Norm,
@@ -95,6 +98,7 @@ macro_rules! for_each_op {
             rms_norm: RmsNorm,
             rms_norm_backward: RmsNormBackward,
             rope: Rope,
+            round_float8: RoundFloat8,
             scale: Scale,
             scale_images: ScaleImages,
             sgd: Sgd,

@@ -25,7 +25,7 @@ use super::precision::Precision;
 use super::unit::Unit;
 use hipvit::error::Result;
 use hipvit::graph::{Graph, ValueId};
-use hipvit::model::{Checkpoint, Format, Replacement};
+use hipvit::model::{Checkpoint, Format, LoadOptions, Replacement};
 use hipvit::ops::Op;
 use hipvit::session::Session;
 
@@ -147,7 +147,7 @@ pub(super) fn decide(
     };
     let session = |taken: &Taken| -> Result<Session> {
         // The format applies to any set of replaced tensors, including an empty one.
-        on_cpu(checkpoint.changed(Format::Int8, &replaced(taken), &[])?)
+        on_cpu(checkpoint.changed(Format::Int8, &replaced(taken), &[], &LoadOptions::default())?)
     };
     let mut choices = Vec::with_capacity(units.len());
     let mut errors: BTreeMap<(usize, usize), f64> = BTreeMap::new();

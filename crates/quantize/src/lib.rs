@@ -150,7 +150,7 @@ pub fn quantize(
     let mut unpruned = Vec::new();
     if let Some(sparsity) = sparsity {
         unpruned = sparse::prune(&mut checkpoint, &model, &layers, sparsity, &images)?;
-        model = checkpoint.changed(Format::Full, &BTreeMap::new(), &[])?;
+        model = checkpoint.changed(Format::Full, &BTreeMap::new(), &[], &LoadOptions::default())?;
     }
     if precision == Precision::Full {
         layers.quantized.clear();

@@ -8,11 +8,10 @@ use rayon::prelude::*;
 use super::precision::{Precision, Scales};
 use hipvit::error::{Error, Result};
 use hipvit::float8::{Float8, Overflow};
+use hipvit::graph::int8::LARGEST_WEIGHT as LARGEST;
 use hipvit::model::{Checkpoint, Replacement};
 use hipvit::ops::Float8Scale;
 
-/// Largest magnitude in int8. The range is symmetric, so that −w is rounded like w.
-const LARGEST: f32 = 127.0;
 /// Fractions of a row's largest magnitude that [`Scales::MeanSquare`] tries.
 const SHARES: [f32; 11] = [1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.88, 0.86, 0.84, 0.82, 0.8];
 

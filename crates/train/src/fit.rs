@@ -34,6 +34,7 @@ pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
 use self::teacher::{Teacher, objective};
 use crate::augmentation::{TrainingImages, mixup};
+pub use crate::float8::LayerEvent;
 use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
 use crate::micro_batches;
@@ -43,7 +44,7 @@ use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
 use crate::step_graph::{TensorInfo, TensorRule};
 use crate::trainer::{StepReport, Targets, TrainOptions, Trainer, Weights};
-use crate::{LoraOptions, LossKind, MemoryBudget};
+use crate::{LoraOptions, LossKind, MemoryBudget, PrecisionOptions};
 
 /// Options of a run that do not belong to its recipe.
 #[derive(Clone, Debug)]
@@ -80,6 +81,9 @@ pub trait Callbacks {
 
     /// Is called after a step that ran out of the device's memory, and was then divided into micro-batches of at most `images` images.
     fn on_smaller_micro_batches(&mut self, _step: u64, _images: usize) {}
+
+    /// Is called for each layer that is no longer computed in FP8.
+    fn on_layer(&mut self, _event: &LayerEvent) {}
 
     /// Is called for each broken image that was skipped.
     fn on_broken(&mut self, _broken: &Broken) {}
@@ -380,6 +384,10 @@ impl Fit {
             images_per_second: speed.add(images),
         };
         callbacks.on_step(&event);
+        for event in self.trainer.take_layer_events() {
+            callbacks.on_layer(&event);
+            self.log.write(&Event::Layer(event))?;
+        }
         if event.step.is_multiple_of(self.options.log_every.max(1)) {
             self.log.write(&Event::Step(event))?;
             *speed = Speed::new();
@@ -652,7 +660,10 @@ fn new_trainer(
         loss: objective(recipe),
         optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
-        loss_scale: TrainOptions::default().loss_scale,
+        precision: PrecisionOptions {
+            quantization: (&recipe.quantization).into(),
+            ..PrecisionOptions::default()
+        },
         accumulate: recipe.accumulate.max(1),
         clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
         drop_path: recipe.drop_path as f32,

@@ -2,6 +2,7 @@
 
 mod keys;
 mod overrides;
+mod quantization;
 mod ranks;
 
 use std::fmt;
@@ -15,11 +16,13 @@ pub use self::keys::{
     Policy, Recipe, ScheduleKeys,
 };
 pub use self::overrides::Overrides;
+pub use self::quantization::{Quantization, QuantizationKind};
 pub use self::ranks::{RankKeys, Shard, Wire};
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
-const SHIPPED: [(&str, &str); 2] = [
+const SHIPPED: [(&str, &str); 3] = [
+    ("digits", include_str!("../recipes/digits.toml")),
     ("scratch-small", include_str!("../recipes/scratch-small.toml")),
     ("fine-tune", include_str!("../recipes/fine-tune.toml")),
 ];
@@ -186,6 +189,7 @@ impl Recipe {
             ),
             ("clip_norm", not_negative(self.clip_norm), NOT_NEGATIVE),
             ("lora.alpha", positive(self.lora.alpha), POSITIVE),
+            ("quantization.max_rate", share(self.quantization.max_rate), SHARE),
             (
                 "layer_decay",
                 positive(self.layer_decay) && self.layer_decay <= 1.0,

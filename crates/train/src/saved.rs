@@ -1,6 +1,6 @@
 //! Files with the weights and states of a training run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 
 use hipvit::error::{Error, Result};
@@ -16,33 +16,46 @@ use crate::step_graph::is_transient;
 
 /// Key of the counters in the metadata.
 const COUNTERS: &str = "hipvit.counters";
+/// Key of the layers that have returned from FP8 in the metadata.
+const BF16_LAYERS: &str = "hipvit.bf16_layers";
 
-/// Numbers beside the weights and states.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What a run knows beside the weights and states.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Counters {
     /// Number of steps.
     pub(crate) steps: u64,
     /// Number of steps that have updated the weights.
     pub(crate) updates: u64,
     pub(crate) scale: LossScale,
+    /// Layers that are no longer computed in FP8.
+    pub(crate) bf16_layers: BTreeSet<String>,
 }
 
 impl Counters {
     /// Returns the metadata of a file.
-    fn to_metadata(self) -> HashMap<String, String> {
+    fn to_metadata(&self) -> HashMap<String, String> {
         let Self {
             steps,
             updates,
             scale,
+            bf16_layers,
         } = self;
         let numbers = json!([steps, updates, scale.factor, scale.updates]);
-        HashMap::from([(COUNTERS.to_owned(), numbers.to_string())])
+        let mut metadata = HashMap::from([(COUNTERS.to_owned(), numbers.to_string())]);
+        if !bf16_layers.is_empty() {
+            metadata.insert(BF16_LAYERS.to_owned(), json!(bf16_layers).to_string());
+        }
+        metadata
     }
 
     /// Returns these numbers with those of a file, or `None` if the file has none.
     fn with_metadata(mut self, metadata: &HashMap<String, String>) -> Option<Self> {
         let numbers = serde_json::from_str(metadata.get(COUNTERS)?).ok()?;
         (self.steps, self.updates, self.scale.factor, self.scale.updates) = numbers;
+        self.bf16_layers = match metadata.get(BF16_LAYERS) {
+            Some(layers) => serde_json::from_str(layers).ok()?,
+            None => BTreeSet::new(),
+        };
         Some(self)
     }
 }
@@ -103,7 +116,7 @@ pub(crate) fn read(
     let broken = |error| Error::weights(file, error);
     let (_, header) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
     let restored = header.metadata().as_ref();
-    let restored = restored.and_then(|metadata| counters.with_metadata(metadata));
+    let restored = restored.and_then(|metadata| counters.clone().with_metadata(metadata));
     let restored = restored
         .ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))?;
     let content = SafeTensors::deserialize(&bytes).map_err(broken)?;

@@ -11,6 +11,7 @@ use hipvit::tensor::{DType, Tensor};
 
 use crate::objective::{Objective, PushedLoss};
 use crate::optimizer::{OptimizerOptions, UpdateForm};
+use crate::quantization::{Derivatives, is_rates};
 use crate::ranks::{Exchanges, Gathers, RankPlan};
 use crate::recipe::Shard;
 
@@ -42,7 +43,7 @@ pub(crate) fn average_of(weight: &str) -> String {
 
 /// Returns true if a state has no information between two steps.
 pub(crate) fn is_transient(state: &str) -> bool {
-    state.ends_with(GRADIENT_SUM)
+    state.ends_with(GRADIENT_SUM) || is_rates(state)
 }
 
 /// A tensor of the checkpoint, for which a [`TensorRule`] is asked.
@@ -199,8 +200,9 @@ impl StepGraph {
         graph.set_output(OutputKind::Loss, loss);
         let trained = [trained, &learned].concat();
         let ids: Vec<ValueId> = trained.iter().map(|constant| constant.id).collect();
+        let derivatives = Derivatives::of(&graph);
         let gradients = differentiate(&mut graph, [loss, seed], &ids, &|builder, node, gradients| {
-            node.op.vjp(builder, node.values(), gradients)
+            derivatives.vjp(builder, node, gradients)
         })?;
         let gradients: Vec<Option<ValueId>> = ids.iter().map(|id| gradients[id.index()]).collect();
         let mut step = Self {

@@ -18,11 +18,11 @@ use crate::{
     TrainOptions, Trainer, Weights,
 };
 
-const IMAGES: usize = 4;
+pub(crate) const IMAGES: usize = 4;
 const RATE: f32 = 1e-3;
 const SMOOTHING: f32 = 0.1;
 
-fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../tests/golden")
         .join(name)
@@ -44,7 +44,7 @@ fn distillation(kind: DistillationKind) -> Objective {
     })
 }
 
-fn options(loss: impl Into<Objective>) -> TrainOptions {
+pub(crate) fn options(loss: impl Into<Objective>) -> TrainOptions {
     TrainOptions {
         device: Device::Cpu,
         threads: Some(2),
@@ -56,7 +56,7 @@ fn options(loss: impl Into<Objective>) -> TrainOptions {
     }
 }
 
-fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
+pub(crate) fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
     let checkpoint = Checkpoint::open(Some(&golden(name)))?;
     Trainer::new(checkpoint, options, &|_| TensorRule {
         weight_decay: 0.05,
@@ -65,7 +65,7 @@ fn trainer(name: &str, options: TrainOptions) -> Result<Trainer> {
 }
 
 /// Makes the step that follows those of the trainer, with the batch of `scripts/golden_training.py`.
-fn step(trainer: &mut Trainer) -> Result<StepReport> {
+pub(crate) fn step(trainer: &mut Trainer) -> Result<StepReport> {
     step_at(trainer, RATE)
 }
 

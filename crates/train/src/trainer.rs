@@ -1,6 +1,7 @@
 //! The [`Trainer`]: steps of training on one device.
 
 mod diagnosis;
+mod evaluated;
 mod micro_batch;
 mod second_try;
 mod states;
@@ -8,7 +9,7 @@ mod step;
 mod targets;
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorOptions, Inputs, Placement, RunOutputs, TimedCall};
 use hipvit::graph::Value;
 use hipvit::image::Preprocess;
-use hipvit::model::{Checkpoint, InputKind, LoadOptions, Model, TensorValues};
+use hipvit::model::{Checkpoint, InputKind, LoadOptions, TensorValues};
 use hipvit::session::Place;
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
@@ -28,11 +29,13 @@ use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, passes};
 pub use self::targets::Targets;
+use crate::float8::{CHECK_INTERVAL, Float8Layers, LayerEvent};
 use crate::lora::{Lora, LoraOptions};
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryBudget, MemoryReport};
 use crate::objective::{BIAS, LOG_SCALE, Objective};
 use crate::optimizer::OptimizerOptions;
+use crate::quantization::{self, FLOAT8_LAYERS, PrecisionOptions, Quantization};
 use crate::ranks::Ranks;
 use crate::saved::{self, Counters, Saved};
 use crate::scatter::{Frozen, Scatter};
@@ -58,8 +61,8 @@ pub struct TrainOptions {
     /// Decay of the moving averages of the weights (EMA): a step that updates the weights makes each average `decay · average + (1 − decay) ·
     /// weight`. Models are then written with the averages. `None` if there are no averages.
     pub ema_decay: Option<f32>,
-    /// First factor of the loss in f16. It halves after a step whose gradients overflow, and doubles after 2,000 steps without one.
-    pub loss_scale: f32,
+    /// Rounding of linear layers, and scale of the loss.
+    pub precision: PrecisionOptions,
     /// Largest number of micro-batches of a step. Their gradients are added up in f32, and then update the weights once. More micro-batches
     /// need less memory for activations.
     pub accumulate: usize,
@@ -87,7 +90,7 @@ impl Default for TrainOptions {
             loss: Objective::default(),
             optimizer: OptimizerOptions::default(),
             ema_decay: None,
-            loss_scale: 65536.0,
+            precision: PrecisionOptions::default(),
             accumulate: 1,
             clip_norm: None,
             drop_path: 0.0,
@@ -144,6 +147,9 @@ pub struct Trainer {
     ranks: Option<Ranks>,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
+    /// Tensors of the checkpoint that are rounded to int8.
+    int8: BTreeSet<String>,
+    float8: Option<Float8Layers>,
     memory: Option<MemoryReport>,
     /// Rule of each tensor of the checkpoint.
     rules: HashMap<String, TensorRule>,
@@ -194,6 +200,11 @@ impl Trainer {
         ranks: Option<Ranks>,
     ) -> Result<Self> {
         let divides_states = ranks.as_ref().is_some_and(|ranks| ranks.plan.divides_states());
+        if ranks.is_some() && matches!(options.precision.quantization, Quantization::Float8 { .. }) {
+            let reason =
+                "is not computed by several ranks, as they could return layers to bf16 in different steps";
+            return Err(Error::argument("fp8", reason));
+        }
         if divides_states && matches!(options.optimizer, OptimizerOptions::Lamb(_)) {
             let reason = "divides tensors, of which LAMB needs the norms. Take another optimiser, or `none`";
             return Err(Error::argument("ranks.shard", reason));
@@ -207,6 +218,8 @@ impl Trainer {
             weights,
             divided,
             branches,
+            int8,
+            float8,
             preprocess,
             classes,
             width,
@@ -241,16 +254,19 @@ impl Trainer {
             divided,
             ranks,
             branches,
+            int8,
+            float8,
             memory,
             rules: HashMap::new(),
             counters: Counters {
                 steps: 0,
                 updates: 0,
                 scale: if options.dtype == DType::F16 {
-                    LossScale::dynamic(options.loss_scale)
+                    LossScale::dynamic(options.precision.loss_scale)
                 } else {
                     LossScale::none()
                 },
+                bf16_layers: BTreeSet::new(),
             },
             options,
         })
@@ -394,6 +410,12 @@ impl Trainer {
         self.counters.steps = report.step;
         self.counters.updates += u64::from(report.updated);
         self.counters.scale.after(report.updated);
+        let is_checked = report.updated && report.step % CHECK_INTERVAL == 1;
+        if let Some(float8) = self.float8.as_mut().filter(|_| is_checked) {
+            let executor = self.executor.as_deref();
+            let executor = executor.ok_or_else(second_try::lost)?;
+            float8.check(report.step, executor, &mut self.counters.bf16_layers)?;
+        }
         Ok(report)
     }
 
@@ -440,7 +462,7 @@ impl Trainer {
         let batch = targets.values.len() / self.width.max(1);
         let executor = self.executor()?;
         let plan = executor.plan(batch)?;
-        let Counters { updates, scale, .. } = self.counters;
+        let Counters { updates, scale, .. } = &self.counters;
         let rates = self.options.optimizer.rates(learning_rate, updates + 1);
         let weights = vec![micro_batch.weight; batch];
         let unscale = [if micro_batch.is_last {
@@ -465,6 +487,13 @@ impl Trainer {
         }
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
+        }
+        let switches = self
+            .float8
+            .as_ref()
+            .map(|layers| layers.switches(&self.counters.bf16_layers));
+        if let Some(switches) = &switches {
+            named.push((FLOAT8_LAYERS, Input::Values(switches).into()));
         }
         executor.run_inputs(&plan, Inputs::new(named))
     }
@@ -510,27 +539,6 @@ impl Trainer {
         self.whole_state(name)
     }
 
-    /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`] is set.
-    pub fn evaluated_weights(&self) -> Weights {
-        match self.options.ema_decay {
-            Some(_) => Weights::Average,
-            None => Weights::Last,
-        }
-    }
-
-    /// Returns the model with its present weights, for a session that evaluates it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if there are no averages. The errors of [`hipvit::model::load`] and of the device.
-    pub fn model(&self, weights: Weights) -> Result<Model> {
-        let options = LoadOptions {
-            image_size: self.options.image_size,
-            ..LoadOptions::default()
-        };
-        self.checkpoint.model_with(&self.values(weights)?, &options)
-    }
-
     /// Writes all weights and states of the optimiser to a file, which is replaced as a whole. If there are several ranks, all must call this,
     /// and rank 0 writes.
     ///
@@ -555,7 +563,7 @@ impl Trainer {
     pub fn restore(&mut self, file: &Path) -> Result<()> {
         let graph = self.executor()?.info().graph.clone();
         let shape = |value: &Value| self.whole_shape(&value.name, &value.shape).to_vec();
-        let (counters, states) = saved::read(&graph, &shape, self.counters, file)?;
+        let (counters, states) = saved::read(&graph, &shape, self.counters.clone(), file)?;
         for (name, tensor) in &states {
             self.set_whole_state(name, tensor)?;
         }
@@ -600,9 +608,14 @@ fn check(options: &TrainOptions) -> Result<()> {
         );
         return Err(Error::argument("dtype", reason));
     }
-    if !options.loss_scale.is_normal() || options.loss_scale < 0.0 {
+    let PrecisionOptions {
+        loss_scale,
+        quantization,
+    } = options.precision;
+    if !loss_scale.is_normal() || loss_scale < 0.0 {
         return Err(Error::argument("loss scale", "is not a number above 0"));
     }
+    quantization::check(quantization, options)?;
     if !(0.0..1.0).contains(&options.drop_path) {
         let reason = format!("{} is not a probability below 1", options.drop_path);
         return Err(Error::argument("drop path", reason));

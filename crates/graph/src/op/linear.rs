@@ -21,6 +21,7 @@ use crate::cases::{
 };
 use crate::dtype::DType;
 use crate::float8::{self, Float8Scale};
+use crate::int8::{Int8Grid, RowGrid};
 use crate::matmul::{gemm, rows, rows_mut};
 use crate::rounding::{Levels, Rounding};
 use crate::tolerance::tolerance;
@@ -41,34 +42,10 @@ fn rounded_float8<T: Real>(row: &[T], scale: Float8Scale) -> Vec<T> {
 
 /// Rounds the row to 8 bits in f32, so that the same values are rounded as in executors.
 fn rounded_int8<T: Real>(row: &[T], levels: Levels) -> Vec<T> {
-    let row: Vec<f32> = row.iter().map(|x| x.to_f32()).collect();
-    if row.iter().any(|x| !x.is_finite()) {
-        return vec![T::from_f64(f64::NAN); row.len()];
-    }
-    let low = row.iter().fold(0f32, |low, &x| low.min(x));
-    let high = row.iter().fold(0f32, |high, &x| high.max(x));
-    let scale = match levels {
-        Levels::Range => high / 255.0 - low / 255.0,
-        Levels::Magnitude => high.max(-low) / 127.5,
-        Levels::Fixed { scale, .. } => scale,
-    };
-    if scale < f32::MIN_POSITIVE {
-        return vec![T::ZERO; row.len()];
-    }
-    let inverse = 1.0 / scale;
-    // Value of q = 0, in steps.
-    let zero = match levels {
-        Levels::Range => (low * inverse).round_ties_even(),
-        Levels::Magnitude => -128.0,
-        Levels::Fixed { zero, .. } => -f32::from(zero),
-    };
-    let steps = |x: f32| match levels {
-        Levels::Range => x * inverse,
-        Levels::Magnitude | Levels::Fixed { .. } => x / scale,
-    };
-    let level = |x: f32| (steps(x).round_ties_even() - zero).clamp(0.0, 255.0) + zero;
+    let grid = RowGrid::of(row.iter().map(|x| x.to_f32()), Int8Grid::Activations(levels));
+    let scale = T::from_f32(grid.scale);
     row.iter()
-        .map(|&x| T::from_f32(level(x)) * T::from_f32(scale))
+        .map(|x| T::from_f32(grid.level(x.to_f32())) * scale)
         .collect()
 }
 

@@ -26,7 +26,7 @@ pub struct MatMul {
 
 impl MatMul {
     /// `aᵀ · b`, without sums.
-    pub(super) const TRANSPOSED: Self = Self {
+    pub const TRANSPOSED: Self = Self {
         transpose_a: true,
         column_sums: false,
     };

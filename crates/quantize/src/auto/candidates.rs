@@ -16,7 +16,7 @@ use crate::unit::Unit;
 use hipvit::error::Result;
 use hipvit::exec::CpuExecutor;
 use hipvit::graph::{Passes, optimize};
-use hipvit::model::{Checkpoint, Format, Model, Replacement};
+use hipvit::model::{Checkpoint, Format, LoadOptions, Model, Replacement};
 
 /// Search for the precision of each layer of a model.
 pub(crate) struct Search<'a> {
@@ -56,7 +56,9 @@ impl Search<'_> {
         let by = (budget, measured_on);
         let (mut decision, chosen) = decide(self.checkpoint, &units, &times, &candidates, &references, by)?;
         if let Some(target) = &self.options.target {
-            let quantized = self.checkpoint.changed(Format::Int8, &chosen, &[])?;
+            let quantized = self
+                .checkpoint
+                .changed(Format::Int8, &chosen, &[], &LoadOptions::default())?;
             let images = references.held_out.as_ref().unwrap_or(&references.calibration);
             decision.on_gpu = Some(OnGpu::measure(self.model.clone(), quantized, target, images)?);
         }
@@ -99,7 +101,12 @@ impl Search<'_> {
     ) -> Result<(Vec<Duration>, Vec<Quantized>, String)> {
         let (checkpoint, model, images) = (self.checkpoint, self.model, self.calibration);
         let time = |replaced: &BTreeMap<String, Replacement>| {
-            let changed = checkpoint.changed(Format::Full, replaced, &self.layers.others)?;
+            let changed = checkpoint.changed(
+                Format::Full,
+                replaced,
+                &self.layers.others,
+                &LoadOptions::default(),
+            )?;
             times::on_gpu(&changed, target, units)
         };
         let range = self.options.activation_range;

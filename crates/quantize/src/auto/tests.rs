@@ -331,8 +331,13 @@ fn three_precisions_are_one_model() {
     let images: Vec<Vec<u8>> = vec![(0..32 * 32 * 3).map(|i| (i * i * 3 % 251) as u8).collect()];
     let full = on_cpu(tinyvit32(&LoadOptions::default()).unwrap()).unwrap();
     let reference = Reference::new(&full, &images).unwrap();
-    let [written, measured] = [read, checkpoint.changed(Format::Int8, &replaced, &[]).unwrap()]
-        .map(|model| reference.fidelity(&on_cpu(model).unwrap()).unwrap().error);
+    let [written, measured] = [
+        read,
+        checkpoint
+            .changed(Format::Int8, &replaced, &[], &LoadOptions::default())
+            .unwrap(),
+    ]
+    .map(|model| reference.fidelity(&on_cpu(model).unwrap()).unwrap().error);
     assert!(
         written > 0.0 && written.to_bits() == measured.to_bits(),
         "{written} {measured}"

@@ -9,7 +9,7 @@ use hipvit_files::temporary;
 use serde::{Deserialize, Serialize};
 
 use super::tensorboard::EventFile;
-use crate::MemoryReport;
+use crate::{LayerEvent, MemoryReport};
 
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub enum Event {
     Step(StepEvent),
     /// The end of an epoch.
     Epoch(EpochEvent),
+    /// A layer that is no longer computed in FP8.
+    Layer(LayerEvent),
 }
 
 /// Planned memory of a run.
@@ -176,6 +178,7 @@ impl Event {
             Self::Memory(event) => event.step,
             Self::Step(event) => event.step,
             Self::Epoch(event) => event.step,
+            Self::Layer(event) => event.step,
         }
     }
 }

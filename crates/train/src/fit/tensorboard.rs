@@ -41,7 +41,7 @@ impl EventFile {
     /// Appends the scalars of an event of the log.
     pub(super) fn write(&mut self, event: &Event) -> Result<()> {
         let (step, scalars) = match event {
-            Event::Memory(_) => return Ok(()),
+            Event::Memory(_) | Event::Layer(_) => return Ok(()),
             Event::Step(event) => (event.step, step_scalars(event)),
             Event::Epoch(event) => (event.step, epoch_scalars(event)),
         };

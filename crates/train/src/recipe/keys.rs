@@ -8,6 +8,7 @@ use hipvit_data::augment::TimmRandAugment;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::quantization::Quantization;
 use super::ranks::RankKeys;
 use crate::memory::MemoryLimit;
 use crate::schedule::Decay;
@@ -46,6 +47,8 @@ pub struct Recipe {
     pub distillation: Distillation,
     /// Updates of low rank.
     pub lora: Lora,
+    /// Rounding of linear layers.
+    pub quantization: Quantization,
     /// Optimiser.
     pub optimizer: Optimizer,
     /// Learning rate schedule.
@@ -344,6 +347,7 @@ impl Default for Recipe {
             loss: Loss::default(),
             distillation: Distillation::default(),
             lora: Lora::default(),
+            quantization: Quantization::default(),
             optimizer: Optimizer::default(),
             schedule: ScheduleKeys::default(),
             augmentation: Augmentation::default(),

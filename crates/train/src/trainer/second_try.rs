@@ -18,10 +18,6 @@ impl Trainer {
     ///
     /// [`Error::Argument`] if the device had no memory for the executor of smaller micro-batches.
     pub(super) fn executor(&self) -> Result<&Arc<dyn Executor>> {
-        let lost = || {
-            let reason = "lost its weights when its device ran out of memory. Continue with a new one from the last checkpoint";
-            Error::argument("trainer", reason)
-        };
         self.executor.as_ref().ok_or_else(lost)
     }
 
@@ -52,10 +48,12 @@ impl Trainer {
         for (name, tensor) in &states {
             smaller.executor()?.set_state(name, tensor)?;
         }
-        let counters = self.counters;
+        let counters = self.counters.clone();
+        let float8 = self.float8.take();
         *self = Self {
             rules,
             counters,
+            float8,
             ..smaller
         };
         Ok(())
@@ -83,4 +81,10 @@ impl Trainer {
             Err(_) => error,
         }
     }
+}
+
+/// Returns the error of a trainer without an executor.
+pub(super) fn lost() -> Error {
+    let reason = "lost its weights when its device ran out of memory. Continue with a new one from the last checkpoint";
+    Error::argument("trainer", reason)
 }

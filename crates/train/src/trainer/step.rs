@@ -1,6 +1,6 @@
 //! The graph of a step, from a checkpoint.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use hipvit::DType;
 use hipvit::error::Result;
@@ -9,7 +9,9 @@ use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
 use super::{TrainOptions, check, load_options};
+use crate::float8::Float8Layers;
 use crate::lora::Lora;
+use crate::quantization::{self, Quantization, RoundedLayers};
 use crate::ranks::RankPlan;
 use crate::scatter::Scatter;
 use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, inputs, with_branch_factors};
@@ -29,6 +31,7 @@ pub(crate) struct Prepared {
     pub(crate) graph: Graph,
     /// Block of each residual branch that images may skip.
     branches: Vec<usize>,
+    rounded: RoundedLayers,
     /// Origin of the constants of the graph.
     pub(crate) copies: HashMap<ValueId, Copies>,
     pub(crate) preprocess: Preprocess,
@@ -41,14 +44,15 @@ impl Prepared {
         check(options)?;
         let load = load_options(options);
         let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, branches) = prepare(&model.graph, options.drop_path)?;
+        let (graph, branches, rounded) = prepare(&model.graph, options)?;
         let copies = checkpoint.copies(&graph, &|values| {
             let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(&model.graph, options.drop_path)?.0)
+            Ok(prepare(&model.graph, options)?.0)
         })?;
         Ok(Self {
             graph,
             branches,
+            rounded,
             copies,
             preprocess: model.preprocess,
             classes: model.info.classes,
@@ -66,6 +70,9 @@ pub(crate) struct Step {
     /// Whole shape of each parameter or state of which this rank has a part, by its name.
     pub(super) divided: BTreeMap<String, Vec<usize>>,
     pub(super) branches: Vec<usize>,
+    /// Tensors of the checkpoint that are rounded to int8.
+    pub(super) int8: BTreeSet<String>,
+    pub(super) float8: Option<Float8Layers>,
     pub(super) preprocess: Preprocess,
     pub(super) classes: usize,
     /// Number of targets of an image.
@@ -84,6 +91,7 @@ impl Step {
         let Prepared {
             graph,
             branches,
+            rounded,
             copies,
             preprocess,
             classes,
@@ -110,7 +118,7 @@ impl Step {
         let mut trained = scatter.trained.clone();
         trained.extend(lora.iter().flat_map(Lora::trained));
         let StepGraph {
-            graph,
+            mut graph,
             mut weights,
             divided,
         } = StepGraph::new(graph, &trained, step_options)?;
@@ -124,6 +132,13 @@ impl Step {
             .inputs()
             .find(|input| graph.value(input.value).name == inputs::TARGETS);
         let width = targets.and_then(|input| graph.value(input.value).shape.last().copied());
+        let float8 = match options.precision.quantization {
+            Quantization::Float8 { max_rate } => {
+                let roundings = quantization::add_rates(&mut graph, &rounded.float8)?;
+                Some(Float8Layers::new(rounded.float8, roundings, max_rate))
+            }
+            _ => None,
+        };
         let (mut graph, passes) = optimize(graph, &passes())?;
         if ranks.is_some() {
             graph = overlap_exchanges(&graph);
@@ -136,6 +151,8 @@ impl Step {
             weights,
             divided,
             branches,
+            int8: rounded.int8,
+            float8,
             preprocess,
             classes,
             width: width.unwrap_or(1),
@@ -157,13 +174,16 @@ pub fn step_graph(
     Ok((graph, passes))
 }
 
-/// Returns the graph of a model as steps compute it, and the block of each residual branch that images may skip.
-fn prepare(graph: &Graph, drop_path: f32) -> Result<(Graph, Vec<usize>)> {
+/// Returns the graph of a model as steps compute it, the block of each residual branch that images may skip, and the rounded layers.
+fn prepare(graph: &Graph, options: &TrainOptions) -> Result<(Graph, Vec<usize>, RoundedLayers)> {
     let graph = prepare_training(graph)?;
-    if drop_path == 0.0 {
-        return Ok((graph, Vec::new()));
-    }
-    with_branch_factors(&graph)
+    let (graph, branches) = if options.drop_path == 0.0 {
+        (graph, Vec::new())
+    } else {
+        with_branch_factors(&graph)?
+    };
+    let (graph, rounded) = quantization::insert(&graph, options.precision.quantization)?;
+    Ok((graph, branches, rounded))
 }
 
 /// Returns the origin of the constants of `new`, which have the names that they have in `old`.
