@@ -41,7 +41,7 @@ fn train(device: Device, dtype: DType, quantization: Quantization) -> Vec<StepRe
     for image in 0..IMAGES {
         targets[image * (classes + 1)] = 1.0;
     }
-    let steps = (0..STEPS).map(|_| trainer.step(Input::Values(&values), &targets, 2e-3).unwrap());
+    let steps = (0..STEPS).map(|_| trainer.step(Input::Values(&values), &targets, 5e-4).unwrap());
     let reports = steps.collect();
     assert_eq!(trainer.take_layer_events(), []);
     reports
