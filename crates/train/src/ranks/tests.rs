@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use hipvit::Device;
 use hipvit::exec::Collectives;
+use hipvit::graph::plan::ALIGNMENT;
 use hipvit::hip::{Mesh, Rendezvous, World};
 use hipvit::model::{Checkpoint, InputKind, TensorValues};
 use hipvit::tensor::Input;
@@ -336,6 +337,9 @@ fn planned(plan: Option<RankPlan>) -> MemoryReport {
     planner.plan(budget).unwrap()
 }
 
+/// States of AdamW: two for each of 12 tensors of 12 blocks, and of 8 other tensors.
+const STATES: usize = 2 * (12 * 12 + 8);
+
 fn plan_of(ranks: usize, kind: Shard) -> Option<RankPlan> {
     Some(RankPlan::new(0, ranks, &shard(kind)).unwrap())
 }
@@ -359,7 +363,9 @@ fn divided_states_need_less_memory() {
             share(&gradients),
             share(&parameters)
         );
-        assert!(states(&optimizer) <= 1.02 / ranks as f64 * states(&none));
+        // Each part is padded by less than an element per rank, and to the alignment.
+        let padding = (STATES * (ALIGNMENT + size_of::<f32>())) as f64;
+        assert!(states(&optimizer) <= states(&none) / ranks as f64 + padding);
         assert!(gradients.bytes() <= optimizer.bytes() && optimizer.bytes() < none.bytes());
         assert!(
             share(&parameters) <= 0.4,
