@@ -2,8 +2,8 @@
 //! --example follow -- DIRECTORY [DEVICE]`.
 //!
 //! `DIRECTORY/model` is a model, and `DIRECTORY/steps` has a file per step: `pixels`, `targets` and `rate`, and each trained tensor as
-//! `weight.NAME`, `first_moment.NAME` and `second_moment.NAME`. The same tensors after the step go to a file of the same name in
-//! `DIRECTORY/followed`. A line of JSON per step has its loss, and the loss of a run that is not set to the states of the files.
+//! `weight.NAME`, `first_moment.NAME` and `second_moment.NAME`. These tensors after the step go to a file of the
+//! same name in `DIRECTORY/followed`. A line of JSON per step has its loss, and the loss of a run that is not set to the states of the files.
 
 use std::collections::HashMap;
 use std::env;

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod evaluation;
+mod from_recipe;
 mod holdout;
 mod log;
 mod ranks;
@@ -13,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use hipvit::error::Error;
 use hipvit::exec::Collectives;
 use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
@@ -27,24 +27,21 @@ use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
 use self::evaluation::Tally;
 pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
+use self::from_recipe::{input_kind, loss_kind, new_trainer};
 pub(crate) use self::holdout::divide;
 pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
-use self::teacher::{Teacher, objective};
+use self::teacher::Teacher;
 use crate::augmentation::{TrainingImages, mixup};
 pub use crate::float8::LayerEvent;
-use crate::groups::{decays, levels, rate_factors};
 use crate::inference::run_dataset;
-use crate::micro_batches;
 use crate::ranks::Ranks;
-use crate::recipe::{self, Freeze, Recipe, RecipeError};
+use crate::recipe::{Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
 use crate::schedule::Schedule;
-use crate::step_graph::{TensorInfo, TensorRule};
-use crate::trainer::{StepReport, Targets, TrainOptions, Trainer, Weights};
-use crate::{LoraOptions, LossKind, MemoryBudget, PrecisionOptions};
+use crate::trainer::{StepReport, Targets, Trainer, Weights};
 
 /// Options of a run that do not belong to its recipe.
 #[derive(Clone, Debug)]
@@ -598,101 +595,6 @@ fn non_finite(report: &StepReport) -> Option<(&'static str, f32)> {
 /// Returns an epoch's number in the type of the sampler.
 fn epoch_number(epoch: u64) -> u32 {
     u32::try_from(epoch).unwrap_or(u32::MAX)
-}
-
-/// Returns the form of the images. Erased rectangles are in normalised images.
-fn input_kind(recipe: &Recipe) -> InputKind {
-    if recipe.augmentation.erasing > 0.0 {
-        InputKind::PixelValues
-    } else {
-        InputKind::Pixels
-    }
-}
-
-fn loss_kind(recipe: &Recipe) -> LossKind {
-    match recipe.loss.kind {
-        recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
-        recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
-        recipe::LossKind::Mse => LossKind::MeanSquaredError,
-    }
-}
-
-/// Creates the trainer that the recipe describes.
-fn new_trainer(
-    checkpoint: Checkpoint,
-    recipe: &Recipe,
-    options: &FitOptions,
-    ranks: Option<Ranks>,
-) -> Result<Trainer, FitError> {
-    let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
-    let views: Vec<&str> = names.iter().map(String::as_str).collect();
-    let factors = rate_factors(&views, recipe.layer_decay);
-    let (levels, head) = levels(&views);
-    let frozen = match recipe.freeze {
-        Freeze::Layers(layers) if layers > head => {
-            let reason = format!("is {layers}, but the model has {head} layers before the classifier");
-            return Err(Error::argument("freeze", reason).into());
-        }
-        Freeze::Layers(layers) if recipe.lora.rank == 0 => layers,
-        _ => head,
-    };
-    let optimizer = &recipe.optimizer;
-    let rule = |tensor: &TensorInfo<'_>| {
-        let decayed = optimizer.decay_all || decays(tensor.name, tensor.shape);
-        // The checkpoint's names are sorted.
-        let place = names.binary_search_by(|name| name.as_str().cmp(tensor.name));
-        TensorRule {
-            trained: place.map_or(true, |index| levels[index] >= frozen),
-            weight_decay: if decayed {
-                optimizer.weight_decay as f32
-            } else {
-                0.0
-            },
-            rate_factor: place.map_or(1.0, |index| factors[index] as f32),
-        }
-    };
-    let mut options = TrainOptions {
-        device: options.device,
-        dtype: options.dtype,
-        threads: options.threads,
-        input: input_kind(recipe),
-        image_size: None,
-        loss: objective(recipe),
-        optimizer: optimizer.into(),
-        ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
-        precision: PrecisionOptions {
-            quantization: (&recipe.quantization).into(),
-            ..PrecisionOptions::default()
-        },
-        accumulate: recipe.accumulate.max(1),
-        clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
-        drop_path: recipe.drop_path as f32,
-        lora: (recipe.lora.rank > 0).then(|| LoraOptions {
-            rank: recipe.lora.rank,
-            alpha: recipe.lora.alpha as f32,
-            targets: recipe.lora.targets.clone(),
-            rule: TensorRule {
-                weight_decay: optimizer.weight_decay as f32,
-                ..TensorRule::default()
-            },
-        }),
-        memory: Some(MemoryBudget {
-            limit: recipe.memory,
-            images: images_per_run(recipe, ranks.as_ref())?,
-        }),
-        seed: recipe.seed,
-    };
-    if recipe.accumulate == 0 {
-        let images = images_per_run(recipe, ranks.as_ref())?;
-        let plan = ranks.as_ref().map(|ranks| ranks.plan);
-        let count = micro_batches::choose(&checkpoint, &options, &rule, images, plan)?;
-        options.accumulate = count;
-        options.memory = options.memory.map(|budget| MemoryBudget {
-            images: images.div_ceil(count),
-            ..budget
-        });
-    }
-    Ok(Trainer::with_ranks(checkpoint, options, &rule, ranks)?)
 }
 
 /// Measures images per second since its creation.
