@@ -39,7 +39,7 @@ fn main() -> Result<()> {
     };
     let mut follower = Trainer::new(checkpoint()?, options.clone(), &rule)?;
     let mut free = Trainer::new(checkpoint()?, options, &rule)?;
-    let names = States::of(&follower)?.names(&checkpoint()?)?;
+    let places = States::of(&follower)?.places(&checkpoint()?)?;
     fs::create_dir_all(directory.join("followed"))?;
     let mut files: Vec<PathBuf> = fs::read_dir(directory.join("steps"))?
         .map(|entry| Ok(entry?.path()))
@@ -50,7 +50,7 @@ fn main() -> Result<()> {
         let given = SafeTensors::deserialize(&bytes)?;
         let (pixels, targets) = (given.tensor("pixels")?, f32s(given.tensor("targets")?.data()));
         let rate = f32s(given.tensor("rate")?.data())[0];
-        States::given(&given, &names, index)?.restore(&mut follower)?;
+        States::given(&given, &places, index)?.restore(&mut follower)?;
         let losses = [&mut follower, &mut free].map(|trainer| {
             let report = trainer.step(Input::Pixels(pixels.data()), &targets, rate);
             report.map(|report| report.loss)
@@ -61,7 +61,7 @@ fn main() -> Result<()> {
             followed?, free?
         );
         let name = file.file_name().ok_or("a step has no name")?;
-        States::of(&follower)?.write(&directory.join("followed").join(name), &names)?;
+        States::of(&follower)?.write(&directory.join("followed").join(name), &places)?;
     }
     Ok(())
 }
@@ -88,30 +88,48 @@ impl States {
         })
     }
 
-    /// Returns the tensor of each weight: the one with the same elements.
-    fn names(&self, checkpoint: &Checkpoint) -> Result<HashMap<String, (String, Vec<usize>)>> {
-        let mut names = HashMap::new();
+    /// Returns the place of each weight in the checkpoint: the tensor with the same elements, in whatever order.
+    fn places(&self, checkpoint: &Checkpoint) -> Result<HashMap<String, Place>> {
+        let mut places = HashMap::new();
         for (tensor, _) in checkpoint.tensors() {
             let elements = checkpoint.tensor(tensor)?.to_f32().into_owned();
-            let bytes: Vec<u8> = elements.iter().flat_map(|value| value.to_le_bytes()).collect();
-            for (name, shape, _) in self.tensors.iter().filter(|(_, _, values)| *values == bytes) {
-                names.insert(name.clone(), (tensor.to_owned(), shape.clone()));
+            let sorted = sorted(&elements);
+            for (name, shape, bytes) in &self.tensors {
+                let values = f32s(bytes);
+                if values.len() != elements.len() {
+                    continue;
+                }
+                let mut order: Vec<usize> = (0..values.len()).collect();
+                if values != elements {
+                    let own = self::sorted(&values);
+                    if own
+                        .iter()
+                        .zip(&sorted)
+                        .any(|(&at, &of)| values[at] != elements[of])
+                    {
+                        continue;
+                    }
+                    own.iter().zip(&sorted).for_each(|(&at, &of)| order[at] = of);
+                }
+                let place = Place {
+                    tensor: tensor.to_owned(),
+                    shape: shape.clone(),
+                    order,
+                };
+                places.insert(name.clone(), place);
             }
         }
-        Ok(names)
+        Ok(places)
     }
 
     /// Returns the states of a file before step `index`.
-    fn given(
-        given: &SafeTensors<'_>,
-        names: &HashMap<String, (String, Vec<usize>)>,
-        index: usize,
-    ) -> Result<Self> {
+    fn given(given: &SafeTensors<'_>, places: &HashMap<String, Place>, index: usize) -> Result<Self> {
         let mut tensors = Vec::new();
-        for (state, (tensor, shape)) in names {
+        for (state, Place { tensor, shape, order }) in places {
             for (part, end) in PARTS {
-                let values = given.tensor(&format!("{part}.{tensor}"))?.data().to_vec();
-                tensors.push((format!("{state}{end}"), shape.clone(), values));
+                let values = f32s(given.tensor(&format!("{part}.{tensor}"))?.data());
+                let bytes = order.iter().flat_map(|&of| values[of].to_le_bytes()).collect();
+                tensors.push((format!("{state}{end}"), shape.clone(), bytes));
             }
         }
         let counters = format!("[{index}, {index}, 1.0, 0]");
@@ -133,25 +151,53 @@ impl States {
         Ok(trainer.restore(&file)?)
     }
 
-    /// Writes the states under the names of the tensors.
-    fn write(&self, file: &Path, names: &HashMap<String, (String, Vec<usize>)>) -> Result<()> {
-        let mut views = Vec::new();
-        for (name, shape, bytes) in &self.tensors {
+    /// Writes the states under the names of the tensors, in their order.
+    fn write(&self, file: &Path, places: &HashMap<String, Place>) -> Result<()> {
+        let mut tensors = Vec::new();
+        for (name, _, bytes) in &self.tensors {
             let (state, part) = PARTS
                 .iter()
                 .rev()
                 .find_map(|(part, end)| Some((name.strip_suffix(end)?, part)))
                 .ok_or("a state has an unknown name")?;
-            let (tensor, _) = names
+            let place = places
                 .get(state)
                 .ok_or_else(|| format!("`{state}` is no tensor"))?;
-            views.push((
-                format!("{part}.{tensor}"),
-                TensorView::new(Dtype::F32, shape.clone(), bytes)?,
-            ));
+            let values = f32s(bytes);
+            let mut ordered = vec![0.0; values.len()];
+            place
+                .order
+                .iter()
+                .zip(&values)
+                .for_each(|(&of, &value)| ordered[of] = value);
+            let bytes: Vec<u8> = ordered
+                .iter()
+                .flat_map(|value: &f32| value.to_le_bytes())
+                .collect();
+            tensors.push((format!("{part}.{}", place.tensor), vec![values.len()], bytes));
         }
+        let views = tensors
+            .iter()
+            .map(|(name, shape, bytes)| Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)));
+        let views = views.collect::<Result<Vec<_>>>()?;
         Ok(fs::write(file, serialize(views, None)?)?)
     }
+}
+
+/// Place of a state's elements in the checkpoint.
+struct Place {
+    tensor: String,
+    /// Shape of the state.
+    shape: Vec<usize>,
+    /// Index in the tensor of each element of the state.
+    order: Vec<usize>,
+}
+
+/// Returns the indices of the elements, sorted by their values.
+fn sorted(values: &[f32]) -> Vec<usize> {
+    let mut indices: Vec<usize> = (0..values.len()).collect();
+    indices.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    indices
 }
 
 /// Names of the parts of a tensor's state in a step's file, and the ends of their names in a trainer.
