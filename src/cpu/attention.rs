@@ -5,7 +5,6 @@ pub(super) mod heads;
 use hipvit_graph::op::{Attention, OpError};
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis, aview1};
-use rayon::slice::ParallelSliceMut;
 use rten_simd::{Isa, SimdOp};
 use rten_vecmath::Softmax;
 
@@ -184,6 +183,8 @@ fn run_statistics(
     (bias, mask): (Option<&[f32]>, Option<&[f32]>),
     out: &mut [f32],
 ) -> Result<(), OpError> {
+    use rayon::slice::ParallelSliceMut;
+
     let (heads, d) = (spec.heads, spec.head_dim);
     let keys = k.count.saturating_sub(spec.first_key);
     if heads * d * q.count * keys == 0 {

@@ -228,6 +228,17 @@ impl<'a> Space<'a> {
         Ok(known)
     }
 
+    /// Returns bytes as scalar loads of less than a dword take them, and true if all were written. The hardware drops the lowest bit of the
+    /// address of two bytes.
+    pub(crate) fn narrow_constant_load<const N: usize>(
+        &mut self,
+        address: u64,
+    ) -> Result<([u8; N], bool), FaultKind> {
+        must_be_multiple(address, N as u32)?;
+        let (block, offset) = self.locate(address, N as u64)?;
+        Ok((block.load::<N>(offset), block.known::<N>(offset) == (1 << N) - 1))
+    }
+
     #[inline]
     pub(crate) fn lds_load<const N: usize>(&mut self, offset: u32) -> Result<([u8; N], u16), FaultKind> {
         let by = Accessor {

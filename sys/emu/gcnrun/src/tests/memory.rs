@@ -74,3 +74,28 @@ fn global_memory() {
     let (_, stop) = execute_with(&memory, "gfx1100", prepare, &lines);
     assert!(matches!(stop, Err(FaultKind::OutOfBounds { .. })), "{stop:?}");
 }
+
+/// RDNA 4's scalar loads of less than a dword.
+#[test]
+fn narrow_scalar_loads_are_extended() {
+    let memory = Memory::new();
+    let address = memory.allocate(256, Kind::Device(0), 256).unwrap();
+    memory.write(address, &(0..=255).collect::<Vec<u8>>()).unwrap();
+    let prepare = |wave: &mut Wave| {
+        wave.set_sgpr(2, address as u32);
+        wave.set_sgpr(3, (address >> 32) as u32);
+    };
+    let lines = [
+        "s_load_u8 s4, s[2:3], 0x81",
+        "s_load_i8 s5, s[2:3], 0x81",
+        "s_load_u16 s6, s[2:3], 0xfe",
+        "s_load_i16 s7, s[2:3], 0xfe",
+    ];
+    let (wave, stop) = execute_with(&memory, "gfx1200", prepare, &lines);
+    assert_eq!(stop, Ok(Stop::End));
+    assert_eq!(wave.sgpr[4..8], [0x81, 0xffff_ff81, 0xfffe, 0xffff_fffe]);
+    for outside in ["s_load_u16 s4, s[2:3], 0x100", "s_load_u16 s4, s[2:3], 0x1"] {
+        let (_, stop) = execute_with(&memory, "gfx1200", prepare, &[outside]);
+        assert!(stop.is_err(), "{outside}");
+    }
+}
