@@ -36,6 +36,8 @@ from train_fashion_mnist import read  # noqa: E402
 
 STEPS, BATCH, RATE, DECAY, SMOOTHING = 100, 32, 5e-4, 1e-3, 0.1
 BETAS, EPSILON = (0.9, 0.999), 1e-8
+# Without a class token, each state of hipvit is a tensor of the model.
+POOLED = {"class_token": False, "global_pool": "avg"}
 # A gradient passes through some 4 sums for each of 6 blocks, forwards and backwards. Sums of up to 32·49 terms have a relative error of about
 # 2**-24 · sqrt(32·49) = 2.4e-6 each, which add up to 48 · 2.4e-6 = 1.1e-4 if all have the same sign.
 BOUND = 1.1e-4
@@ -47,13 +49,13 @@ def digits():
     data = load_digits()
     grey = [np.rint(image * (255 / 16)).astype(np.uint8) for image in data.images]
     grey = [np.asarray(Image.fromarray(image).resize((32, 32), Image.Resampling.BICUBIC)) for image in grey]
-    model = {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2, "class_token": False, "global_pool": "avg"}
-    return torch.from_numpy(np.stack(grey)), torch.from_numpy(data.target), model
+    model = {"img_size": 32, "patch_size": 4, "embed_dim": 64, "depth": 4, "num_heads": 4, "mlp_ratio": 2}
+    return torch.from_numpy(np.stack(grey)), torch.from_numpy(data.target), model | POOLED
 
 
 def fashion(folder):
     grey, labels = read(folder, "train")
-    return grey, labels.long(), {"img_size": 28, "patch_size": 4, "embed_dim": 64, "depth": 6, "num_heads": 4}
+    return grey, labels.long(), {"img_size": 28, "patch_size": 4, "embed_dim": 64, "depth": 6, "num_heads": 4} | POOLED
 
 
 class Reference:

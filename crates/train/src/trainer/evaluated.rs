@@ -8,7 +8,7 @@ use crate::float8::Float8Layers;
 use crate::quantization::in_int8;
 
 impl Trainer {
-    /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`] is set.
+    /// Returns the weights that models are evaluated and written with: the averages, if [`TrainOptions::ema_decay`](crate::TrainOptions::ema_decay) is set.
     pub fn evaluated_weights(&self) -> Weights {
         match self.options.ema_decay {
             Some(_) => Weights::Average,
