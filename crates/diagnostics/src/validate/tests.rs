@@ -18,7 +18,7 @@ use hipvit::tensor::{DType, Tensor};
 #[derive(Clone, Copy)]
 enum Fault {
     None,
-    /// One element is off by this fraction of the largest.
+    /// One element is off by this fraction of the largest one.
     Off(f64),
     /// An element is not written.
     Unwritten,
@@ -75,7 +75,9 @@ impl Backend for Planted {
             Fault::None => {}
             Fault::Off(part) => {
                 let values = run.memory[result].chunks(4).map(value);
+                // A result of zeros, such as a share of elements that underflow, is off by the fraction itself.
                 let largest = values.fold(0f32, |m, v| m.max(v.abs()));
+                let largest = if largest > 0.0 { largest } else { 1.0 };
                 let wrong = value(&run.memory[element.clone()]) + part as f32 * largest;
                 run.memory[element].copy_from_slice(&wrong.to_ne_bytes());
             }
