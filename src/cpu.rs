@@ -12,6 +12,7 @@ mod constants;
 mod cpu_op;
 pub(crate) mod gemm;
 pub mod int8;
+mod moments;
 mod momentum;
 mod operands;
 mod packed;

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{AdamW, OpError};
 use rayon::prelude::*;
 
+use super::moments::{Step, moments};
 use super::rows::block_len;
 use super::{CpuOp, Operands};
 
@@ -16,14 +17,15 @@ struct Scalars {
 
 impl CpuOp for AdamW {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let mut all = [&[][..]; 6];
-        for (index, values) in all.iter_mut().enumerate() {
-            *values = operands.values(index)?;
-        }
-        let [weight, gradient, first, second, rates, factor] = all;
-        let (&[rate, correction1, correction2], &[factor]) = (rates, factor) else {
-            return Err("takes three rates and one factor".into());
-        };
+        let Step {
+            weight,
+            gradient,
+            first,
+            second,
+            rate,
+            corrections: [correction1, correction2],
+            factor,
+        } = Step::new(operands)?;
         let rate = rate * self.rate_factor;
         let scalars = Scalars {
             kept: 1.0 - rate * self.weight_decay,
@@ -63,8 +65,7 @@ impl CpuOp for AdamW {
 /// Returns the new weight, first and second moment.
 fn update(op: &AdamW, scalars: &Scalars, [weight, gradient, first, second]: [f32; 4]) -> [f32; 3] {
     let gradient = gradient * scalars.factor;
-    let first = first + (gradient - first) * (1.0 - op.beta1);
-    let second = second * op.beta2 + gradient * gradient * (1.0 - op.beta2);
+    let [first, second] = moments([op.beta1, op.beta2], gradient, [first, second]);
     let denominator = second.sqrt() / scalars.root + op.epsilon;
     [
         weight * scalars.kept - scalars.step * first / denominator,

@@ -6,7 +6,7 @@ use hipvit_graph::op::{Attention, OpError};
 use ndarray::parallel::prelude::*;
 use ndarray::{ArrayView2, ArrayViewMut2, ArrayViewMut4, Axis, aview1};
 use rten_simd::{Isa, SimdOp};
-use rten_vecmath::Softmax;
+use rten_vecmath::{MaxNum, Softmax};
 
 #[cfg(target_arch = "x86_64")]
 use super::bf16;
@@ -226,26 +226,11 @@ fn run_statistics(
 /// Returns the statistics of a row of scores, whose softmax is `weights`. With `x = s − max s`, the largest weight is `1 / Σ e^x`, and the
 /// entropy is `ln Σ e^x − Σ weight · x`.
 fn statistics_of_softmax(scores: &[f32], weights: &[f32]) -> [f32; STATISTICS] {
-    let largest = |values: &[f32]| {
-        // Lanes, so that the compiler uses vectors.
-        let mut lanes = [f32::NEG_INFINITY; 16];
-        let (chunks, rest) = values.as_chunks::<16>();
-        for chunk in chunks {
-            lanes
-                .iter_mut()
-                .zip(chunk)
-                .for_each(|(lane, &value)| *lane = lane.max(value));
-        }
-        lanes
-            .iter()
-            .chain(rest)
-            .copied()
-            .fold(f32::NEG_INFINITY, f32::max)
-    };
-    let (top, weight) = (largest(scores), largest(weights));
+    let (top, weight) = (MaxNum::new(scores).dispatch(), MaxNum::new(weights).dispatch());
     if top == f32::NEG_INFINITY {
         return UNSEEING;
     }
+    // Lanes, so that the compiler uses vectors.
     let mut lanes = [0.0; 16];
     // The score of a key that is not seen is −∞.
     let product = |score: f32, weight: f32| if weight > 0.0 { weight * (score - top) } else { 0.0 };

@@ -4,6 +4,7 @@ use hipvit_graph::op::lamb::LAMB_CHUNK;
 use hipvit_graph::op::{Lamb, OpError};
 use rayon::prelude::*;
 
+use super::moments::{Step, moments};
 use super::{CpuOp, Operands};
 
 /// Scalars of a step.
@@ -16,14 +17,15 @@ struct Scalars {
 impl CpuOp for Lamb {
     /// Squares of a chunk are added in f64, and the sums of chunks in order, so that the result does not depend on the number of threads.
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let mut all = [&[][..]; 6];
-        for (index, values) in all.iter_mut().enumerate() {
-            *values = operands.values(index)?;
-        }
-        let [weight, gradient, first, second, rates, factor] = all;
-        let (&[rate, correction1, correction2], &[factor]) = (rates, factor) else {
-            return Err("takes three rates and one factor".into());
-        };
+        let Step {
+            weight,
+            gradient,
+            first,
+            second,
+            rate,
+            corrections: [correction1, correction2],
+            factor,
+        } = Step::new(operands)?;
         let [new_weight, new_first, new_second, rounded @ ..] = results else {
             return Err("has too few results".into());
         };
@@ -78,8 +80,7 @@ impl CpuOp for Lamb {
 /// Returns the update for a ratio of 1, and the new first and second moment.
 fn update(op: &Lamb, scalars: &Scalars, [weight, gradient, first, second]: [f32; 4]) -> [f32; 3] {
     let gradient = gradient * scalars.factor;
-    let first = first + (gradient - first) * (1.0 - op.beta1);
-    let second = second * op.beta2 + gradient * gradient * (1.0 - op.beta2);
+    let [first, second] = moments([op.beta1, op.beta2], gradient, [first, second]);
     let denominator = second.sqrt() / scalars.root + op.epsilon;
     let update = first / scalars.correction / denominator + op.weight_decay * weight;
     [update, first, second]
