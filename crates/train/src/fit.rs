@@ -7,6 +7,7 @@ mod holdout;
 mod log;
 mod ranks;
 mod report;
+mod speed;
 mod teacher;
 mod tensorboard;
 
@@ -33,6 +34,7 @@ pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
+use self::speed::Speed;
 use self::teacher::Teacher;
 use crate::augmentation::{TrainingImages, mixup};
 pub use crate::float8::LayerEvent;
@@ -356,8 +358,8 @@ impl Fit {
     ) -> Result<(), FitError> {
         let lr = schedule.rate(self.progress.step);
         let report = self.step(batch, lr)?;
-        if report.accumulate > self.recipe.accumulate {
-            self.keep_micro_batches(&report, callbacks)?;
+        if self.trainer.options().accumulate > self.recipe.accumulate {
+            self.keep_micro_batches(report.step, callbacks)?;
         }
         if let Some((what, value)) = non_finite(&report) {
             return self.skip_step(batch, what, value, callbacks);
@@ -393,18 +395,15 @@ impl Fit {
     }
 
     /// Keeps the number of micro-batches of a step that ran out of memory, for the steps after it and for resumed runs.
-    fn keep_micro_batches(
-        &mut self,
-        report: &StepReport,
-        callbacks: &mut dyn Callbacks,
-    ) -> Result<(), FitError> {
-        self.recipe.accumulate = report.accumulate;
-        self.progress.accumulate = Some(report.accumulate);
+    fn keep_micro_batches(&mut self, step: u64, callbacks: &mut dyn Callbacks) -> Result<(), FitError> {
+        let accumulate = self.trainer.options().accumulate;
+        self.recipe.accumulate = accumulate;
+        self.progress.accumulate = Some(accumulate);
         if let Some(memory) = self.trainer.memory() {
             self.log
                 .write(&Event::Memory(MemoryEvent::of(self.progress.step, memory)))?;
         }
-        callbacks.on_smaller_micro_batches(report.step, self.recipe.micro_batch());
+        callbacks.on_smaller_micro_batches(step, self.recipe.micro_batch());
         Ok(())
     }
 
@@ -595,26 +594,4 @@ fn non_finite(report: &StepReport) -> Option<(&'static str, f32)> {
 /// Returns an epoch's number in the type of the sampler.
 fn epoch_number(epoch: u64) -> u32 {
     u32::try_from(epoch).unwrap_or(u32::MAX)
-}
-
-/// Measures images per second since its creation.
-#[derive(Debug)]
-struct Speed {
-    start: Instant,
-    images: u64,
-}
-
-impl Speed {
-    fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            images: 0,
-        }
-    }
-
-    /// Adds images, and returns the speed.
-    fn add(&mut self, images: u64) -> f64 {
-        self.images += images;
-        self.images as f64 / self.start.elapsed().as_secs_f64().max(1e-9)
-    }
 }

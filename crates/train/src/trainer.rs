@@ -66,8 +66,6 @@ pub struct StepReport {
     pub updated: bool,
     /// Number of images whose largest logit is that of their largest target.
     pub correct: usize,
-    /// Largest number of micro-batches. It exceeds [`TrainOptions::accumulate`] after a device ran out of memory.
-    pub accumulate: usize,
 }
 
 /// Trains a model, step by step.
@@ -327,8 +325,8 @@ impl Trainer {
     /// With [`TrainOptions::accumulate`], the batch is divided into micro-batches of equal size. The last one is smaller if the size of the
     /// batch is no multiple.
     ///
-    /// If a GPU runs out of memory, the step is tried once more with twice as many micro-batches, and so are the steps after it. The results
-    /// then have other rounding errors.
+    /// If a GPU runs out of memory, the step is tried once more with twice as many micro-batches, and so are the steps after it. Then
+    /// [`options`](Self::options) has their number, and the results have other rounding errors.
     ///
     /// # Errors
     ///
@@ -389,9 +387,7 @@ impl Trainer {
             let targets = self.options.loss.has_classes().then_some(run.targets.values);
             tally.add(&outputs, targets)?;
         }
-        Ok(self
-            .tally_of_all_ranks(tally)?
-            .report(step, self.options.accumulate))
+        Ok(self.tally_of_all_ranks(tally)?.report(step))
     }
 
     /// Computes the gradients of a micro-batch. The last one of a step updates the weights.

@@ -105,15 +105,14 @@ impl Tally {
         all
     }
 
-    /// Returns the report of the step `step` with up to `accumulate` micro-batches.
-    pub(super) fn report(self, step: u64, accumulate: usize) -> StepReport {
+    /// Returns the report of the step `step`.
+    pub(super) fn report(self, step: u64) -> StepReport {
         StepReport {
             step,
             loss: (self.loss_sum / self.images.max(1) as f64) as f32,
             grad_norm: self.grad_norm,
             updated: self.grad_norm.is_finite(),
             correct: self.correct,
-            accumulate,
         }
     }
 }
