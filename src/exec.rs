@@ -48,5 +48,5 @@ pub use placement::Placement;
 pub use replays::{GraphMode, GraphSwitch, Replays};
 pub use replicas::Replicas;
 pub use slabs::{BatchSlabs, Images, SlabPart, Slabs, StagedImage, StagedPixels};
-pub use staging::{InputPool, Staging, StagingPart};
+pub use staging::{HostPool, Staging, StagingPart};
 pub use threads::HostThreads;

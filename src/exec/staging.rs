@@ -13,7 +13,7 @@ use crate::hip::{Device, PinnedBuffer, PinnedPart};
 #[derive(Debug)]
 pub struct Staging {
     memory: Memory,
-    pool: Option<Arc<InputPool>>,
+    pool: Option<Arc<HostPool>>,
     /// Threads near the memory.
     threads: HostThreads,
 }
@@ -30,7 +30,7 @@ enum Memory {
 #[derive(Debug)]
 pub struct StagingPart {
     memory: PartMemory,
-    pool: Option<Arc<InputPool>>,
+    pool: Option<Arc<HostPool>>,
     threads: HostThreads,
 }
 
@@ -43,7 +43,7 @@ enum PartMemory {
 /// Memory that a [`Staging`] passes to a run.
 pub(super) enum Given {
     /// Pinned memory, and the pool to return it to.
-    Pinned(PinnedBuffer<u8>, Option<Arc<InputPool>>),
+    Pinned(PinnedBuffer<u8>, Option<Arc<HostPool>>),
     Host(Vec<u8>),
 }
 
@@ -60,7 +60,7 @@ impl Staging {
     /// Wraps pinned memory that returns to `pool`.
     pub(super) fn pinned(
         memory: PinnedBuffer<u8>,
-        pool: Option<Arc<InputPool>>,
+        pool: Option<Arc<HostPool>>,
         threads: &HostThreads,
     ) -> Self {
         Self {
@@ -218,14 +218,14 @@ impl DerefMut for StagingPart {
     }
 }
 
-/// Unused pinned memory for whole inputs.
+/// Unused pinned memory for whole inputs or results.
 #[derive(Debug)]
-pub struct InputPool {
+pub struct HostPool {
     device: Device,
     unused: Mutex<PinnedPool>,
 }
 
-impl InputPool {
+impl HostPool {
     pub(super) fn new(device: &Device) -> Self {
         Self {
             device: device.clone(),
@@ -243,26 +243,18 @@ impl InputPool {
         }
     }
 
-    fn keep(&self, buffer: PinnedBuffer<u8>) {
+    pub(super) fn keep(&self, buffer: PinnedBuffer<u8>) {
         self.unused.lock().keep(buffer);
     }
 }
 
 /// Unused pinned buffers.
 #[derive(Debug, Default)]
-pub(super) struct PinnedPool(Vec<PinnedBuffer<u8>>);
+struct PinnedPool(Vec<PinnedBuffer<u8>>);
 
 impl PinnedPool {
-    /// Returns `bytes` bytes of arbitrary contents.
-    pub(super) fn take(&mut self, bytes: usize, device: &Device) -> Result<PinnedBuffer<u8>> {
-        match self.reuse(bytes)? {
-            Some(buffer) => Ok(buffer),
-            None => Ok(device.pinned(bytes)?),
-        }
-    }
-
     /// Returns an unused buffer of `bytes` bytes. If all are too small, frees one, as the caller makes a larger one.
-    pub(super) fn reuse(&mut self, bytes: usize) -> Result<Option<PinnedBuffer<u8>>> {
+    fn reuse(&mut self, bytes: usize) -> Result<Option<PinnedBuffer<u8>>> {
         let fits = (0..self.0.len()).filter(|&index| self.0[index].capacity() >= bytes);
         let Some(index) = fits.min_by_key(|&index| self.0[index].capacity()) else {
             self.0.pop();
@@ -273,7 +265,7 @@ impl PinnedPool {
         Ok(Some(buffer))
     }
 
-    pub(super) fn keep(&mut self, buffer: PinnedBuffer<u8>) {
+    fn keep(&mut self, buffer: PinnedBuffer<u8>) {
         self.0.push(buffer);
     }
 }

@@ -168,3 +168,60 @@ fn tinyvit32_has_the_losses_of_the_cpu() {
         assert!(worst <= bound, "{dtype}: {found:?}, expected {expected:?}");
     }
 }
+
+/// Returns the losses and the weights of some steps, of which at most `in_flight` are submitted before the first of them is finished.
+fn train_ahead(device: Device, dtype: DType, in_flight: usize) -> (Vec<f32>, Vec<f32>) {
+    let checkpoint = Checkpoint::open(Some(&at("tests/golden/hf_vit"))).unwrap();
+    let options = TrainOptions {
+        device,
+        dtype,
+        clip_norm: Some(1.0),
+        accumulate: 2,
+        drop_path: 0.2,
+        ..TrainOptions::default()
+    };
+    let mut trainer = Trainer::new(checkpoint, options, &|_| TensorRule::default()).unwrap();
+    let (width, height) = trainer.preprocess().output_size();
+    let classes = trainer.classes();
+    let mut losses = Vec::new();
+    for step in 0..6 {
+        let pixels: Vec<u8> = (0..IMAGES * 3 * width * height)
+            .map(|i| ((i * 7919 + step * 977) % 251) as u8)
+            .collect();
+        let mut targets = vec![0.0; IMAGES * classes];
+        for image in 0..IMAGES {
+            targets[image * classes + (image + step) % classes] = 1.0;
+        }
+        trainer.submit(Input::Pixels(&pixels), &targets, 1e-3).unwrap();
+        while trainer.in_flight() >= in_flight {
+            losses.push(trainer.finish().unwrap().unwrap().loss);
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("states");
+    if in_flight > 1 {
+        let error = trainer.save(&file).unwrap_err().to_string();
+        assert!(error.contains("1 steps in flight"), "{error}");
+    }
+    while let Some(report) = trainer.finish().unwrap() {
+        losses.push(report.loss);
+    }
+    trainer.save(&file).unwrap();
+    trainer.write_model(folder.path()).unwrap();
+    let written = Checkpoint::open(Some(folder.path())).unwrap();
+    let weight = written.tensor("classifier.weight").unwrap();
+    (losses, weight.to_f32().into_owned())
+}
+
+#[test]
+fn steps_in_flight_have_the_bits_of_single_steps() {
+    let Some((device, _shared)) = device() else { return };
+    let dtype = dtypes()[0];
+    let single = train_ahead(device, dtype, 1);
+    assert_eq!(single.0.len(), 6);
+    assert_eq!(train_ahead(device, dtype, 2), single);
+    assert_eq!(
+        train_ahead(Device::Cpu, DType::F32, 2),
+        train_ahead(Device::Cpu, DType::F32, 1)
+    );
+}

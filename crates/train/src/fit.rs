@@ -8,19 +8,20 @@ mod log;
 mod ranks;
 mod report;
 mod speed;
+mod steps;
 mod teacher;
 mod tensorboard;
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
 use hipvit::exec::Collectives;
-use hipvit::model::{Checkpoint, InputKind};
-use hipvit::tensor::Input;
+use hipvit::model::Checkpoint;
 use hipvit::{DType, Device, Session};
 use hipvit_data::augment::{EraseMode, RandomErasing};
-use hipvit_data::{Batch, Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
+use hipvit_data::{Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
 
 use tempfile::TempDir;
 
@@ -35,6 +36,7 @@ use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
 use self::speed::Speed;
+use self::steps::PendingStep;
 use self::teacher::Teacher;
 use crate::augmentation::{TrainingImages, mixup};
 pub use crate::float8::LayerEvent;
@@ -42,8 +44,7 @@ use crate::inference::run_dataset;
 use crate::ranks::Ranks;
 use crate::recipe::{Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
-use crate::schedule::Schedule;
-use crate::trainer::{StepReport, Targets, Trainer, Weights};
+use crate::trainer::{Trainer, Weights};
 
 /// Options of a run that do not belong to its recipe.
 #[derive(Clone, Debug)]
@@ -137,9 +138,6 @@ pub enum FitError {
     },
 }
 
-/// Number of consecutive steps without an update that end a run.
-const MAX_SKIPPED_STEPS: u64 = 100;
-
 /// A training run that is ready to start or to continue.
 #[derive(Debug)]
 pub struct Fit {
@@ -158,6 +156,8 @@ pub struct Fit {
     /// Start of what is timed.
     start: Instant,
     ranks: Option<Ranks>,
+    /// Steps that are submitted and not finished.
+    pending: VecDeque<PendingStep>,
     /// The run directory of a rank that does not write the one of the run. Removed at the end.
     _temporary: Option<TempDir>,
 }
@@ -213,6 +213,7 @@ impl Fit {
             evaluation,
             start: Instant::now(),
             ranks,
+            pending: VecDeque::new(),
             _temporary: None,
         })
     }
@@ -274,19 +275,31 @@ impl Fit {
         let mut speed = Speed::new();
         self.start = Instant::now();
         for batch in loader {
-            let batch = batch?;
+            let batch = match batch {
+                Ok(batch) => batch,
+                Err(error) => {
+                    self.finish_steps(0, &mut speed, callbacks)?;
+                    return Err(error.into());
+                }
+            };
             let stops = self.begin_step(&batch, callbacks)?;
-            self.train_on(&batch, &schedule, &mut speed, callbacks)?;
-            let is_end = self.progress.step_in_epoch == self.steps_per_epoch();
-            if is_end {
+            self.submit(batch, &schedule, callbacks)?;
+            let must_stop = stops.unwrap_or_else(|| callbacks.must_stop());
+            let is_last = self.submitted_in_epoch() == self.steps_per_epoch();
+            let ahead = if is_last || must_stop {
+                0
+            } else {
+                self.steps_ahead()
+            };
+            self.finish_steps(ahead, &mut speed, callbacks)?;
+            if is_last {
                 let event = self.end_epoch(callbacks)?;
                 last = Some(event);
                 speed = Speed::new();
             }
             let is_complete = self.progress.epoch == self.recipe.epochs;
             let is_due =
-                is_end && (is_complete || self.progress.epoch.is_multiple_of(self.recipe.checkpoints.every));
-            let must_stop = stops.unwrap_or_else(|| callbacks.must_stop());
+                is_last && (is_complete || self.progress.epoch.is_multiple_of(self.recipe.checkpoints.every));
             if is_due || must_stop {
                 self.write_checkpoint(callbacks)?;
                 self.lap();
@@ -346,133 +359,6 @@ impl Fit {
             options,
             start,
         )?)
-    }
-
-    /// Trains on one batch, and logs the step.
-    fn train_on(
-        &mut self,
-        batch: &Batch,
-        schedule: &Schedule,
-        speed: &mut Speed,
-        callbacks: &mut dyn Callbacks,
-    ) -> Result<(), FitError> {
-        let lr = schedule.rate(self.progress.step);
-        let report = self.step(batch, lr)?;
-        if self.trainer.options().accumulate > self.recipe.accumulate {
-            self.keep_micro_batches(report.step, callbacks)?;
-        }
-        if let Some((what, value)) = non_finite(&report) {
-            return self.skip_step(batch, what, value, callbacks);
-        }
-        let images = (batch.len() * self.share().map_or(1, |share| share.count)) as u64;
-        let seconds = self.lap();
-        let progress = &mut self.progress;
-        progress.seconds += seconds;
-        progress.step += 1;
-        progress.step_in_epoch += 1;
-        progress.skipped_in_a_row = 0;
-        progress.images += images;
-        progress.correct += report.correct as u64;
-        progress.loss_sum += f64::from(report.loss) * images as f64;
-        let event = StepEvent {
-            epoch: progress.epoch + 1,
-            step: progress.step,
-            loss: report.loss,
-            lr,
-            grad_norm: report.grad_norm,
-            images_per_second: speed.add(images),
-        };
-        callbacks.on_step(&event);
-        for event in self.trainer.take_layer_events() {
-            callbacks.on_layer(&event);
-            self.log.write(&Event::Layer(event))?;
-        }
-        if event.step.is_multiple_of(self.options.log_every.max(1)) {
-            self.log.write(&Event::Step(event))?;
-            *speed = Speed::new();
-        }
-        Ok(())
-    }
-
-    /// Keeps the number of micro-batches of a step that ran out of memory, for the steps after it and for resumed runs.
-    fn keep_micro_batches(&mut self, step: u64, callbacks: &mut dyn Callbacks) -> Result<(), FitError> {
-        let accumulate = self.trainer.options().accumulate;
-        self.recipe.accumulate = accumulate;
-        self.progress.accumulate = Some(accumulate);
-        if let Some(memory) = self.trainer.memory() {
-            self.log
-                .write(&Event::Memory(MemoryEvent::of(self.progress.step, memory)))?;
-        }
-        callbacks.on_smaller_micro_batches(step, self.recipe.micro_batch());
-        Ok(())
-    }
-
-    /// Trains on the images of a batch, in the form that the model takes.
-    fn step(&mut self, batch: &Batch, lr: f64) -> Result<StepReport, FitError> {
-        let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
-        let planes;
-        let input = match self.planes(batch)? {
-            Some(values) => {
-                planes = values;
-                Input::Values(&planes)
-            }
-            None => Input::Pixels(&batch.pixels),
-        };
-        let teacher = match &self.teacher {
-            Some(teacher) => teacher.logits(batch)?,
-            None => Vec::new(),
-        };
-        let targets = Targets {
-            values: &targets,
-            teacher: &teacher,
-        };
-        Ok(self.trainer.step(input, targets, lr as f32)?)
-    }
-
-    /// Returns the normalised images of a batch, if the model takes them.
-    fn planes(&self, batch: &Batch) -> Result<Option<Vec<f32>>, FitError> {
-        Ok(match input_kind(&self.recipe) {
-            InputKind::PixelValues => Some(batch.planes(self.trainer.preprocess())?),
-            _ => None,
-        })
-    }
-
-    /// Counts the step after the run's position, which has not updated the weights, or ends the run.
-    fn skip_step(
-        &mut self,
-        batch: &Batch,
-        what: &'static str,
-        value: f32,
-        callbacks: &mut dyn Callbacks,
-    ) -> Result<(), FitError> {
-        let is_expected = what != LOSS && self.trainer.is_searching_scale();
-        let progress = &mut self.progress;
-        progress.step += 1;
-        progress.step_in_epoch += 1;
-        progress.skipped_steps += 1;
-        progress.skipped_in_a_row += 1;
-        let (step, epoch) = (progress.step, progress.epoch + 1);
-        let is_allowed = is_expected || self.recipe.skip_nonfinite;
-        if is_allowed && progress.skipped_in_a_row <= MAX_SKIPPED_STEPS {
-            callbacks.on_skipped_step(step, &format!("the {what} is {value}"));
-            return Ok(());
-        }
-        let planes = self.planes(batch)?;
-        let input = planes
-            .as_deref()
-            .map_or(Input::Pixels(&batch.pixels), Input::Values);
-        let place = match self.trainer.first_non_finite(input, batch.len()) {
-            Ok(Some(part)) => format!("first in the output of {part}"),
-            Ok(None) => "and the outputs of all layers are finite".into(),
-            Err(error) => format!("and the layers could not be checked: {error}"),
-        };
-        Err(FitError::NonFinite {
-            step,
-            epoch,
-            what,
-            value,
-            place,
-        })
     }
 
     /// Evaluates, logs the epoch, and moves to the next one.
@@ -581,14 +467,6 @@ impl Fit {
 /// Returns the newest checkpoint in a directory, if there is one.
 pub(crate) fn newest_checkpoint(directory: PathBuf) -> hipvit::Result<Option<PathBuf>> {
     Checkpoints::newest_in(directory)
-}
-
-const LOSS: &str = "loss";
-
-/// Returns the figure of a step that is NaN or infinite.
-fn non_finite(report: &StepReport) -> Option<(&'static str, f32)> {
-    let figures = [(LOSS, report.loss), ("norm of the gradients", report.grad_norm)];
-    figures.into_iter().find(|(_, value)| !value.is_finite())
 }
 
 /// Returns an epoch's number in the type of the sampler.

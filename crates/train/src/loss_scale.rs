@@ -32,6 +32,11 @@ impl LossScale {
         }
     }
 
+    /// Returns true if steps change the factor.
+    pub(crate) fn is_dynamic(&self) -> bool {
+        self.is_dynamic
+    }
+
     /// Returns true if a step without an update is to be expected, since the factor is chosen by trial.
     pub(crate) fn is_searching(&self) -> bool {
         self.is_dynamic && self.factor >= 1.0

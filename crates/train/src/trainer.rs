@@ -2,6 +2,7 @@
 
 mod diagnosis;
 mod evaluated;
+mod in_flight;
 mod micro_batch;
 mod options;
 mod second_try;
@@ -18,21 +19,22 @@ use std::time::Duration;
 
 use hipvit::DType;
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, ExecutorOptions, Inputs, RunOutputs, TimedCall};
+use hipvit::exec::{Executor, ExecutorOptions, Inputs, PendingRun, Submission, TimedCall};
 use hipvit::graph::Value;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, TensorValues};
 use hipvit::tensor::Input;
 use hipvit_data::random::{Draw, Purpose, Stream};
 
-use self::micro_batch::{MicroBatch, Tally, micro_batches, rows_of};
+use self::in_flight::{StepQueue, SubmittedRun};
+use self::micro_batch::{MicroBatch, micro_batches, rows_of};
 pub use self::options::TrainOptions;
 use self::options::{check, load_options};
 pub(crate) use self::options::{computed_dtype, placement};
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, passes};
 pub use self::targets::Targets;
-use crate::float8::{CHECK_INTERVAL, Float8Layers, LayerEvent};
+use crate::float8::{Float8Layers, LayerEvent};
 use crate::lora::Lora;
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryReport};
@@ -95,6 +97,7 @@ pub struct Trainer {
     /// Rule of each tensor of the checkpoint.
     rules: HashMap<String, TensorRule>,
     counters: Counters,
+    in_flight: StepQueue,
 }
 
 impl Trainer {
@@ -209,6 +212,7 @@ impl Trainer {
                 },
                 bf16_layers: BTreeSet::new(),
             },
+            in_flight: StepQueue::new(),
             options,
         })
     }
@@ -238,7 +242,7 @@ impl Trainer {
         self.width
     }
 
-    /// Returns the number of steps so far.
+    /// Returns the number of finished steps.
     pub fn steps(&self) -> u64 {
         self.counters.steps
     }
@@ -330,51 +334,33 @@ impl Trainer {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the images and targets do not fit the model or each other. The errors of the device.
+    /// [`Error::Argument`] if the images and targets do not fit the model or each other, or if steps are in flight. The errors of the device.
     pub fn step<'a>(
         &mut self,
         images: Input<'_>,
         targets: impl Into<Targets<'a>>,
         learning_rate: f32,
     ) -> Result<StepReport> {
-        let targets = targets.into();
-        let batch = targets.images(self.width, &self.options.loss)?;
-        let first = self.try_step((images, targets), batch, learning_rate);
-        let report = match first {
-            Err(error) if self.can_take_smaller(&error, batch) => {
-                self.halve_micro_batches(batch)?;
-                self.try_step((images, targets), batch, learning_rate)
-            }
-            other => other,
-        };
-        let report = report.map_err(|error| self.with_least_memory(batch, error))?;
-        self.counters.steps = report.step;
-        self.counters.updates += u64::from(report.updated);
-        self.counters.scale.after(report.updated);
-        let is_checked = report.updated && report.step % CHECK_INTERVAL == 1;
-        if let Some(float8) = self.float8.as_mut().filter(|_| is_checked) {
-            let executor = self.executor.as_deref();
-            let executor = executor.ok_or_else(second_try::lost)?;
-            float8.check(report.step, executor, &mut self.counters.bf16_layers)?;
-        }
-        Ok(report)
+        self.check_idle()?;
+        self.submit(images, targets, learning_rate)?;
+        let report = self.finish()?;
+        report.ok_or_else(|| Error::internal("training", "the step is not in flight"))
     }
 
-    /// Computes the micro-batches of a step.
-    fn try_step(
+    /// Submits the micro-batches of a step.
+    fn try_submit(
         &self,
         (images, targets): (Input<'_>, Targets<'_>),
         batch: usize,
         learning_rate: f32,
-    ) -> Result<StepReport> {
-        let step = self.counters.steps + 1;
+    ) -> Result<Vec<SubmittedRun>> {
+        let step = self.counters.steps + self.running() as u64 + 1;
         let [rank, ranks] = self
             .ranks
             .as_ref()
             .map_or([0, 1], |ranks| [ranks.plan.rank, ranks.plan.ranks]);
         let factors = self.branch_factors(step, rank * batch..(rank + 1) * batch);
-        let mut tally = Tally::default();
-        for part in micro_batches(batch, self.options.accumulate) {
+        let submit = |part: Range<usize>| {
             let run = MicroBatch {
                 images: rows_of(images, batch, &part),
                 targets: targets.rows(self.width, &part),
@@ -383,15 +369,19 @@ impl Trainer {
                 is_first: part.start == 0,
                 is_last: part.end == batch,
             };
-            let outputs = self.run(&run, learning_rate)?;
-            let targets = self.options.loss.has_classes().then_some(run.targets.values);
-            tally.add(&outputs, targets)?;
-        }
-        Ok(self.tally_of_all_ranks(tally)?.report(step))
+            let has_classes = self.options.loss.has_classes();
+            Ok(SubmittedRun {
+                run: self.run(&run, learning_rate)?,
+                targets: has_classes.then(|| run.targets.values.to_vec()),
+            })
+        };
+        micro_batches(batch, self.options.accumulate)
+            .map(submit)
+            .collect()
     }
 
-    /// Computes the gradients of a micro-batch. The last one of a step updates the weights.
-    fn run(&self, micro_batch: &MicroBatch<'_>, learning_rate: f32) -> Result<RunOutputs> {
+    /// Submits the run that computes the gradients of a micro-batch. The last one of a step updates the weights.
+    fn run(&self, micro_batch: &MicroBatch<'_>, learning_rate: f32) -> Result<Box<dyn PendingRun>> {
         let MicroBatch {
             images,
             targets,
@@ -402,7 +392,8 @@ impl Trainer {
         let executor = self.executor()?;
         let plan = executor.plan(batch)?;
         let Counters { updates, scale, .. } = &self.counters;
-        let rates = self.options.optimizer.rates(learning_rate, updates + 1);
+        let update = updates + self.running() as u64 + 1;
+        let rates = self.options.optimizer.rates(learning_rate, update);
         let weights = vec![micro_batch.weight; batch];
         let unscale = [if micro_batch.is_last {
             1.0 / scale.factor
@@ -434,7 +425,8 @@ impl Trainer {
         if let Some(switches) = &switches {
             named.push((FLOAT8_LAYERS, Input::Values(switches).into()));
         }
-        executor.run_inputs(&plan, Inputs::new(named))
+        let reservation = executor.clone().reserve(&plan, None)?;
+        reservation.submit(Inputs::new(named), Submission::default())
     }
 
     /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1. `images` are places in the
@@ -483,8 +475,9 @@ impl Trainer {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the file cannot be written. The file that was there before stays.
+    /// [`Error::Io`] if the file cannot be written. The file that was there before stays. [`Error::Argument`] if steps are in flight.
     pub fn save(&self, file: &Path) -> Result<()> {
+        self.check_idle()?;
         let states = Saved::new(&self.executor()?.info().graph, &|name| self.saved_state(name))?;
         if self.writes() {
             states.write(&self.counters, file)
@@ -498,8 +491,9 @@ impl Trainer {
     /// # Errors
     ///
     /// [`Error::Io`] or [`Error::Weights`] if the file cannot be read. [`Error::Tensor`] if it is of another model or other options; the
-    /// trainer is then unchanged.
+    /// trainer is then unchanged. [`Error::Argument`] if steps are in flight.
     pub fn restore(&mut self, file: &Path) -> Result<()> {
+        self.check_idle()?;
         let graph = self.executor()?.info().graph.clone();
         let shape = |value: &Value| self.whole_shape(&value.name, &value.shape).to_vec();
         let (counters, states) = saved::read(&graph, &shape, self.counters.clone(), file)?;

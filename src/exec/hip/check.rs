@@ -25,11 +25,14 @@ impl HipExecutor {
         };
         let CompletedRun {
             plan,
-            context,
+            context: Some(context),
             results,
             on_device,
             ..
-        } = completed;
+        } = completed
+        else {
+            return Ok(false);
+        };
         let plan: &Plan = plan;
         let others_wrong = self.graphs.has_fallen_back();
         let unwritten = || self.has_unwritten(plan, *on_device, results);
@@ -40,12 +43,14 @@ impl HipExecutor {
         let _span = timeline::span(Activity::CheckReplay);
         if std::mem::take(on_device) {
             // Results that stay on the device are compared too.
-            results.drain(..).for_each(|bytes| context.results.keep(bytes));
+            results
+                .drain(..)
+                .for_each(|bytes| self.memory.results.keep(bytes));
             *results = self.read_results(context, plan)?;
         }
         let keep = |bytes: PinnedBuffer<u8>| {
             let copy = bytes.to_vec();
-            context.results.keep(bytes);
+            self.memory.results.keep(bytes);
             copy
         };
         let replayed: Vec<Vec<u8>> = results.drain(..).map(keep).collect();
@@ -144,10 +149,11 @@ impl HipExecutor {
 
     /// Computes a finished run again step by step, from the corrected activations of the previous stage.
     pub(super) fn repeat(&self, completed: &mut CompletedRun, input: Operand<'_>) -> Result<()> {
-        let context = &mut completed.context;
+        let context = completed.context.as_mut();
+        let context = context.ok_or_else(|| Error::internal("run", "has no memory any more"))?;
         context.memory.input.copy_part_from_peer(0, input)?;
         for bytes in completed.results.drain(..) {
-            context.results.keep(bytes);
+            self.memory.results.keep(bytes);
         }
         completed.results = self.recompute(context, &completed.plan)?;
         completed.on_device = false;
@@ -196,10 +202,10 @@ impl HipExecutor {
     /// Waits for the steps, and returns the bytes of a buffer.
     fn read_buffer(&self, context: &mut ExecutionContext, plan: &Plan, id: BufferId) -> Result<Vec<u8>> {
         let buffer = plan.buffer(id);
-        let target = context.results.take(buffer.bytes, &self.device)?;
+        let target = self.memory.results.take(buffer.bytes)?;
         let bytes = context.memory.arena.download(buffer.offset, target)?.wait()?;
         let copy = bytes.to_vec();
-        context.results.keep(bytes);
+        self.memory.results.keep(bytes);
         Ok(copy)
     }
 }

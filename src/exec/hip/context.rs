@@ -15,7 +15,6 @@ use super::results::boundary;
 use super::staging::{Pieces, Uploaded};
 use crate::error::Result;
 use crate::exec::slabs::Images;
-use crate::exec::staging::PinnedPool;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Replay, Stream};
@@ -29,8 +28,6 @@ pub(super) struct ExecutionContext {
     pub(super) stream: Stream,
     pub(super) libraries: Libraries,
     pub(super) memory: Memory,
-    /// Pinned host memory for results.
-    pub(super) results: PinnedPool,
     /// Set once the context has resized images.
     resize: Option<HipPreprocess>,
     seen: Vec<Seen>,
@@ -109,7 +106,6 @@ impl ExecutionContext {
                 arena: stream.allocate(plan.arena_bytes())?,
                 scratch: stream.allocate(scratch_bytes(plan))?,
             },
-            results: PinnedPool::default(),
             resize: None,
             seen: Vec::new(),
             stream,

@@ -11,7 +11,7 @@ use super::executor::HipExecutor;
 use super::staging::Uploaded;
 use crate::error::{Error, Result};
 use crate::exec::input::{InputData, PlanInputs};
-use crate::exec::staging::{Given, InputPool};
+use crate::exec::staging::{Given, HostPool};
 use crate::graph::plan::{Plan, PlanInput};
 use crate::tensor::{DType, Input};
 
@@ -21,7 +21,7 @@ pub(super) struct Uploads {
     /// Copies of the first input.
     pub(super) copies: VecDeque<Uploaded>,
     /// Pool of the input's memory. Set if the input was staged.
-    pub(super) staged: Option<Option<Arc<InputPool>>>,
+    pub(super) staged: Option<Option<Arc<HostPool>>>,
     /// Copies of the other inputs.
     pub(super) others: VecDeque<Uploaded>,
 }

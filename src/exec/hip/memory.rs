@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::staging::{Pieces, is_piece};
 use crate::exec::slabs::Slabs;
-use crate::exec::staging::InputPool;
+use crate::exec::staging::HostPool;
 use crate::hip::{Device, PinnedBuffer, Stream};
 
 /// Host memory that a GPU copies inputs from, and the stream that copies them.
@@ -12,7 +12,9 @@ pub(super) struct HostMemory {
     /// Stream that copies the inputs of all contexts.
     pub(super) copier: Stream,
     /// Pinned memory for whole inputs.
-    pub(super) inputs: Arc<InputPool>,
+    pub(super) inputs: Arc<HostPool>,
+    /// Pinned memory for results.
+    pub(super) results: HostPool,
     /// Pinned memory for pieces of pageable inputs.
     pub(super) pieces: Pieces,
     /// Pinned memory for decoded images.
@@ -23,7 +25,8 @@ impl HostMemory {
     pub(super) fn new(device: &Device, copier: Stream) -> Self {
         Self {
             copier,
-            inputs: Arc::new(InputPool::new(device)),
+            inputs: Arc::new(HostPool::new(device)),
+            results: HostPool::new(device),
             pieces: Pieces::default(),
             slabs: Arc::new(Slabs::new(device)),
         }

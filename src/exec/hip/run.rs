@@ -35,7 +35,8 @@ pub(super) struct Running {
     submitted: Submitted,
     on_device: bool,
     plan: Arc<Plan>,
-    context: ExecutionContext,
+    /// `None` if later runs may already use it.
+    context: Option<ExecutionContext>,
 }
 
 impl Running {
@@ -51,13 +52,14 @@ impl Running {
 
     /// Returns the activations that the next stage reads, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
-        match &self.context.memory.handed_on {
+        let context = self.context.as_ref()?;
+        match &context.memory.handed_on {
             Some(copy) => {
                 let bytes = self.plan.buffer(boundary(&self.plan)?).bytes;
                 // The context's copy is at least as large as the plan needs.
                 copy.reading().part(0..bytes).ok()
             }
-            None => handed_on(&self.plan, &self.context),
+            None => handed_on(&self.plan, context),
         }
     }
 }
@@ -72,13 +74,14 @@ pub(super) struct CompletedRun {
     clock: Option<Clock>,
     pub(super) submitted: Submitted,
     pub(super) plan: Arc<Plan>,
-    pub(super) context: ExecutionContext,
+    /// `None` if later runs may already use it.
+    pub(super) context: Option<ExecutionContext>,
 }
 
 impl CompletedRun {
     /// Returns the activations that the next stage read, if there is one.
     pub(super) fn boundary(&self) -> Option<Operand<'_>> {
-        handed_on(&self.plan, &self.context)
+        handed_on(&self.plan, self.context.as_ref()?)
     }
 
     /// Returns true if logits or embeddings contain a NaN.
@@ -139,12 +142,20 @@ impl HipExecutor {
             let arena = context.memory.arena.reading();
             copy.copy_part_from_peer(0, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
         }
-        let downloads = self.download(&mut context, &plan, submission.on_device)?;
+        let downloads = self.download(&context, &plan, submission.on_device)?;
         if let Some(clock) = &mut clock {
             clock.tick(&stream)?;
         }
         let blocks = submission.sleeps || downloads.is_empty();
         let end = blocks.then(|| stream.mark_blocking()).transpose()?;
+        // Runs with states execute in the order of submission, so the next one may be submitted to the same memory.
+        let is_reusable = self.states.is_some() && !submission.timed && !submission.on_device;
+        let context = if is_reusable {
+            self.contexts.keep(context);
+            None
+        } else {
+            Some(context)
+        };
         Ok(Running {
             uploads,
             downloads,
@@ -182,7 +193,7 @@ impl HipExecutor {
             .map(Pending::wait)
             .collect::<hip::Result<_>>()?;
         drop(waiting);
-        if let (Some(clock), Some(anchor)) = (&clock, anchor) {
+        if let (Some(clock), Some(anchor), Some(context)) = (&clock, anchor, &context) {
             let streams = [self.memory.copier.id(), context.stream.id()];
             let replayed = matches!(submitted, Submitted::Replay(_));
             clock.record(&plan, (entry, replayed), &anchor, self.device.ordinal(), streams)?;
@@ -212,7 +223,7 @@ impl HipExecutor {
             entry,
             clock,
             plan,
-            mut context,
+            context,
             ..
         } = completed;
         let unpacking = timeline::named_span(Activity::CopyOut, || "results to f32".into());
@@ -221,7 +232,7 @@ impl HipExecutor {
             let name = &plan.graph().value(value).name;
             let buffer = plan.buffer(id);
             let values = unpack(&bytes, buffer.dtype);
-            context.results.keep(bytes);
+            self.memory.results.keep(bytes);
             let values = matrix(&buffer.shape, values).map_err(|e| Error::graph(name, e))?;
             outputs.push(RunOutput { kind, values });
         }
@@ -230,7 +241,9 @@ impl HipExecutor {
         if let (Some(clock), Some(observer)) = (clock, observer) {
             clock.tell(&plan, entry, observer)?;
         }
-        self.contexts.keep(context);
+        if let Some(context) = context {
+            self.contexts.keep(context);
+        }
         Ok(Finished {
             outputs: outputs.into_iter().collect(),
             staging,
@@ -264,7 +277,9 @@ impl HipExecutor {
 
     /// Calls `keep` with each result on the device, before its memory is reused.
     fn give_results(&self, completed: &CompletedRun, keep: &mut KeepResult<'_>) -> Result<()> {
-        let arena = completed.context.memory.arena.reading();
+        let context = completed.context.as_ref();
+        let context = context.ok_or_else(|| Error::internal("results", "are not on the device any more"))?;
+        let arena = context.memory.arena.reading();
         let _turn = self.turn();
         for (index, &(_, _, id)) in completed.plan.outputs().iter().enumerate() {
             let buffer = completed.plan.buffer(id);
@@ -294,15 +309,14 @@ impl HipExecutor {
 
     pub(super) fn download(
         &self,
-        context: &mut ExecutionContext,
+        context: &ExecutionContext,
         plan: &Plan,
         on_device: bool,
     ) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
-        let ExecutionContext { memory, results, .. } = context;
         let download = |(_, _, id): (OutputKind, _, _)| {
             let buffer = plan.buffer(id);
-            let target = results.take(buffer.bytes, &self.device)?;
-            Ok(memory.arena.download(buffer.offset, target)?)
+            let target = self.memory.results.take(buffer.bytes)?;
+            Ok(context.memory.arena.download(buffer.offset, target)?)
         };
         downloaded(plan, on_device).map(download).collect()
     }

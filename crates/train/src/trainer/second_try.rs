@@ -50,10 +50,12 @@ impl Trainer {
         }
         let counters = self.counters.clone();
         let float8 = self.float8.take();
+        let in_flight = std::mem::take(&mut self.in_flight);
         *self = Self {
             rules,
             counters,
             float8,
+            in_flight,
             ..smaller
         };
         Ok(())
