@@ -14,6 +14,8 @@ struct ActivationBackwardArgs {
     DEVICE_POINTER(const void) dy;
     /// T `[rows, channels]`. May alias `x` or `dy`.
     DEVICE_POINTER(void) dx;
+    /// f32 `[⌈rows / chunk⌉, channels]`: sums of the rows of dx. May be null.
+    DEVICE_POINTER(float) sums;
     /// Rows of all matrices.
     unsigned rows;
     /// Columns of all matrices.
@@ -22,6 +24,10 @@ struct ActivationBackwardArgs {
     unsigned activation;
     /// 1: f(x) / x instead of f'(x).
     unsigned secant;
+    /// Rows of a chunk, at least 1. Unused without `sums`.
+    unsigned chunk;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

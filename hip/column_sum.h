@@ -6,9 +6,9 @@
 namespace hipvit {
 
 /// Vec128s of columns per block.
-constexpr unsigned COLUMN_SUM_VECS = 8;
+constexpr unsigned COLUMN_SUM_VECS = 16;
 /// Slices of a chunk's rows: the threads of one vec128 share them out.
-constexpr unsigned COLUMN_SUM_SLICES = 32;
+constexpr unsigned COLUMN_SUM_SLICES = 16;
 
 /// Form of `column_sum`, the `stage` of [`ColumnSumArgs`].
 enum class ColumnSumStage : unsigned {

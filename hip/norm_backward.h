@@ -29,6 +29,8 @@ struct NormBackwardArgs {
     DEVICE_POINTER(float) dweight;
     /// f32 `[blocks, channels]`: partial sums of the gradient of the bias. May be null.
     DEVICE_POINTER(float) dbias;
+    /// f32 `[blocks, channels]`: partial sums of the columns of dx, before dx is rounded. May be null. The host selects the entry by it.
+    DEVICE_POINTER(float) sums;
     /// Rows of x, dy and dx.
     unsigned rows;
     /// Channels of a row, at most [`NORM_BACKWARD_CHANNELS`].

@@ -1,9 +1,9 @@
 // layer_norm_backward: with n = (x − mean(x)) / √(variance(x) + ε) and g = dy · weight, dx = (g − mean(g) − n · mean(g · n)) /
 // √(variance(x) + ε) over the channels. rms_norm_backward: n = x / √(mean(x²) + ε), dx = (g − n · mean(g · n)) / √(mean(x²) + ε). With
 // `fixed`, without n · mean(g · n). Both: partial sums of dy · n and dy over the rows, the gradients of weight and bias. The residual,
-// another gradient of x, is added to dx.
+// another gradient of x, is added to dx. Entries `_sums`: also partial sums of dx, with the residual.
 //
-// Shapes: x, dy, residual, dx T [rows, channels], residual or null; weight T [channels]; dweight, dbias f32 [blocks, channels] or null. All
+// Shapes: x, dy, residual, dx T [rows, channels], residual or null; weight T [channels]; dweight, dbias, sums f32 [blocks, channels] or null. All
 //   row-major; dx may alias x, dy or residual.
 // Alignment: any; vec128 access where channels and the addresses allow it.
 // Accumulator: f32. First the mean, then the squares of the centred values.
@@ -58,7 +58,7 @@ HIPVIT_DEVICE void store_sums(float (&lds)[WAVES][CHANNELS], const float (&sums)
     }
 }
 
-template <class T, bool RMS, u32 CHANNELS> HIPVIT_DEVICE void norm_backward(const NormBackwardArgs &a) {
+template <class T, bool RMS, bool SUMS, u32 CHANNELS> HIPVIT_DEVICE void norm_backward(const NormBackwardArgs &a) {
     constexpr u32 WAVES = NORM_BACKWARD_THREADS / WAVE, KEPT = (CHANNELS + WAVE * VEC<T> - 1) / (WAVE * VEC<T>);
     using Values = float[KEPT][VEC<T>];
     HIPVIT_LDS static float lds[WAVES][CHANNELS];
@@ -70,8 +70,8 @@ template <class T, bool RMS, u32 CHANNELS> HIPVIT_DEVICE void norm_backward(cons
 #pragma unroll
             for (u32 i = 0; i < VEC<T>; ++i) each(s, i);
     };
-    Values dweight, dbias;
-    for_each([&](u32 s, u32 i) { dweight[s][i] = dbias[s][i] = 0.0f; });
+    Values dweight, dbias, sums;
+    for_each([&](u32 s, u32 i) { dweight[s][i] = dbias[s][i] = sums[s][i] = 0.0f; });
     using Stored = StoredRow<T, KEPT>;
     constexpr bool PREFETCH = sizeof(T) == 2; // in f32, too many registers
     Stored weight, next_x, next_dy;
@@ -121,8 +121,10 @@ template <class T, bool RMS, u32 CHANNELS> HIPVIT_DEVICE void norm_backward(cons
                 const float n = centred(s, i) * inverse, g = dy.vec[s][i];
                 dweight[s][i] = multiply_add(g, n, dweight[s][i]);
                 dbias[s][i] += g;
-                const float dx = (multiply_add(-dot, n, g * weight.vec[s][i]) - sum) * inverse;
-                result.element[i] = from_float<T>(a.residual ? dx + residual.vec[s][i] : dx);
+                float dx = (multiply_add(-dot, n, g * weight.vec[s][i]) - sum) * inverse;
+                if (a.residual) dx += residual.vec[s][i];
+                result.element[i] = from_float<T>(dx);
+                if constexpr (SUMS) sums[s][i] += dx;
             }
             if (const u32 at = lane_index() + s * WAVE; at < vecs) to[at].whole = result.whole;
         }
@@ -131,6 +133,7 @@ template <class T, bool RMS, u32 CHANNELS> HIPVIT_DEVICE void norm_backward(cons
     const u64 to = u64(block_index()) * a.channels;
     if (a.dweight) store_sums(lds, dweight, a.channels, a.dweight + to);
     if (a.dbias) store_sums(lds, dbias, a.channels, a.dbias + to);
+    if constexpr (SUMS) store_sums(lds, sums, a.channels, a.sums + to);
 }
 
 // A thread's columns of a row of any length: vec128s rank, rank + size, ….
@@ -170,14 +173,14 @@ template <class T> struct Columns {
     }
 };
 
-template <class T, bool RMS> HIPVIT_DEVICE void norm_backward_wide(const NormBackwardArgs &a) {
+template <class T, bool RMS, bool SUMS> HIPVIT_DEVICE void norm_backward_wide(const NormBackwardArgs &a) {
     HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
     const RowGroup<ROW_THREADS> group{true, scratch};
     using Cols = Columns<T>;
     const float channels = float(a.channels);
 
-    typename Cols::Values dweight, dbias;
-    Cols::for_each([&](u32 s, u32 i) { dweight[s][i] = dbias[s][i] = 0.0f; });
+    typename Cols::Values dweight, dbias, sums;
+    Cols::for_each([&](u32 s, u32 i) { dweight[s][i] = dbias[s][i] = sums[s][i] = 0.0f; });
     for (u64 row = group.row(); row < a.rows; row += a.blocks) {
         // Otherwise the compiler keeps a mask of lanes for each element in SGPRs, and spills.
         const Cols columns{opaque(a.channels), group.rank(), group.size()};
@@ -219,21 +222,25 @@ template <class T, bool RMS> HIPVIT_DEVICE void norm_backward_wide(const NormBac
             Cols::for_each([&](u32 s, u32 i) { gradient[s][i] += normal[s][i]; });
         }
         columns.store((T *)a.dx + start, gradient);
+        if constexpr (SUMS) Cols::for_each([&](u32 s, u32 i) { sums[s][i] += gradient[s][i]; });
     }
     const Cols columns{a.channels, group.rank(), group.size()};
     const u64 to = u64(block_index()) * a.channels;
     if (a.dweight) columns.store_sums(a.dweight + to, dweight);
     if (a.dbias) columns.store_sums(a.dbias + to, dbias);
+    if constexpr (SUMS) columns.store_sums(a.sums + to, sums);
 }
 
-#define ROW_ENTRY(name, RMS, T, CHANNELS)                                                                              \
-    HIPVIT_KERNEL(NORM_BACKWARD_THREADS) name##_##CHANNELS##_##T(NormBackwardArgs a) { norm_backward<T, RMS, CHANNELS>(a); }
-#define ENTRIES(name, RMS, T)                                                                                          \
-    ROW_ENTRY(name, RMS, T, 512)                                                                                       \
-    ROW_ENTRY(name, RMS, T, 768)                                                                                       \
-    ROW_ENTRY(name, RMS, T, 1024)                                                                                      \
-    HIPVIT_KERNEL(ROW_THREADS) name##_wide_##T(NormBackwardArgs a) { norm_backward_wide<T, RMS>(a); }
-#define ENTRY(name, T) ENTRIES(name, false, T)
+#define ROW_ENTRY(name, RMS, SUMS, T, CHANNELS)                                                                        \
+    HIPVIT_KERNEL(NORM_BACKWARD_THREADS) name##_##CHANNELS##_##T(NormBackwardArgs a) { norm_backward<T, RMS, SUMS, CHANNELS>(a); }
+#define ENTRIES(name, RMS, SUMS, T)                                                                                    \
+    ROW_ENTRY(name, RMS, SUMS, T, 512)                                                                                 \
+    ROW_ENTRY(name, RMS, SUMS, T, 768)                                                                                 \
+    ROW_ENTRY(name, RMS, SUMS, T, 1024)                                                                                \
+    HIPVIT_KERNEL(ROW_THREADS) name##_wide_##T(NormBackwardArgs a) { norm_backward_wide<T, RMS, SUMS>(a); }
+#define ENTRY(name, T) ENTRIES(name, false, false, T)
 HIPVIT_FOR_DTYPES(ENTRY, layer_norm_backward)
-#define RMS_ENTRY(name, T) ENTRIES(name, true, T)
+#define SUMS_ENTRY(name, T) ENTRIES(name, false, true, T)
+HIPVIT_FOR_DTYPES(SUMS_ENTRY, layer_norm_backward_sums)
+#define RMS_ENTRY(name, T) ENTRIES(name, true, false, T)
 HIPVIT_FOR_DTYPES(RMS_ENTRY, rms_norm_backward)

@@ -7,14 +7,17 @@ use rayon::prelude::*;
 use rten_simd::SimdUnaryOp;
 use rten_vecmath::{Erf, Exp};
 
-use super::rows::{Source, block_len, with_scratch};
+use super::rows::{Source, block_len, sum_rows, with_scratch};
 use super::{CpuOp, Operands};
 
 impl CpuOp for ActivationBackward {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
         let (x, dy) = (operands.values(0)?, operands.source(1)?);
         let len = block_len(1);
-        let blocks = results[0].par_chunks_mut(len).zip(x.par_chunks(len));
+        let [dx, sums @ ..] = results else {
+            return Err("has no result".into());
+        };
+        let blocks = dx.par_chunks_mut(len).zip(x.par_chunks(len));
         blocks.enumerate().for_each(|(block, (out, x))| {
             if let Source::At(dy) = dy {
                 out.copy_from_slice(&dy[block * len..][..out.len()]);
@@ -25,6 +28,9 @@ impl CpuOp for ActivationBackward {
                 out.iter_mut().zip(x).for_each(|(dy, &x)| *dy *= self.slope(x));
             }
         });
+        if let [sums] = sums {
+            sum_rows(dx, sums);
+        }
         Ok(())
     }
 }

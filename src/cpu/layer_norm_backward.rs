@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use rten_simd::{Isa, SimdOp};
 use rten_vecmath::{Sum, SumSquareSub};
 
-use super::rows::{Source, add_rows};
+use super::rows::{Source, add_rows, sum_rows};
 use super::{CpuOp, Operands};
 
 /// Rows of a block. The sums of a block do not depend on the number of threads.
@@ -42,11 +42,18 @@ impl CpuOp for LayerNormBackward {
                 dx.iter_mut().zip(residual).for_each(|(dx, more)| *dx += more);
             }
         });
-        if let [d_weight, d_bias] = sums {
+        if self.parameters
+            && let [d_weight, d_bias, ..] = sums
+        {
             let mut both = vec![0.0; 2 * d];
             add_rows(&partial, &mut both);
             d_weight.copy_from_slice(&both[..d]);
             d_bias.copy_from_slice(&both[d..]);
+        }
+        if self.sums
+            && let Some(sums) = sums.last_mut()
+        {
+            sum_rows(dx, sums);
         }
         Ok(())
     }

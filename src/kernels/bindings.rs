@@ -86,6 +86,8 @@ pub struct ActivationBackwardArgs {
     pub dy: DeviceAddress,
     /// T `[rows, channels]`. May alias `x` or `dy`.
     pub dx: DeviceAddress,
+    /// f32 `[⌈rows / chunk⌉, channels]`: sums of the rows of dx. May be null.
+    pub sums: DeviceAddress,
     /// Rows of all matrices.
     pub rows: u32,
     /// Columns of all matrices.
@@ -94,12 +96,16 @@ pub struct ActivationBackwardArgs {
     pub activation: u32,
     /// 1: f(x) / x instead of f'(x).
     pub secant: u32,
+    /// Rows of a chunk, at least 1. Unused without `sums`.
+    pub chunk: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
         "Size of ActivationBackwardArgs",
-    ][::core::mem::size_of::<ActivationBackwardArgs>() - 40usize];
+    ][::core::mem::size_of::<ActivationBackwardArgs>() - 56usize];
     [
         "Alignment of ActivationBackwardArgs",
     ][::core::mem::align_of::<ActivationBackwardArgs>() - 8usize];
@@ -113,17 +119,26 @@ const _: () = {
         "Offset of field: ActivationBackwardArgs::dx",
     ][::core::mem::offset_of!(ActivationBackwardArgs, dx) - 16usize];
     [
+        "Offset of field: ActivationBackwardArgs::sums",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, sums) - 24usize];
+    [
         "Offset of field: ActivationBackwardArgs::rows",
-    ][::core::mem::offset_of!(ActivationBackwardArgs, rows) - 24usize];
+    ][::core::mem::offset_of!(ActivationBackwardArgs, rows) - 32usize];
     [
         "Offset of field: ActivationBackwardArgs::channels",
-    ][::core::mem::offset_of!(ActivationBackwardArgs, channels) - 28usize];
+    ][::core::mem::offset_of!(ActivationBackwardArgs, channels) - 36usize];
     [
         "Offset of field: ActivationBackwardArgs::activation",
-    ][::core::mem::offset_of!(ActivationBackwardArgs, activation) - 32usize];
+    ][::core::mem::offset_of!(ActivationBackwardArgs, activation) - 40usize];
     [
         "Offset of field: ActivationBackwardArgs::secant",
-    ][::core::mem::offset_of!(ActivationBackwardArgs, secant) - 36usize];
+    ][::core::mem::offset_of!(ActivationBackwardArgs, secant) - 44usize];
+    [
+        "Offset of field: ActivationBackwardArgs::chunk",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, chunk) - 48usize];
+    [
+        "Offset of field: ActivationBackwardArgs::reserved",
+    ][::core::mem::offset_of!(ActivationBackwardArgs, reserved) - 52usize];
 };
 
 /// `adamw`: a step of AdamW.
@@ -1545,10 +1560,10 @@ const _: () = {
 };
 
 /// Vec128s of columns per block.
-pub const COLUMN_SUM_VECS: u32 = 8;
+pub const COLUMN_SUM_VECS: u32 = 16;
 
 /// Slices of a chunk's rows: the threads of one vec128 share them out.
-pub const COLUMN_SUM_SLICES: u32 = 32;
+pub const COLUMN_SUM_SLICES: u32 = 16;
 
 #[repr(u32)]
 /// Form of `column_sum`, the `stage` of [`ColumnSumArgs`].
@@ -2891,6 +2906,8 @@ pub struct NormBackwardArgs {
     pub dweight: DeviceAddress,
     /// f32 `[blocks, channels]`: partial sums of the gradient of the bias. May be null.
     pub dbias: DeviceAddress,
+    /// f32 `[blocks, channels]`: partial sums of the columns of dx, before dx is rounded. May be null. The host selects the entry by it.
+    pub sums: DeviceAddress,
     /// Rows of x, dy and dx.
     pub rows: u32,
     /// Channels of a row, at most [`NORM_BACKWARD_CHANNELS`].
@@ -2906,7 +2923,7 @@ pub struct NormBackwardArgs {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of NormBackwardArgs"][::core::mem::size_of::<NormBackwardArgs>() - 80usize];
+    ["Size of NormBackwardArgs"][::core::mem::size_of::<NormBackwardArgs>() - 88usize];
     [
         "Alignment of NormBackwardArgs",
     ][::core::mem::align_of::<NormBackwardArgs>() - 8usize];
@@ -2932,23 +2949,26 @@ const _: () = {
         "Offset of field: NormBackwardArgs::dbias",
     ][::core::mem::offset_of!(NormBackwardArgs, dbias) - 48usize];
     [
+        "Offset of field: NormBackwardArgs::sums",
+    ][::core::mem::offset_of!(NormBackwardArgs, sums) - 56usize];
+    [
         "Offset of field: NormBackwardArgs::rows",
-    ][::core::mem::offset_of!(NormBackwardArgs, rows) - 56usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, rows) - 64usize];
     [
         "Offset of field: NormBackwardArgs::channels",
-    ][::core::mem::offset_of!(NormBackwardArgs, channels) - 60usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, channels) - 68usize];
     [
         "Offset of field: NormBackwardArgs::blocks",
-    ][::core::mem::offset_of!(NormBackwardArgs, blocks) - 64usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, blocks) - 72usize];
     [
         "Offset of field: NormBackwardArgs::epsilon",
-    ][::core::mem::offset_of!(NormBackwardArgs, epsilon) - 68usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, epsilon) - 76usize];
     [
         "Offset of field: NormBackwardArgs::fixed",
-    ][::core::mem::offset_of!(NormBackwardArgs, fixed) - 72usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, fixed) - 80usize];
     [
         "Offset of field: NormBackwardArgs::rms",
-    ][::core::mem::offset_of!(NormBackwardArgs, rms) - 76usize];
+    ][::core::mem::offset_of!(NormBackwardArgs, rms) - 84usize];
 };
 
 /** `quantize_float8`: out = E4M3 (include/float8.hpp) of x · factor.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use hipvit_graph::op::SumToSize;
+use hipvit_graph::op::{Op, SumToSize};
 
 use super::Unit;
 use super::bindings::{COLUMN_SUM_SLICES, COLUMN_SUM_VECS, ColumnSumArgs, ColumnSumStage, VEC128_BYTES};
@@ -10,16 +10,35 @@ use super::call::CopyRows;
 use super::launch::check_channels;
 use super::lower::{Call, Lower, Lowering, one, shape_of};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent};
+use crate::graph::Graph;
 use crate::graph::plan::{Plan, Step};
 
-/// Minimum rows of a chunk. Each thread sums eight.
-const CHUNK_ROWS: usize = 8 * COLUMN_SUM_SLICES as usize;
+/// Minimum rows of a chunk. Each thread sums 16.
+const CHUNK_ROWS: usize = 16 * COLUMN_SUM_SLICES as usize;
 /// Maximum number of chunks, which bounds the memory of their sums.
 const MAX_CHUNKS: usize = 1024;
 
 /// Returns the rows of a chunk. Depends on the rows only, so that the order of the sum does.
-fn chunk(rows: usize) -> usize {
+pub(super) fn chunk(rows: usize) -> usize {
     rows.div_ceil(MAX_CHUNKS).max(CHUNK_ROWS)
+}
+
+/// Returns the number of chunks of `rows` rows.
+pub(super) fn chunks(rows: usize) -> usize {
+    rows.div_ceil(chunk(rows)).max(1)
+}
+
+/// Returns the launch of blocks that sum chunks of `rows × columns` elements, of which a vec128 has `vec`.
+pub(super) fn launch(
+    target: &Target,
+    [rows, columns]: [u32; 2],
+    chunk: u32,
+    vec: u64,
+) -> Result<Launch, KernelError> {
+    check_channels(columns)?;
+    let groups = u64::from(columns).div_ceil(u64::from(COLUMN_SUM_VECS) * vec);
+    let chunks = u64::from(rows).div_ceil(chunk.into()).max(1);
+    target.blocks(chunks.saturating_mul(groups), COLUMN_SUM_VECS * COLUMN_SUM_SLICES)
 }
 
 /// Returns the bytes of the sums of chunks. 0 if the sum takes one step.
@@ -28,6 +47,18 @@ pub(super) fn partial_bytes([rows, columns]: [usize; 2]) -> usize {
         0 | 1 => 0,
         chunks => chunks * columns * size_of::<f32>(),
     }
+}
+
+/// Returns the unit of the sums that other kernels leave in parts, if an op of the graph has such sums.
+pub(crate) fn column_sum_units(graph: &Graph) -> impl Iterator<Item = Unit> {
+    let has_parts = |op: &Op| match op {
+        Op::ActivationBackward(op) => op.sums,
+        Op::LayerNormBackward(op) => op.parameters || op.sums,
+        Op::RmsNormBackward(op) => op.parameters,
+        _ => false,
+    };
+    let any = graph.nodes().iter().any(|node| has_parts(&node.op));
+    any.then(|| Unit::of("column_sum")).into_iter()
 }
 
 impl ColumnSumArgs {
@@ -94,15 +125,12 @@ unsafe impl KernelArguments for ColumnSumArgs {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        check_channels(self.columns)?;
         let vec = if self.is(ColumnSumStage::Total) {
             u64::from(VEC128_BYTES) / size_of::<f32>() as u64
         } else {
             target.vec128()
         };
-        let groups = u64::from(self.columns).div_ceil(u64::from(COLUMN_SUM_VECS) * vec);
-        let chunks = u64::from(self.rows).div_ceil(self.chunk.into()).max(1);
-        target.blocks(chunks.saturating_mul(groups), COLUMN_SUM_VECS * COLUMN_SUM_SLICES)
+        launch(target, [self.rows, self.columns], self.chunk, vec)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use hipvit_graph::op::{LayerNormBackward, Op, RmsNormBackward};
+use hipvit_graph::op::{LayerNormBackward, RmsNormBackward};
 
 use super::bindings::{
     ColumnSumArgs, NORM_BACKWARD_BLOCKS, NORM_BACKWARD_CHANNELS, NORM_BACKWARD_THREADS, NormBackwardArgs,
@@ -14,7 +14,6 @@ use super::lower::{Call, Lower, Lowering, shape_of};
 use super::{
     Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, optional,
 };
-use crate::graph::Graph;
 use crate::graph::plan::{ALIGNMENT, Plan, Step};
 
 /// Attributes of the derivative of a norm.
@@ -26,6 +25,8 @@ pub(crate) struct NormBackward {
     /// True if the gradients of weight and bias are results.
     parameters: bool,
     residual: bool,
+    /// True if the sums of the columns of dx are a result.
+    sums: bool,
 }
 
 impl From<LayerNormBackward> for NormBackward {
@@ -36,6 +37,7 @@ impl From<LayerNormBackward> for NormBackward {
             fixed: op.fixed_deviation,
             parameters: op.parameters,
             residual: op.residual,
+            sums: op.sums,
         }
     }
 }
@@ -48,18 +50,20 @@ impl From<RmsNormBackward> for NormBackward {
             fixed: op.fixed_root,
             parameters: op.parameters,
             residual: false,
+            sums: false,
         }
     }
 }
 
 impl NormBackward {
-    /// Returns the number of the parameters: weight, and the bias of a layer norm.
-    fn parameters(self) -> usize {
-        match (self.parameters, self.rms) {
+    /// Returns the number of results beside dx: the gradients of weight and bias, and the sums of the columns of dx.
+    fn sums(self) -> usize {
+        let parameters = match (self.parameters, self.rms) {
             (false, _) => 0,
             (true, true) => 1,
             (true, false) => 2,
-        }
+        };
+        parameters + usize::from(self.sums)
     }
 }
 
@@ -68,7 +72,7 @@ fn blocks(rows: usize) -> usize {
     rows.clamp(1, NORM_BACKWARD_BLOCKS as usize)
 }
 
-/// Returns the bytes of the partial sums of one parameter.
+/// Returns the bytes of the partial sums of one result.
 fn partial_bytes([rows, channels]: [usize; 2]) -> usize {
     (blocks(rows) * channels * size_of::<f32>()).next_multiple_of(ALIGNMENT)
 }
@@ -92,6 +96,7 @@ impl NormBackwardArgs {
             dx,
             dweight: DeviceAddress::NULL,
             dbias: DeviceAddress::NULL,
+            sums: DeviceAddress::NULL,
             rows: extent(rows)?,
             channels: extent(channels)?,
             blocks: extent(blocks(rows))?,
@@ -121,10 +126,16 @@ unsafe impl KernelArguments for NormBackwardArgs {
     const FILE: &'static str = "norm_backward";
 
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        let norm = if self.rms == 0 { "layer" } else { "rms" };
+        let name = if self.rms == 1 {
+            "rms_norm_backward"
+        } else if self.sums.is_null() {
+            "layer_norm_backward"
+        } else {
+            "layer_norm_backward_sums"
+        };
         Ok(match self.row_channels() {
-            Some(channels) => format!("{norm}_norm_backward_{channels}").into(),
-            None => format!("{norm}_norm_backward_wide").into(),
+            Some(channels) => format!("{name}_{channels}").into(),
+            None => format!("{name}_wide").into(),
         })
     }
 
@@ -157,18 +168,8 @@ unsafe impl KernelArguments for NormBackwardArgs {
         visit(Access::write("dx", self.dx, all));
         visit(optional(Access::write("dweight", self.dweight, sums)));
         visit(optional(Access::write("dbias", self.dbias, sums)));
+        visit(optional(Access::write("sums", self.sums, sums)));
     }
-}
-
-/// Returns the unit that derivatives of norms need besides [`Lower::unit`]: the sums of partial sums.
-pub(crate) fn norm_backward_units(graph: &Graph) -> impl Iterator<Item = Unit> {
-    let has_parameters = |op: &Op| match op {
-        Op::LayerNormBackward(op) => op.parameters,
-        Op::RmsNormBackward(op) => op.parameters,
-        _ => false,
-    };
-    let any = graph.nodes().iter().any(|node| has_parameters(&node.op));
-    any.then(|| Unit::of("column_sum")).into_iter()
 }
 
 impl Lower for LayerNormBackward {
@@ -204,7 +205,7 @@ fn scratch_bytes(op: NormBackward, plan: &Plan, step: &Step) -> usize {
         [x, weight, ..] => {
             let elements: usize = shape_of(plan, x).iter().product();
             let channels = shape_of(plan, weight).iter().product::<usize>().max(1);
-            op.parameters() * partial_bytes([elements / channels, channels])
+            op.sums() * partial_bytes([elements / channels, channels])
         }
         _ => 0,
     }
@@ -218,13 +219,14 @@ impl Lowering<'_> {
         if op.residual {
             arguments.residual = self.address(3)?;
         }
-        let mut sums = Vec::with_capacity(2);
-        for index in (1..=op.parameters()).filter(|&index| self.is_read(index)) {
+        let mut sums = Vec::with_capacity(3);
+        for index in (1..=op.sums()).filter(|&index| self.is_read(index)) {
             let partial = self
                 .addresses
                 .scratch
                 .offset((index - 1) * partial_bytes(extents));
             match index {
+                _ if op.sums && index == op.sums() => arguments.sums = partial,
                 1 => arguments.dweight = partial,
                 _ => arguments.dbias = partial,
             }
@@ -262,6 +264,7 @@ mod tests {
             fixed_deviation: false,
             parameters: true,
             residual: false,
+            sums: false,
         };
         let addresses = [1, 2, 3, 4].map(|n| DeviceAddress::from_raw(n << 20));
         let arguments = |extents| NormBackwardArgs::new(addresses, extents, op.into()).unwrap();
@@ -296,6 +299,7 @@ mod tests {
             ("dx", all, true),
             ("dweight", 3 * 7 * 4, true),
             ("dbias", 0, true),
+            ("sums", 0, true),
         ];
         assert_eq!(found, expected);
     }

@@ -63,6 +63,7 @@ impl Rules {
                 let secant = ActivationBackward {
                     activation,
                     secant: true,
+                    sums: false,
                 };
                 gradients[0] = Some(builder.push(secant, [x, gradient])?);
             }
@@ -72,6 +73,7 @@ impl Rules {
                     fixed_deviation: true,
                     parameters: false,
                     residual: false,
+                    sums: false,
                 };
                 let operands = [x, node.inputs[1], gradient];
                 gradients[0] = Some(builder.push(backward, operands)?);

@@ -9,9 +9,7 @@ use super::constants::{Constants, HostConstants};
 use super::context::Contexts;
 use super::graphs::GraphReplays;
 use super::libraries::selection_key;
-use super::lower::{
-    Lower as _, attention_backward_units, attention_units, norm_backward_units, rounding_units,
-};
+use super::lower::{Lower as _, attention_backward_units, attention_units, column_sum_units, rounding_units};
 use super::memory::HostMemory;
 use super::order::RunOrder;
 use super::preprocess::DeviceResize;
@@ -119,7 +117,7 @@ impl HipExecutor {
         let units = units
             .chain(attention)
             .chain(rounding)
-            .chain(norm_backward_units(graph))
+            .chain(column_sum_units(graph))
             .chain(checksum);
         let loading = timeline::span(Activity::LoadKernels);
         let mut kernels = Kernels::load(device, dtype, units.chain(sparse))?;

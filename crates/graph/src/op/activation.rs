@@ -90,6 +90,7 @@ impl Definition for Activation {
         let backward = ActivationBackward {
             activation: *self,
             secant: false,
+            sums: false,
         };
         let gradient = only_gradient(gradients)?;
         let d_x = builder.push(backward, [node.inputs[0], gradient])?;

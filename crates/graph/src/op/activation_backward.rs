@@ -10,13 +10,15 @@ use crate::cases::{Cases, activation as gradient};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
-/// `(x, dy) → f'(x) · dy` for an [`Activation`] f.
+/// `(x, dy) → (dx, sums?)` with `dx = f'(x) · dy` for an [`Activation`] f, and the sums of the columns of dx, the gradient of a bias before f.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivationBackward {
     /// The function.
     pub activation: Activation,
     /// True for the slope of the secant through 0, `f(x) / x`, instead of the derivative. This treats the gate of f as a constant.
     pub secant: bool,
+    /// True if the sums of the columns are a result too.
+    pub sums: bool,
 }
 
 impl ActivationBackward {
@@ -68,30 +70,41 @@ impl Definition for ActivationBackward {
 
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " {}", self.activation.name())?;
-        f.write_str(if self.secant { " secant" } else { "" })
+        f.write_str(if self.secant { " secant" } else { "" })?;
+        f.write_str(if self.sums { " sums" } else { "" })
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, dy] = exactly(operands)?;
         expect("dy", dy, x)?;
-        one(x)
+        let mut shapes = one(x)?;
+        if self.sums {
+            let [.., channels] = *x else {
+                return Err("x is a scalar".into());
+            };
+            shapes.push(vec![channels]);
+        }
+        Ok(shapes)
     }
 
-    /// Estimated from the function, the slope and the product.
+    /// Estimated from the function, the slope, the product and the sum.
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
-        (2 * self.activation.flops_per_element() + 1) * count(&results[0])
+        (2 * self.activation.flops_per_element() + 1 + u64::from(self.sums)) * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {
         Some(1)
     }
 
-    fn locality(&self, _index: usize) -> Locality {
-        Locality::Rows { parameters: 0..0 }
+    fn locality(&self, index: usize) -> Locality {
+        match index {
+            0 => Locality::Rows { parameters: 0..0 },
+            _ => Locality::Whole,
+        }
     }
 
     fn division(&self, blocks: usize) -> Option<Division> {
-        Some(Division {
+        (!self.sums).then(|| Division {
             operands: vec![(0, blocks), (1, blocks)],
             constants: Vec::new(),
             unit: None,
@@ -103,6 +116,12 @@ impl Definition for ActivationBackward {
         for (dx, (&x, &dy)) in results[0].values_mut().iter_mut().zip(pairs) {
             *dx = self.slope(x) * dy;
         }
+        if let [dx, sums] = results {
+            let sums = sums.values_mut();
+            for row in dx.values().chunks_exact(sums.len()) {
+                sums.iter_mut().zip(row).for_each(|(sum, &dx)| *sum += dx);
+            }
+        }
     }
 
     fn cases(cases: &mut Cases<Self>) {
@@ -112,9 +131,15 @@ impl Definition for ActivationBackward {
                 let op = Self {
                     activation,
                     secant: cases.is_micro() && index % 2 == 1,
+                    sums: false,
                 };
                 let operands = || vec![wide(&shape), gradient(&shape)];
                 cases.push_in_arena(op, operands());
+                if index == 0 {
+                    let op = Self { sums: true, ..op };
+                    cases.push_in_arena(op, operands());
+                    cases.push_result(1, op, operands());
+                }
                 if every_form {
                     let secant = !op.secant;
                     cases.push(Self { secant, ..op }, operands());
@@ -123,8 +148,12 @@ impl Definition for ActivationBackward {
         });
     }
 
-    fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
+    fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
         // A sum of two terms that may cancel, with a few roundings each.
-        narrow(dtype) + tolerance(DType::F32, 4)
+        let of_dx = narrow(dtype) + tolerance(DType::F32, 4);
+        match (index, operands[0].shape()) {
+            (1, [rows @ .., _]) => of_dx + tolerance(DType::F32, rows.iter().product()),
+            _ => of_dx,
+        }
     }
 }

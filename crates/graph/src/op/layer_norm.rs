@@ -114,6 +114,7 @@ impl Definition for LayerNorm {
             fixed_deviation: false,
             parameters: true,
             residual: false,
+            sums: false,
         };
         let gradients = builder.push_node(backward, [node.inputs[0], node.inputs[1], gradient])?;
         Ok(gradients.into_iter().map(Some).collect())

@@ -9,10 +9,10 @@ use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::tolerance::{cancellation, narrow, tolerance};
 
-/// `(x [..,G·D], weight [D], dy, residual?) → (dx, dweight?, dbias?)` of [`LayerNorm`](super::LayerNorm). With
+/// `(x [..,G·D], weight [D], dy, residual?) → (dx, dweight?, dbias?, sums?)` of [`LayerNorm`](super::LayerNorm). With
 /// `n = (x − mean) / √(variance + epsilon)` and `g = dy · weight`, dx is `(g − mean(g) − n · mean(g · n)) / √(variance + epsilon)`. The
 /// gradients of weight and bias are the sums of `dy · n` and `dy` over all rows, in order. The residual, another gradient of x, is added to
-/// dx.
+/// dx. The sums are those of the columns of dx, the gradient of a bias that was added to x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNormBackward {
     /// Constant added to the variance.
@@ -23,6 +23,8 @@ pub struct LayerNormBackward {
     pub parameters: bool,
     /// True if there is a residual.
     pub residual: bool,
+    /// True if the sums of the columns of dx are a result too. Requires that weight has all channels.
+    pub sums: bool,
 }
 
 impl Definition for LayerNormBackward {
@@ -32,7 +34,8 @@ impl Definition for LayerNormBackward {
         write!(f, " ε={:e}", self.epsilon)?;
         f.write_str(if self.fixed_deviation { " fixed" } else { "" })?;
         f.write_str(if self.parameters { " parameters" } else { "" })?;
-        f.write_str(if self.residual { " +residual" } else { "" })
+        f.write_str(if self.residual { " +residual" } else { "" })?;
+        f.write_str(if self.sums { " sums" } else { "" })
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
@@ -47,13 +50,18 @@ impl Definition for LayerNormBackward {
         expect("dy", dy, x)?;
         let mut shapes = norms::shape([x, weight])?;
         shapes.extend(vec![weight.to_vec(); 2 * usize::from(self.parameters)]);
+        if self.sums {
+            expect("weight", weight, &x[x.len().saturating_sub(1)..])?;
+            shapes.push(weight.to_vec());
+        }
         Ok(shapes)
     }
 
     /// The operations of the norm, the two means (4), their subtraction (5) and the sums of the parameters (3).
     fn flops(&self, _operands: &[&[usize]], results: &[Shape]) -> u64 {
         let sums = if self.parameters { 12 } else { 9 };
-        (norms::LAYER_NORM_FLOPS + sums + u64::from(self.residual)) * count(&results[0])
+        (norms::LAYER_NORM_FLOPS + sums + u64::from(self.residual) + u64::from(self.sums))
+            * count(&results[0])
     }
 
     fn may_alias(&self) -> Option<usize> {
@@ -87,13 +95,22 @@ impl Definition for LayerNormBackward {
             for i in 0..d {
                 dx[i] = (dy[i] * weight[i] - sum - normal(i) * dot) / deviation;
             }
-            if let [d_weight, d_bias] = sums {
+            if self.parameters
+                && let [d_weight, d_bias, ..] = sums
+            {
                 norms::add(d_weight.values_mut(), |i| dy[i] * normal(i));
                 norms::add(d_bias.values_mut(), |i| dy[i]);
             }
         }
         if let Some(residual) = operands.get(3) {
             norms::add(results[0].values_mut(), |i| residual.values()[i]);
+        }
+        if self.sums
+            && let Some(sums) = sums.last_mut()
+        {
+            for dx in results[0].values().chunks_exact(d) {
+                norms::add(sums.values_mut(), |i| dx[i]);
+            }
         }
     }
 
@@ -103,16 +120,21 @@ impl Definition for LayerNormBackward {
             fixed_deviation,
             parameters,
             residual: false,
+            sums: false,
         });
-        norms::residual_cases(
-            cases,
-            Self {
-                epsilon: norms::EPSILON,
-                fixed_deviation: false,
-                parameters: true,
-                residual: true,
-            },
-        );
+        let with_residual = Self {
+            epsilon: norms::EPSILON,
+            fixed_deviation: false,
+            parameters: true,
+            residual: true,
+            sums: false,
+        };
+        norms::residual_cases(cases, with_residual, 0);
+        let with_sums = Self {
+            sums: true,
+            ..with_residual
+        };
+        norms::residual_cases(cases, with_sums, 3);
     }
 
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
@@ -122,6 +144,11 @@ impl Definition for LayerNormBackward {
         match index {
             // n is multiplied by itself.
             0 => narrow(dtype) + (1.0 + 2.0 * amplified) * tolerance(DType::F32, d),
+            3 => {
+                let rows = operands[0].values().len() / d;
+                let of_dx = (1.0 + 2.0 * amplified) * tolerance(DType::F32, d);
+                narrow(dtype) + tolerance(DType::F32, rows) + of_dx
+            }
             _ => {
                 let rows = operands[0].values().len() / d;
                 narrow(dtype) + tolerance(DType::F32, rows) + amplified * tolerance(DType::F32, d)

@@ -265,7 +265,11 @@ impl Linear {
             };
             let operands = &node.inputs[..2 + usize::from(self.bias)];
             let before = builder.push(before, operands)?;
-            let backward = ActivationBackward { activation, secant };
+            let backward = ActivationBackward {
+                activation,
+                secant,
+                sums: false,
+            };
             inner = builder.push(backward, [before, gradient])?;
         }
         // The gradient of the weight comes first, so that x need not live beside its gradient.

@@ -74,12 +74,21 @@ pub(super) fn add<T: Real>(sums: &mut [T], term: impl Fn(usize) -> T) {
     }
 }
 
-/// Adds the cases of the derivative `op` with another gradient of x as its last operand.
-pub(super) fn residual_cases<O: Clone>(cases: &mut Cases<O>, op: O) {
-    for (outer, channels, weight) in norms(cases).into_iter().step_by(2) {
+/// Adds the cases of result `result` of the derivative `op` with another gradient of x as its last operand.
+pub(super) fn residual_cases<O: Clone>(cases: &mut Cases<O>, op: O, result: usize) {
+    let every_second = norms(cases).into_iter().step_by(2);
+    // Sums are of whole rows.
+    for (outer, channels, weight) in
+        every_second.filter(|&(_, channels, weight)| result == 0 || channels == weight)
+    {
         let gradient = || activation(&with(&outer, channels));
         let x = normed(&outer, channels, weight);
-        cases.push_in_arena(op.clone(), vec![x, parameter(&[weight]), gradient(), gradient()]);
+        let operands = vec![x, parameter(&[weight]), gradient(), gradient()];
+        if result == 0 {
+            cases.push_in_arena(op.clone(), operands);
+        } else {
+            cases.push_result(result, op.clone(), operands);
+        }
     }
 }
 

@@ -45,6 +45,7 @@ impl Definition for SwiGluBackward {
         let silu = ActivationBackward {
             activation: Activation::Silu,
             secant: self.secant,
+            sums: false,
         };
         let rows = x.chunks_exact(2 * d).zip(dy.chunks_exact(d));
         for (dx, (x, dy)) in results[0].values_mut().chunks_exact_mut(2 * d).zip(rows) {

@@ -1,14 +1,15 @@
-//! Computes the gradient of a bias with the product that is the gradient of its weight: libraries sum the columns of an operand beside a GEMM.
+//! Computes the gradient of a bias, which is the sum of the columns of a value, beside that value, where its op can. Otherwise with the product
+//! that is the gradient of the weight: libraries sum the columns of an operand beside a GEMM.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
 use crate::graph::{Graph, Node};
-use crate::op::{MatMul, Op};
+use crate::op::{ActivationBackward, LayerNormBackward, MatMul, Op};
 use crate::rewrite::{Rewritten, rewrite};
 use crate::value::ValueId;
 
-/// Counts the sums that became part of a product.
+/// Counts the sums that became part of another op.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     let sums = sums(graph);
     let mut computed = HashMap::new();
@@ -16,47 +17,61 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         if let Some(&sum) = computed.get(&node.output()) {
             return Ok(Some(sum));
         }
-        let Some(sums) = summed(node).and_then(|a| sums.get(&a)) else {
+        let Some((op, sums)) = summing(graph, node).and_then(|(value, op)| Some((op, sums.get(&value)?)))
+        else {
             return Ok(None);
         };
         if sums.iter().any(|sum| computed.contains_key(sum)) {
             return Ok(None);
         }
-        let op = MatMul {
-            transpose_a: true,
-            column_sums: true,
-        };
         let inputs = rewriter.map_all(&node.inputs);
         let results = rewriter.emit_node(node.role, &node.name, op, inputs)?;
-        computed.extend(sums.iter().map(|&sum| (sum, results[1])));
+        let added = results[node.outputs.len()];
+        computed.extend(sums.iter().map(|&sum| (sum, added)));
         Ok(Some(results[0]))
     })
 }
 
-/// Returns the operand of a product whose columns it could sum.
-fn summed(node: &Node) -> Option<ValueId> {
+/// Returns the value whose columns the op of a node could sum, and the op with the sums as its last result.
+fn summing(graph: &Graph, node: &Node) -> Option<(ValueId, Op)> {
+    let channels = |id: ValueId| graph.value(id).shape.last();
     match node.op {
+        Op::ActivationBackward(op @ ActivationBackward { sums: false, .. }) => {
+            Some((node.output(), ActivationBackward { sums: true, ..op }.into()))
+        }
+        Op::LayerNormBackward(op @ LayerNormBackward { sums: false, .. })
+            if channels(node.inputs[1]) == channels(node.output()) =>
+        {
+            Some((node.output(), LayerNormBackward { sums: true, ..op }.into()))
+        }
         Op::MatMul(MatMul {
             transpose_a: true,
             column_sums: false,
-        }) => Some(node.inputs[0]),
+        }) => {
+            let op = MatMul {
+                transpose_a: true,
+                column_sums: true,
+            };
+            Some((node.inputs[0], op.into()))
+        }
         _ => None,
     }
 }
 
-/// Returns the sums of the columns of each value that has some after a product. There are several if layers add up to one result, which have
-/// the same gradient.
+/// Returns the sums of the columns of each value that an op could compute. There are several if layers add up to one result, which have the same
+/// gradient.
 fn sums(graph: &Graph) -> HashMap<ValueId, Vec<ValueId>> {
-    let mut multiplied = HashSet::new();
+    let mut known = HashSet::new();
     let mut sums: HashMap<_, Vec<ValueId>> = HashMap::new();
     for node in graph.nodes() {
-        multiplied.extend(summed(node));
+        // Of ops before the sum.
+        known.extend(summing(graph, node).map(|(value, _)| value));
         let Op::SumToSize(op) = &node.op else {
             continue;
         };
         let x = node.inputs[0];
         let columns = graph.value(x).shape.last().copied();
-        if multiplied.contains(&x) && columns.is_some_and(|columns| op.shape == [columns]) {
+        if known.contains(&x) && columns.is_some_and(|columns| op.shape == [columns]) {
             sums.entry(x).or_default().push(node.output());
         }
     }

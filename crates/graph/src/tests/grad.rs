@@ -164,6 +164,7 @@ fn a_secant_is_the_function_divided_by_its_argument() {
         let secant = ActivationBackward {
             activation,
             secant: true,
+            sums: false,
         };
         for x in noise(50, 3).into_iter().map(|x| 5.0 * x) {
             let error = (secant.slope(x) * x - activation.apply(x)).abs();
