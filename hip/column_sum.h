@@ -9,6 +9,10 @@ namespace hipvit {
 constexpr unsigned COLUMN_SUM_VECS = 16;
 /// Slices of a chunk's rows: the threads of one vec128 share them out.
 constexpr unsigned COLUMN_SUM_SLICES = 16;
+/// Vec128s of columns per block of a total, whose few rows are long sums.
+constexpr unsigned COLUMN_TOTAL_VECS = 4;
+/// Slices of the rows of a total.
+constexpr unsigned COLUMN_TOTAL_SLICES = 64;
 
 /// Form of `column_sum`, the `stage` of [`ColumnSumArgs`].
 enum class ColumnSumStage : unsigned {

@@ -20,16 +20,20 @@ template <class From> struct Matrix {
     HIPVIT_DEVICE void value(u64, u32, Raw &) const {}
 };
 
-template <class From, class To> HIPVIT_DEVICE void sum_matrix(const ColumnSumArgs &a) {
-    sum_columns<From>(a.rows, a.columns, a.chunk, (To *)a.out, Matrix<From>{(const From *)a.x});
+template <class T> HIPVIT_DEVICE void column_sum(const ColumnSumArgs &a) {
+    sum_columns<T>(a.rows, a.columns, a.chunk, (T *)a.out, Matrix<T>{(const T *)a.x});
 }
-
-template <class T> HIPVIT_DEVICE void column_sum(const ColumnSumArgs &a) { sum_matrix<T, T>(a); }
-template <class T> HIPVIT_DEVICE void column_sum_partial(const ColumnSumArgs &a) { sum_matrix<T, f32>(a); }
-template <class T> HIPVIT_DEVICE void column_sum_total(const ColumnSumArgs &a) { sum_matrix<f32, T>(a); }
+template <class T> HIPVIT_DEVICE void column_sum_partial(const ColumnSumArgs &a) {
+    sum_columns<T>(a.rows, a.columns, a.chunk, (f32 *)a.out, Matrix<T>{(const T *)a.x});
+}
+template <class T> HIPVIT_DEVICE void column_sum_total(const ColumnSumArgs &a) {
+    sum_columns<f32, T, COLUMN_TOTAL_VECS, COLUMN_TOTAL_SLICES>(a.rows, a.columns, a.chunk, (T *)a.out, Matrix<f32>{(const f32 *)a.x});
+}
 
 #define ENTRY(name, T)                                                                                                 \
     HIPVIT_KERNEL(COLUMN_SUM_VECS * COLUMN_SUM_SLICES) name##_##T(ColumnSumArgs a) { name<T>(a); }
 HIPVIT_FOR_DTYPES(ENTRY, column_sum)
 HIPVIT_FOR_DTYPES(ENTRY, column_sum_partial)
-HIPVIT_FOR_DTYPES(ENTRY, column_sum_total)
+#define TOTAL_ENTRY(name, T)                                                                                           \
+    HIPVIT_KERNEL(COLUMN_TOTAL_VECS * COLUMN_TOTAL_SLICES) name##_##T(ColumnSumArgs a) { name<T>(a); }
+HIPVIT_FOR_DTYPES(TOTAL_ENTRY, column_sum_total)

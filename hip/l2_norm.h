@@ -9,15 +9,28 @@ constexpr unsigned L2_NORM_THREADS = 256;
 /// Elements of a gradient whose squares a block of `l2_norm_part` adds.
 constexpr unsigned L2_NORM_PART = 4096;
 
-/// `l2_norm_part`: the sum of the squares of each L2_NORM_PART elements.
-struct L2NormPartArgs {
+/// Maximum number of gradients of a launch of `l2_norm_part`.
+constexpr unsigned L2_NORM_TENSORS = 32;
+
+/// A gradient of `l2_norm_part`.
+struct L2NormTensor {
     /// T or f32 `[elements]`.
     DEVICE_POINTER(const void) x;
-    /// f32, one for each part.
-    DEVICE_POINTER(float) out;
     /// Number of elements.
     unsigned elements;
-    /// 1 if x is in f32 for any T.
+    /// First part of the gradient, which is a block of the grid. Ascending.
+    unsigned first_part;
+};
+
+/// `l2_norm_part`: the sum of the squares of each L2_NORM_PART elements of several gradients.
+struct L2NormPartArgs {
+    /// The gradients, of which the first `count` are used.
+    L2NormTensor tensors[L2_NORM_TENSORS];
+    /// f32, one for each part of all gradients.
+    DEVICE_POINTER(float) out;
+    /// Number of gradients, at least 1.
+    unsigned count;
+    /// 1 if the gradients are in f32 for any T.
     unsigned f32_gradient;
 };
 

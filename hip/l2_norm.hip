@@ -1,4 +1,4 @@
-// l2_norm_part: the sum of the squares of each L2_NORM_PART elements of a gradient.
+// l2_norm_part: the sum of the squares of each L2_NORM_PART elements of several gradients.
 // l2_norm: the norm of all gradients from these sums, and the factor that clips them.
 //
 // Shapes: x T or f32 [elements], sums f32 [parts]; scale, norm and factor f32 [1].
@@ -26,9 +26,12 @@ template <class T> HIPVIT_DEVICE float square_sum(const T *x, u32 left) {
 template <class T> HIPVIT_DEVICE void l2_norm_part(const L2NormPartArgs &a) {
     HIPVIT_LDS static float scratch[L2_NORM_THREADS / WAVE];
     const RowGroup<L2_NORM_THREADS> group{true, scratch};
-    const u64 start = u64(block_index()) * L2_NORM_PART;
-    const u32 left = u32(a.elements - start < L2_NORM_PART ? a.elements - start : L2_NORM_PART);
-    float sum = a.f32_gradient ? square_sum((const float *)a.x + start, left) : square_sum((const T *)a.x + start, left);
+    u32 index = 0;
+    while (index + 1 < a.count && block_index() >= a.tensors[index + 1].first_part) ++index;
+    const L2NormTensor &t = a.tensors[index];
+    const u64 start = u64(block_index() - t.first_part) * L2_NORM_PART;
+    const u32 left = u32(t.elements - start < L2_NORM_PART ? t.elements - start : L2_NORM_PART);
+    float sum = a.f32_gradient ? square_sum((const float *)t.x + start, left) : square_sum((const T *)t.x + start, left);
     sum = group.template reduce<Sum>(sum);
     if (thread_index() == 0) a.out[block_index()] = sum;
 }

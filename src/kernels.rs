@@ -26,6 +26,7 @@ mod device_tests;
 mod exchange;
 mod expand_as;
 mod float8;
+mod in_place;
 mod launch;
 mod library;
 pub(crate) mod linear;

@@ -19,7 +19,7 @@ pub trait Work {
     type Error: From<Error> + fmt::Display;
 
     /// Submits the work without waiting: launches, library calls and copies on the device, only on `stream`. Repeated runs must have the
-    /// same effect: the work must not read its own outputs, unless it writes them first.
+    /// same effect: the work must not read its own outputs, unless it writes them first or [`restore`](Self::restore) sets them.
     ///
     /// # Errors
     ///
@@ -33,6 +33,24 @@ pub trait Work {
     /// that omits work cannot find the results of the eager run there.
     fn intermediates(&mut self) -> Vec<Operand<'_>> {
         Vec::new()
+    }
+
+    /// Sets memory that the work reads and overwrites to what it was before the first run. Called before each further run.
+    ///
+    /// # Errors
+    ///
+    /// The error of a copy.
+    fn restore(&mut self, _stream: &Stream) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// Waits for the work, and returns what a replay must reproduce of each output: its bytes, or a checksum.
+    ///
+    /// # Errors
+    ///
+    /// The error of the work, or of a copy.
+    fn results(&mut self, stream: &Stream) -> Result<Vec<Vec<u8>>, Self::Error> {
+        Ok(read_outputs(stream, self)?)
     }
 }
 
@@ -111,8 +129,12 @@ impl<W> Graph<W> {
     }
 }
 
-/// Returns the bytes of the work's outputs, and waits for them.
-fn snapshot<W: Work>(stream: &Stream, work: &mut W) -> Result<Vec<Vec<u8>>> {
+/// Waits for the work, and returns the bytes of its outputs.
+///
+/// # Errors
+///
+/// The error of the work, or of a copy.
+pub fn read_outputs<W: Work + ?Sized>(stream: &Stream, work: &mut W) -> Result<Vec<Vec<u8>>> {
     let outputs = work.outputs();
     outputs.iter().map(|output| read(stream, output)).collect()
 }
@@ -161,7 +183,7 @@ impl Replay {
     ) -> Result<Result<Self, String>, W::Error> {
         const OTHERS: &str = "a replay of another rank failed; the work runs eagerly";
         work.enqueue(stream)?;
-        let expected = snapshot(stream, work)?;
+        let expected = work.results(stream)?;
         let captured =
             Self::capture(stream, |stream| work.enqueue(stream)).map_err(|e: W::Error| e.to_string());
         let mut agreed = |result: Result<Self, String>| {
@@ -177,6 +199,7 @@ impl Replay {
         });
         if replay.is_err() {
             // The outputs were overwritten.
+            work.restore(stream)?;
             work.enqueue(stream)?;
         }
         Ok(replay)
@@ -196,8 +219,9 @@ impl Replay {
             // Use another first byte than that of the eager run, to detect a replay without any effect.
             fill(output, expected.first().map_or(0, |byte| !byte))?;
         }
+        work.restore(stream)?;
         self.run()?;
-        let replayed = snapshot(stream, work)?;
+        let replayed = work.results(stream)?;
         match replayed.iter().zip(expected).position(|(a, b)| a != b) {
             None => Ok(self),
             Some(index) => {

@@ -203,7 +203,7 @@ pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution,
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use event::Event;
-pub use graph::{Graph, Replay, Work};
+pub use graph::{Graph, Replay, Work, read_outputs};
 pub use host::peak_rss;
 pub use kernel::arguments::{Access, Arguments, Kernel};
 pub use kernel::attributes::{Attributes, SuggestedBlock};

@@ -11,7 +11,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role, ValueId};
 use crate::hip::{Device, DeviceAddress, Operand, Stream};
 use crate::kernels::call::Call;
-use crate::kernels::lower::{Addresses, Lowering, scratch_bytes};
+use crate::kernels::lower::{Addresses, InPlace, Lowering, scratch_bytes};
 use crate::kernels::pattern_attention::LowerGenerated;
 use crate::kernels::pattern_attention::tile::AttentionTile;
 use crate::kernels::{Kernels, Unit};
@@ -321,6 +321,7 @@ impl<O: LowerGenerated> OnGpu<O> {
             float8: None,
             sparse: &HashMap::new(),
             arena: DeviceAddress::NULL,
+            in_place: &InPlace::default(),
             results: Some(&addresses),
             scratch: scratch.address(),
         };

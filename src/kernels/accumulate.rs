@@ -11,6 +11,10 @@ impl Lower for Accumulate {
         Some(Unit::of("accumulate"))
     }
 
+    fn updates_in_place(&self) -> bool {
+        true
+    }
+
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         one(AccumulateArgs {
             sum: step.address(0)?,

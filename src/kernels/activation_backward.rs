@@ -54,7 +54,7 @@ unsafe impl KernelArguments for ActivationBackwardArgs {
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if !self.sums.is_null() {
-            return column_sum::launch(target, [self.rows, self.channels], self.chunk, target.vec128());
+            return column_sum::launch(target, [self.rows, self.channels], self.chunk);
         }
         target.elementwise(self.rows.into(), self.channels)
     }

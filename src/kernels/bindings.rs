@@ -141,10 +141,19 @@ const _: () = {
     ][::core::mem::offset_of!(ActivationBackwardArgs, reserved) - 52usize];
 };
 
-/// `adamw`: a step of AdamW.
+/// Maximum number of tensors that a launch of `adamw` updates.
+pub const ADAMW_TENSORS: u32 = 16;
+
+/// Elements that a thread of `adamw` loads at once.
+pub const ADAMW_VEC: u32 = 4;
+
+/// Elements that a block of `adamw` updates.
+pub const ADAMW_ELEMENTS: u32 = 4096;
+
+/// A tensor that `adamw` updates.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct AdamWArgs {
+pub struct AdamWTensor {
     /// f32 `[elements]`.
     pub weight: DeviceAddress,
     /// T or f32 `[elements]`.
@@ -153,10 +162,6 @@ pub struct AdamWArgs {
     pub first: DeviceAddress,
     /// f32 `[elements]`.
     pub second: DeviceAddress,
-    /// f32 `[3]`: learning rate, 1 − beta1^t, 1 − beta2^t.
-    pub rates: DeviceAddress,
-    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the moments stay as they are.
-    pub factor: DeviceAddress,
     /// f32 `[elements]`; may alias `weight`.
     pub new_weight: DeviceAddress,
     /// f32 `[elements]`; may alias `first`.
@@ -167,6 +172,57 @@ pub struct AdamWArgs {
     pub rounded: DeviceAddress,
     /// Number of elements.
     pub elements: u32,
+    /// First block of the grid that updates the tensor. Ascending.
+    pub first_block: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AdamWTensor"][::core::mem::size_of::<AdamWTensor>() - 72usize];
+    ["Alignment of AdamWTensor"][::core::mem::align_of::<AdamWTensor>() - 8usize];
+    [
+        "Offset of field: AdamWTensor::weight",
+    ][::core::mem::offset_of!(AdamWTensor, weight) - 0usize];
+    [
+        "Offset of field: AdamWTensor::gradient",
+    ][::core::mem::offset_of!(AdamWTensor, gradient) - 8usize];
+    [
+        "Offset of field: AdamWTensor::first",
+    ][::core::mem::offset_of!(AdamWTensor, first) - 16usize];
+    [
+        "Offset of field: AdamWTensor::second",
+    ][::core::mem::offset_of!(AdamWTensor, second) - 24usize];
+    [
+        "Offset of field: AdamWTensor::new_weight",
+    ][::core::mem::offset_of!(AdamWTensor, new_weight) - 32usize];
+    [
+        "Offset of field: AdamWTensor::new_first",
+    ][::core::mem::offset_of!(AdamWTensor, new_first) - 40usize];
+    [
+        "Offset of field: AdamWTensor::new_second",
+    ][::core::mem::offset_of!(AdamWTensor, new_second) - 48usize];
+    [
+        "Offset of field: AdamWTensor::rounded",
+    ][::core::mem::offset_of!(AdamWTensor, rounded) - 56usize];
+    [
+        "Offset of field: AdamWTensor::elements",
+    ][::core::mem::offset_of!(AdamWTensor, elements) - 64usize];
+    [
+        "Offset of field: AdamWTensor::first_block",
+    ][::core::mem::offset_of!(AdamWTensor, first_block) - 68usize];
+};
+
+/// `adamw`: a step of AdamW.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AdamWArgs {
+    /// The tensors, of which the first `count` are used.
+    pub tensors: [AdamWTensor; 16usize],
+    /// f32 `[3]`: learning rate, 1 − beta1^t, 1 − beta2^t.
+    pub rates: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradients. If it is NaN, the weights and the moments stay as they are.
+    pub factor: DeviceAddress,
+    /// Number of tensors, at least 1.
+    pub count: u32,
     /// Decay of the first moment.
     pub beta1: f32,
     /// Decay of the second moment.
@@ -177,69 +233,48 @@ pub struct AdamWArgs {
     pub weight_decay: f32,
     /// Multiplied with the learning rate.
     pub rate_factor: f32,
-    /// 1 if the gradient is in f32 for any T.
+    /// 1 if the gradients are in f32 for any T.
     pub f32_gradient: u32,
     /// Unused; the structure has no padding.
     pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of AdamWArgs"][::core::mem::size_of::<AdamWArgs>() - 112usize];
+    ["Size of AdamWArgs"][::core::mem::size_of::<AdamWArgs>() - 1200usize];
     ["Alignment of AdamWArgs"][::core::mem::align_of::<AdamWArgs>() - 8usize];
     [
-        "Offset of field: AdamWArgs::weight",
-    ][::core::mem::offset_of!(AdamWArgs, weight) - 0usize];
-    [
-        "Offset of field: AdamWArgs::gradient",
-    ][::core::mem::offset_of!(AdamWArgs, gradient) - 8usize];
-    [
-        "Offset of field: AdamWArgs::first",
-    ][::core::mem::offset_of!(AdamWArgs, first) - 16usize];
-    [
-        "Offset of field: AdamWArgs::second",
-    ][::core::mem::offset_of!(AdamWArgs, second) - 24usize];
+        "Offset of field: AdamWArgs::tensors",
+    ][::core::mem::offset_of!(AdamWArgs, tensors) - 0usize];
     [
         "Offset of field: AdamWArgs::rates",
-    ][::core::mem::offset_of!(AdamWArgs, rates) - 32usize];
+    ][::core::mem::offset_of!(AdamWArgs, rates) - 1152usize];
     [
         "Offset of field: AdamWArgs::factor",
-    ][::core::mem::offset_of!(AdamWArgs, factor) - 40usize];
+    ][::core::mem::offset_of!(AdamWArgs, factor) - 1160usize];
     [
-        "Offset of field: AdamWArgs::new_weight",
-    ][::core::mem::offset_of!(AdamWArgs, new_weight) - 48usize];
-    [
-        "Offset of field: AdamWArgs::new_first",
-    ][::core::mem::offset_of!(AdamWArgs, new_first) - 56usize];
-    [
-        "Offset of field: AdamWArgs::new_second",
-    ][::core::mem::offset_of!(AdamWArgs, new_second) - 64usize];
-    [
-        "Offset of field: AdamWArgs::rounded",
-    ][::core::mem::offset_of!(AdamWArgs, rounded) - 72usize];
-    [
-        "Offset of field: AdamWArgs::elements",
-    ][::core::mem::offset_of!(AdamWArgs, elements) - 80usize];
+        "Offset of field: AdamWArgs::count",
+    ][::core::mem::offset_of!(AdamWArgs, count) - 1168usize];
     [
         "Offset of field: AdamWArgs::beta1",
-    ][::core::mem::offset_of!(AdamWArgs, beta1) - 84usize];
+    ][::core::mem::offset_of!(AdamWArgs, beta1) - 1172usize];
     [
         "Offset of field: AdamWArgs::beta2",
-    ][::core::mem::offset_of!(AdamWArgs, beta2) - 88usize];
+    ][::core::mem::offset_of!(AdamWArgs, beta2) - 1176usize];
     [
         "Offset of field: AdamWArgs::epsilon",
-    ][::core::mem::offset_of!(AdamWArgs, epsilon) - 92usize];
+    ][::core::mem::offset_of!(AdamWArgs, epsilon) - 1180usize];
     [
         "Offset of field: AdamWArgs::weight_decay",
-    ][::core::mem::offset_of!(AdamWArgs, weight_decay) - 96usize];
+    ][::core::mem::offset_of!(AdamWArgs, weight_decay) - 1184usize];
     [
         "Offset of field: AdamWArgs::rate_factor",
-    ][::core::mem::offset_of!(AdamWArgs, rate_factor) - 100usize];
+    ][::core::mem::offset_of!(AdamWArgs, rate_factor) - 1188usize];
     [
         "Offset of field: AdamWArgs::f32_gradient",
-    ][::core::mem::offset_of!(AdamWArgs, f32_gradient) - 104usize];
+    ][::core::mem::offset_of!(AdamWArgs, f32_gradient) - 1192usize];
     [
         "Offset of field: AdamWArgs::reserved",
-    ][::core::mem::offset_of!(AdamWArgs, reserved) - 108usize];
+    ][::core::mem::offset_of!(AdamWArgs, reserved) - 1196usize];
 };
 
 /// `add`: out = factor · gamma · x + y.
@@ -1565,6 +1600,12 @@ pub const COLUMN_SUM_VECS: u32 = 16;
 /// Slices of a chunk's rows: the threads of one vec128 share them out.
 pub const COLUMN_SUM_SLICES: u32 = 16;
 
+/// Vec128s of columns per block of a total, whose few rows are long sums.
+pub const COLUMN_TOTAL_VECS: u32 = 4;
+
+/// Slices of the rows of a total.
+pub const COLUMN_TOTAL_SLICES: u32 = 64;
+
 #[repr(u32)]
 /// Form of `column_sum`, the `stage` of [`ColumnSumArgs`].
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2247,35 +2288,64 @@ pub const L2_NORM_THREADS: u32 = 256;
 /// Elements of a gradient whose squares a block of `l2_norm_part` adds.
 pub const L2_NORM_PART: u32 = 4096;
 
-/// `l2_norm_part`: the sum of the squares of each L2_NORM_PART elements.
+/// Maximum number of gradients of a launch of `l2_norm_part`.
+pub const L2_NORM_TENSORS: u32 = 32;
+
+/// A gradient of `l2_norm_part`.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct L2NormTensor {
+    /// T or f32 `[elements]`.
+    pub x: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// First part of the gradient, which is a block of the grid. Ascending.
+    pub first_part: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of L2NormTensor"][::core::mem::size_of::<L2NormTensor>() - 16usize];
+    ["Alignment of L2NormTensor"][::core::mem::align_of::<L2NormTensor>() - 8usize];
+    [
+        "Offset of field: L2NormTensor::x",
+    ][::core::mem::offset_of!(L2NormTensor, x) - 0usize];
+    [
+        "Offset of field: L2NormTensor::elements",
+    ][::core::mem::offset_of!(L2NormTensor, elements) - 8usize];
+    [
+        "Offset of field: L2NormTensor::first_part",
+    ][::core::mem::offset_of!(L2NormTensor, first_part) - 12usize];
+};
+
+/// `l2_norm_part`: the sum of the squares of each L2_NORM_PART elements of several gradients.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct L2NormPartArgs {
-    /// T or f32 `[elements]`.
-    pub x: DeviceAddress,
-    /// f32, one for each part.
+    /// The gradients, of which the first `count` are used.
+    pub tensors: [L2NormTensor; 32usize],
+    /// f32, one for each part of all gradients.
     pub out: DeviceAddress,
-    /// Number of elements.
-    pub elements: u32,
-    /// 1 if x is in f32 for any T.
+    /// Number of gradients, at least 1.
+    pub count: u32,
+    /// 1 if the gradients are in f32 for any T.
     pub f32_gradient: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of L2NormPartArgs"][::core::mem::size_of::<L2NormPartArgs>() - 24usize];
+    ["Size of L2NormPartArgs"][::core::mem::size_of::<L2NormPartArgs>() - 528usize];
     ["Alignment of L2NormPartArgs"][::core::mem::align_of::<L2NormPartArgs>() - 8usize];
     [
-        "Offset of field: L2NormPartArgs::x",
-    ][::core::mem::offset_of!(L2NormPartArgs, x) - 0usize];
+        "Offset of field: L2NormPartArgs::tensors",
+    ][::core::mem::offset_of!(L2NormPartArgs, tensors) - 0usize];
     [
         "Offset of field: L2NormPartArgs::out",
-    ][::core::mem::offset_of!(L2NormPartArgs, out) - 8usize];
+    ][::core::mem::offset_of!(L2NormPartArgs, out) - 512usize];
     [
-        "Offset of field: L2NormPartArgs::elements",
-    ][::core::mem::offset_of!(L2NormPartArgs, elements) - 16usize];
+        "Offset of field: L2NormPartArgs::count",
+    ][::core::mem::offset_of!(L2NormPartArgs, count) - 520usize];
     [
         "Offset of field: L2NormPartArgs::f32_gradient",
-    ][::core::mem::offset_of!(L2NormPartArgs, f32_gradient) - 20usize];
+    ][::core::mem::offset_of!(L2NormPartArgs, f32_gradient) - 524usize];
 };
 
 /// `l2_norm`: norm = scale · √(Σ parts); factor = scale · min(1, maximum / (norm + epsilon)), or NaN with the norm.

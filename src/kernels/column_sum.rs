@@ -5,7 +5,10 @@ use std::borrow::Cow;
 use hipvit_graph::op::{Op, SumToSize};
 
 use super::Unit;
-use super::bindings::{COLUMN_SUM_SLICES, COLUMN_SUM_VECS, ColumnSumArgs, ColumnSumStage, VEC128_BYTES};
+use super::bindings::{
+    COLUMN_SUM_SLICES, COLUMN_SUM_VECS, COLUMN_TOTAL_SLICES, COLUMN_TOTAL_VECS, ColumnSumArgs, ColumnSumStage,
+    VEC128_BYTES,
+};
 use super::call::CopyRows;
 use super::launch::check_channels;
 use super::lower::{Call, Lower, Lowering, one, shape_of};
@@ -28,15 +31,14 @@ pub(super) fn chunks(rows: usize) -> usize {
     rows.div_ceil(chunk(rows)).max(1)
 }
 
-/// Returns the launch of blocks that sum chunks of `rows × columns` elements, of which a vec128 has `vec`.
+/// Returns the launch of blocks that sum chunks of `rows × columns` elements of the kernel's dtype.
 pub(super) fn launch(
     target: &Target,
     [rows, columns]: [u32; 2],
     chunk: u32,
-    vec: u64,
 ) -> Result<Launch, KernelError> {
     check_channels(columns)?;
-    let groups = u64::from(columns).div_ceil(u64::from(COLUMN_SUM_VECS) * vec);
+    let groups = u64::from(columns).div_ceil(u64::from(COLUMN_SUM_VECS) * target.vec128());
     let chunks = u64::from(rows).div_ceil(chunk.into()).max(1);
     target.blocks(chunks.saturating_mul(groups), COLUMN_SUM_VECS * COLUMN_SUM_SLICES)
 }
@@ -125,12 +127,13 @@ unsafe impl KernelArguments for ColumnSumArgs {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        let vec = if self.is(ColumnSumStage::Total) {
-            u64::from(VEC128_BYTES) / size_of::<f32>() as u64
-        } else {
-            target.vec128()
-        };
-        launch(target, [self.rows, self.columns], self.chunk, vec)
+        if !self.is(ColumnSumStage::Total) {
+            return launch(target, [self.rows, self.columns], self.chunk);
+        }
+        check_channels(self.columns)?;
+        let width = COLUMN_TOTAL_VECS * VEC128_BYTES / size_of::<f32>() as u32;
+        let groups = self.columns.div_ceil(width);
+        target.blocks(groups.into(), COLUMN_TOTAL_VECS * COLUMN_TOTAL_SLICES)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {

@@ -5,9 +5,13 @@ use std::borrow::Cow;
 use hipvit_graph::op::L2Norm;
 use hipvit_graph::op::l2_norm::CLIP_EPSILON;
 
-use super::bindings::{L2_NORM_PART, L2_NORM_THREADS, L2NormArgs, L2NormPartArgs};
+use super::bindings::{
+    L2_NORM_PART, L2_NORM_TENSORS, L2_NORM_THREADS, L2NormArgs, L2NormPartArgs, L2NormTensor,
+};
 use super::lower::{Call, Lower, Lowering, shape_of};
-use super::{Access, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent,
+};
 use crate::graph::plan::{Plan, Step};
 
 /// Number of parts of a gradient.
@@ -22,17 +26,18 @@ impl Lower for L2Norm {
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let sums = step.addresses.scratch;
-        let mut calls: Vec<Call> = Vec::with_capacity(step.step.inputs.len());
-        let mut end = 0;
+        let mut tensors = Vec::with_capacity(step.step.inputs.len());
         for index in 1..step.step.inputs.len() {
-            let elements: usize = step.shape_of(index)?.iter().product();
-            calls.push(Call::from(L2NormPartArgs {
-                x: step.address(index)?,
-                out: sums.offset(end * size_of::<f32>()),
-                elements: extent(elements)?,
-                f32_gradient: self.f32_gradients.into(),
-            }));
-            end += parts(elements);
+            let elements = extent(step.shape_of(index)?.iter().product())?;
+            tensors.push((step.address(index)?, elements));
+        }
+        let mut calls: Vec<Call> = Vec::new();
+        let mut end = 0;
+        for tensors in tensors.chunks(L2_NORM_TENSORS as usize) {
+            let out = sums.offset(end * size_of::<f32>());
+            let arguments = L2NormPartArgs::new(tensors, out, self.f32_gradients)?;
+            end += arguments.parts() as usize;
+            calls.push(arguments.into());
         }
         calls.push(Call::from(L2NormArgs {
             sums,
@@ -54,6 +59,50 @@ impl Lower for L2Norm {
     }
 }
 
+impl L2NormPartArgs {
+    /// Creates the arguments for up to [`L2_NORM_TENSORS`] gradients, each with its number of elements.
+    fn new(
+        gradients: &[(DeviceAddress, u32)],
+        out: DeviceAddress,
+        f32_gradient: bool,
+    ) -> Result<Self, KernelError> {
+        let unused = L2NormTensor {
+            x: DeviceAddress::NULL,
+            elements: 0,
+            first_part: 0,
+        };
+        let mut tensors = [unused; L2_NORM_TENSORS as usize];
+        let mut first_part = 0;
+        for (tensor, &(x, elements)) in tensors.iter_mut().zip(gradients) {
+            if elements == 0 {
+                return Err("a gradient has no elements".into());
+            }
+            *tensor = L2NormTensor {
+                x,
+                elements,
+                first_part,
+            };
+            first_part += extent(parts(elements as usize))?;
+        }
+        Ok(Self {
+            tensors,
+            out,
+            count: extent(gradients.len())?,
+            f32_gradient: f32_gradient.into(),
+        })
+    }
+
+    fn used(&self) -> &[L2NormTensor] {
+        &self.tensors[..self.count as usize]
+    }
+
+    /// Returns the number of parts of all gradients.
+    fn parts(&self) -> u32 {
+        let last = self.used().last();
+        last.map_or(0, |last| last.first_part + parts(last.elements as usize) as u32)
+    }
+}
+
 // SAFETY: see hip/l2_norm.hip. A block takes a part, and exactly as many blocks are launched.
 unsafe impl KernelArguments for L2NormPartArgs {
     const FILE: &'static str = "l2_norm";
@@ -63,21 +112,19 @@ unsafe impl KernelArguments for L2NormPartArgs {
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        if self.elements == 0 {
-            return Err("a gradient has no elements".into());
-        }
-        target.blocks(parts(self.elements as usize) as u64, L2_NORM_THREADS)
+        target.blocks(self.parts().into(), L2_NORM_THREADS)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let parts = parts(self.elements as usize) * size_of::<f32>();
         let element = if self.f32_gradient == 1 {
             size_of::<f32>()
         } else {
             element
         };
-        visit(Access::read("x", self.x, bytes(element, &[self.elements])));
-        visit(Access::write("out", self.out, parts));
+        for tensor in self.used() {
+            visit(Access::read("x", tensor.x, bytes(element, &[tensor.elements])));
+        }
+        visit(Access::write("out", self.out, bytes(size_of::<f32>(), &[self.parts()])));
     }
 }
 

@@ -13,6 +13,10 @@ impl Lower for Lion {
         Some(Unit::of("lion"))
     }
 
+    fn updates_in_place(&self) -> bool {
+        true
+    }
+
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         one(LionArgs {
             weight: step.address(0)?,

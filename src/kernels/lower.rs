@@ -8,10 +8,11 @@ use hipvit_graph::op::{Normalize, Op, PatchConv};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
+pub(crate) use super::in_place::InPlace;
 use super::linear::call::SparseForm;
 use super::unit::Unit;
 use crate::graph::ValueId;
-use crate::graph::plan::{Operand, Plan, Step};
+use crate::graph::plan::{BufferId, Operand, Plan, Step};
 use crate::hip::{self, DeviceAddress};
 use crate::tensor::DType;
 
@@ -35,6 +36,12 @@ pub(crate) trait Lower {
         Err(KernelError::unsupported(reason))
     }
 
+    /// Returns true if results that become states may be written to the memory of these states: no thread reads an element of the states that
+    /// another one has written.
+    fn updates_in_place(&self) -> bool {
+        false
+    }
+
     /// Bytes that a step needs outside the arena.
     fn scratch_bytes(&self, _plan: &Plan, _step: &Step) -> usize {
         0
@@ -56,6 +63,12 @@ macro_rules! dispatch {
             fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
                 match self {
                     $(Self::$Op(op) => op.lower(step),)*
+                }
+            }
+
+            fn updates_in_place(&self) -> bool {
+                match self {
+                    $(Self::$Op(op) => op.updates_in_place(),)*
                 }
             }
 
@@ -84,10 +97,21 @@ pub(crate) struct Addresses<'a> {
     /// 2:4 sparse weights whose zeros the device can skip.
     pub(crate) sparse: &'a HashMap<ValueId, SparseForm>,
     pub(crate) arena: DeviceAddress,
-    /// Results of the step. `None` if they are in the arena.
+    /// Results that are written to the states that they update. The others are in the arena.
+    pub(crate) in_place: &'a InPlace,
+    /// Results of the step. `None` if they are at their own places.
     pub(crate) results: Option<&'a [DeviceAddress]>,
     /// Memory of [`scratch_bytes`].
     pub(crate) scratch: DeviceAddress,
+}
+
+impl Addresses<'_> {
+    /// Returns the address of a buffer.
+    pub(crate) fn buffer(&self, plan: &Plan, id: BufferId) -> DeviceAddress {
+        let state = self.in_place.state(plan.buffer(id).value);
+        let state = state.and_then(|state| self.states?.get(&state).copied());
+        state.unwrap_or_else(|| self.arena.offset(plan.buffer(id).offset))
+    }
 }
 
 /// Returns the maximum bytes that a step needs outside the arena. A GEMM before an activation and an in-place residual needs some, as do
@@ -148,7 +172,7 @@ impl<'a> Lowering<'a> {
             addresses,
             out: match addresses.results {
                 Some([first, ..]) => *first,
-                _ => addresses.arena.offset(output.offset),
+                _ => addresses.buffer(plan, step.output()),
             },
             shape: &output.shape,
         }
@@ -161,7 +185,7 @@ impl<'a> Lowering<'a> {
         if let Some(&result) = self.addresses.results.and_then(|results| results.get(index)) {
             return Ok(result);
         }
-        Ok(self.addresses.arena.offset(self.plan.buffer(*id).offset))
+        Ok(self.addresses.buffer(self.plan, *id))
     }
 
     pub(super) fn operand(&self, index: usize) -> Result<Operand, KernelError> {
@@ -196,7 +220,7 @@ impl<'a> Lowering<'a> {
                 if is_float(buffer.dtype) {
                     self.check_dtype(index, buffer.value, buffer.dtype)?;
                 }
-                Ok(self.addresses.arena.offset(buffer.offset))
+                Ok(self.addresses.buffer(self.plan, id))
             }
         }
     }

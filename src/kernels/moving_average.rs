@@ -11,6 +11,10 @@ impl Lower for MovingAverage {
         Some(Unit::of("moving_average"))
     }
 
+    fn updates_in_place(&self) -> bool {
+        true
+    }
+
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         one(MovingAverageArgs {
             average: step.address(0)?,

@@ -13,6 +13,10 @@ impl Lower for Sgd {
         Some(Unit::of("sgd"))
     }
 
+    fn updates_in_place(&self) -> bool {
+        true
+    }
+
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         one(SgdArgs {
             weight: step.address(0)?,

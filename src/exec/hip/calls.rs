@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use super::call_clock::{CallClock, TimedCall};
+use super::elements::append;
 use super::executor::HipExecutor;
 use super::steps::Steps;
 use crate::error::Result;
 use crate::exec::input::{InputData, PlanInputs};
 use crate::graph::plan::{Plan, PlanInput};
 use crate::hip::Work;
+use crate::tensor::DType;
 
 /// Maximum number of runs that are submitted without waiting.
 const MAX_RUNS: f64 = 1000.0;
+
+/// Elements of inputs beside the first. As the learning rate, it changes weights little.
+const SMALL: f32 = 1.0 / 8192.0;
 
 /// Returns the inputs at their offsets in `bytes`.
 fn bytes_of_inputs<'a>(plan: &Plan, bytes: &'a [u8]) -> PlanInputs<'a> {
@@ -23,8 +28,27 @@ fn bytes_of_inputs<'a>(plan: &Plan, bytes: &'a [u8]) -> PlanInputs<'a> {
     }
 }
 
+/// Returns inputs with which all values stay finite: noise, and small numbers for the inputs beside the first. The power draw, and therefore the
+/// clock, depends on the values.
+fn input_bytes(plan: &Plan) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (index, input) in plan.inputs().iter().enumerate() {
+        bytes.resize(input.offset, 0);
+        match (index, input.dtype) {
+            (0, _) => bytes.extend((0..input.bytes).map(|i| (i * 7919 % 251) as u8)),
+            (_, DType::F32 | DType::F16 | DType::BF16) => {
+                let elements = input.bytes / input.dtype.size();
+                append(&mut bytes, &vec![SMALL; elements], input.dtype);
+            }
+            _ => {}
+        }
+    }
+    bytes.resize(plan.input_bytes(), 0);
+    bytes
+}
+
 impl HipExecutor {
-    /// Runs the steps of `plan` on grey images one by one, with an event after each kernel and library call.
+    /// Runs the steps of `plan` on noise one by one, with an event after each kernel and library call.
     ///
     /// The events keep kernels from following each other closely, so that the times are longer than within a replay.
     ///
@@ -32,13 +56,13 @@ impl HipExecutor {
     ///
     /// There is no memory for a run, or a step cannot be submitted.
     pub fn time_calls(&self, plan: &Plan) -> Result<Vec<TimedCall>> {
-        let input = vec![0x80; plan.input_bytes()];
+        let input = input_bytes(plan);
         let mut context = self.reserve_context(plan)?;
-        let turn = self.turn();
+        let mut turn = self.turn();
         let uploads = self.feed(&mut context, plan, bytes_of_inputs(plan, &input), &mut None)?;
         let stream = context.stream.clone();
         context.libraries.calls = Some(CallClock::start(&stream)?);
-        Steps::new(self, plan, &mut context, &turn).enqueue(&stream)?;
+        Steps::new(self, plan, &mut context, &mut turn).enqueue(&stream)?;
         let calls = context.libraries.calls.take();
         stream.synchronize()?;
         let calls = calls.map_or_else(|| Ok(Vec::new()), CallClock::finish)?;
@@ -55,16 +79,15 @@ impl HipExecutor {
     ///
     /// There is no memory for a run, or a step cannot be submitted.
     pub fn time_runs(&self, plan: &Plan, time: Duration) -> Result<Duration> {
-        // The power draw, and therefore the clock, depends on the values.
-        let input: Vec<u8> = (0..plan.input_bytes()).map(|i| (i * 7919 % 251) as u8).collect();
+        let input = input_bytes(plan);
         let mut context = self.reserve_context(plan)?;
-        let turn = self.turn();
+        let mut turn = self.turn();
         let uploads = self.feed(&mut context, plan, bytes_of_inputs(plan, &input), &mut None)?;
         let stream = context.stream.clone();
         let mut run = |count: u32| -> Result<Duration> {
             let before = stream.record()?;
             for _ in 0..count {
-                self.compute(&mut context, plan, &turn, &mut None)?;
+                self.compute(&mut context, plan, &mut turn, &mut None)?;
             }
             Ok(stream.record()?.since(&before)? / count)
         };

@@ -9,7 +9,7 @@ use super::states::Turn;
 use super::steps::Steps;
 use crate::error::{Error, Result};
 use crate::graph::plan::{BufferId, Plan};
-use crate::hip::{self, Operand, Pending, PinnedBuffer, Work};
+use crate::hip::{self, DeviceBuffer, Operand, Pending, PinnedBuffer, Stream, Work};
 use crate::kernels::{ChecksumArgs, KernelCall};
 use crate::timeline::{self, Activity};
 
@@ -74,26 +74,45 @@ impl HipExecutor {
         Ok(true)
     }
 
-    /// Checks a replay of a graph with parameters or states if a check is due, before anything is written to them: afterwards, the steps
-    /// would read the new values. If the replay was wrong, the results of the steps replace its results.
+    /// Returns a copy of the states, if the next run of `plan` is a replay that is due to be checked and steps write states in place.
+    pub(super) fn backup_if_due(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        turn: &Turn<'_>,
+    ) -> Result<Option<DeviceBuffer<u8>>> {
+        match context.captured(plan) {
+            Some(captured) if is_due(captured.runs() + 1) => self.backup(turn),
+            _ => Ok(None),
+        }
+    }
+
+    /// Checks a replay of a graph with parameters or states if a check is due: with the states before the replay, from
+    /// [`backup_if_due`](Self::backup_if_due), and before new values in the arena are copied to them. Without the memory for the copy, there is no
+    /// check. If the replay was wrong, the results of the steps replace its results.
     pub(super) fn check_before_writing(
         &self,
         context: &mut ExecutionContext,
         plan: &Plan,
         submitted: Submitted,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
+        backup: Option<DeviceBuffer<u8>>,
     ) -> Result<()> {
         let Submitted::Replay(run) = submitted else {
             return Ok(());
         };
-        if !is_due(run) {
+        let is_possible = self.in_place.is_empty() || backup.is_some();
+        if !is_due(run) || !self.agree(is_possible) {
             return Ok(());
         }
         let _span = timeline::span(Activity::CheckReplay);
-        let replayed = self.checksums(context, plan)?;
         let stream = context.stream.clone();
-        Steps::new(self, plan, context, turn).enqueue(&stream)?;
-        let right = self.agree(replayed == self.checksums(context, plan)?);
+        let mut steps = Steps::new(self, plan, context, turn);
+        steps.backup = backup;
+        let replayed = steps.results(&stream)?;
+        steps.restore(&stream)?;
+        steps.enqueue(&stream)?;
+        let right = self.agree(replayed == steps.results(&stream)?);
         self.graphs.count_checked();
         let Some(captured) = context.captured(plan) else {
             return Ok(());
@@ -163,7 +182,7 @@ impl HipExecutor {
     /// Runs the steps and waits for their results.
     fn recompute(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
         let stream = context.stream.clone();
-        Steps::new(self, plan, context, &self.turn()).enqueue(&stream)?;
+        Steps::new(self, plan, context, &mut self.turn()).enqueue(&stream)?;
         self.read_results(context, plan)
     }
 
@@ -180,23 +199,38 @@ impl HipExecutor {
             .transpose()
     }
 
-    /// Waits for the steps, and returns a checksum of each output, and of each new value of a parameter or state. These may be all weights of
-    /// a model, which take longer to copy to the host than to compute.
-    fn checksums(&self, context: &ExecutionContext, plan: &Plan) -> Result<Vec<u64>> {
-        let arena = context.memory.arena.reading();
-        let buffers: Vec<_> = kept(plan).map(|id| plan.buffer(id)).collect();
-        let mut sums = context.stream.zeroed(buffers.len())?;
-        for (index, buffer) in buffers.into_iter().enumerate() {
-            let part = arena.part(buffer.offset..buffer.offset + buffer.bytes)?;
+    /// Waits for the steps, and returns a checksum of each operand.
+    pub(super) fn checksums(&self, stream: &Stream, operands: &[Operand<'_>]) -> Result<Vec<u64>> {
+        let mut sums = stream.zeroed(operands.len())?;
+        for (index, operand) in operands.iter().enumerate() {
             let arguments = ChecksumArgs {
-                from: part.address(),
+                from: operand.address(),
                 out: sums.address().offset(index * size_of::<u64>()),
-                bytes: buffer.bytes as u64,
+                bytes: operand.bytes() as u64,
             };
             let call = KernelCall::from(arguments);
-            call.launch(&self.kernels, &context.stream, &[part, sums.writing()])?;
+            call.launch(&self.kernels, stream, &[*operand, sums.writing()])?;
         }
         Ok(sums.read()?)
+    }
+
+    /// Returns the memory of each output, and of each new value of a parameter or state.
+    pub(super) fn kept_parts<'a>(
+        &self,
+        plan: &Plan,
+        arena: Operand<'a>,
+        states: Option<Operand<'a>>,
+    ) -> Vec<Operand<'a>> {
+        let part = |id: BufferId| {
+            let buffer = plan.buffer(id);
+            let place = |state| self.states.as_ref()?.range(state);
+            match self.in_place.state(buffer.value).and_then(place) {
+                Some(range) => states?.part(range).ok(),
+                None => arena.part(buffer.offset..buffer.offset + buffer.bytes).ok(),
+            }
+        };
+        // The memory is at least as large as the plan needs.
+        kept(plan).filter_map(part).collect()
     }
 
     /// Waits for the steps, and returns the bytes of a buffer.

@@ -9,7 +9,9 @@ use super::constants::{Constants, HostConstants};
 use super::context::Contexts;
 use super::graphs::GraphReplays;
 use super::libraries::selection_key;
-use super::lower::{Lower as _, attention_backward_units, attention_units, column_sum_units, rounding_units};
+use super::lower::{
+    InPlace, Lower as _, attention_backward_units, attention_units, column_sum_units, rounding_units,
+};
 use super::memory::HostMemory;
 use super::order::RunOrder;
 use super::preprocess::DeviceResize;
@@ -44,6 +46,8 @@ pub struct HipExecutor {
     pub(super) constants: Constants,
     /// Set if the graph has parameters or states.
     pub(super) states: Option<States>,
+    /// Results that are written to states directly.
+    pub(super) in_place: InPlace,
     pub(super) selection: Selection,
     pub(super) memory: HostMemory,
     pub(super) contexts: Contexts,
@@ -166,6 +170,7 @@ impl HipExecutor {
             kernels,
             constants,
             states,
+            in_place: InPlace::of(graph),
             selection,
             memory: HostMemory::new(device, copier),
             contexts: Contexts::default(),

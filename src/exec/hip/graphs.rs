@@ -125,6 +125,11 @@ impl Captured {
         Ok(self.runs)
     }
 
+    /// Returns the number of replays so far.
+    pub(super) fn runs(&self) -> u64 {
+        self.runs
+    }
+
     /// Records that replay number `run` was right.
     pub(super) fn passed(&mut self, run: u64) {
         self.checked = run;

@@ -30,7 +30,7 @@ impl HipExecutor {
         measure: impl FnOnce(Duration, &mut dyn FnMut(usize) -> Result<Duration>) -> Result<()>,
     ) -> Result<Vec<u8>> {
         plan.graph().check_input(input, plan.batch())?;
-        let turn = self.turn();
+        let mut turn = self.turn();
         let stream = match &self.states {
             Some(states) => states.stream().clone(),
             None => self.device.stream()?,
@@ -52,7 +52,7 @@ impl HipExecutor {
             let regions = Regions {
                 arena: memory.writing().part(margin..margin + plan.arena_bytes())?,
                 constants: self.constants.reading(),
-                states: turn.reading(),
+                states: turn.writing(),
                 inputs: input.reading(),
                 scratch: scratch.writing(),
             };

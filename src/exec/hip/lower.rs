@@ -8,6 +8,7 @@ pub(super) use crate::kernels::column_sum::column_sum_units;
 pub(super) use crate::kernels::custom::call::CustomCall;
 pub(super) use crate::kernels::linear::call::*;
 pub(super) use crate::kernels::linear::rounding_units;
+pub(super) use crate::kernels::lower::InPlace;
 pub(super) use crate::kernels::lower::*;
 pub(super) use crate::kernels::patch_extract::call::PatchEmbeddingCall;
 pub(super) use crate::kernels::pattern_attention::attention_call::PatternAttentionCall;

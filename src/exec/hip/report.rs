@@ -66,6 +66,7 @@ impl HipExecutor {
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
             arena: placeholder,
+            in_place: &self.in_place,
             results: None,
             scratch: placeholder,
         };

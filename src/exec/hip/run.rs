@@ -126,14 +126,16 @@ impl HipExecutor {
         };
         let uploads = self.feed(&mut context, &plan, inputs, &mut clock)?;
         let stream = context.stream.clone();
-        let mut compute = || self.compute(&mut context, &plan, &turn, &mut clock);
+        let backup = self.backup_if_due(&mut context, &plan, &turn)?;
+        let mut compute = || self.compute(&mut context, &plan, &mut turn, &mut clock);
         let submitted = match &self.order {
             Some(order) => order.submit_next(&stream, compute)?,
             None => compute()?,
         };
         if let Some(states) = &self.states {
-            self.check_before_writing(&mut context, &plan, submitted, &turn)?;
-            states.write(context.memory.arena.reading(), &plan, &mut turn)?;
+            self.check_before_writing(&mut context, &plan, submitted, &mut turn, backup)?;
+            let arena = context.memory.arena.reading();
+            states.write(arena, &plan, &self.in_place, &mut turn)?;
         }
         if let Some(copy) = &mut context.memory.handed_on
             && let Some(id) = boundary(&plan)

@@ -4,18 +4,21 @@
 //! order of submission. A run reads the values that the run before it wrote. A thread needs the [`Turn`] to submit work to the stream, so
 //! that the steps of two runs do not interleave, and nothing is submitted during a capture.
 //!
-//! Steps write new values to the arena. [`States::write`] copies them to the states behind all steps of a run. So the steps can be repeated: a
-//! captured graph is compared with the steps before its values are copied.
+//! Updates of weights write to the states themselves ([`InPlace`]). Other steps write new values to the arena, and [`States::write`] copies them
+//! to the states behind all steps of a run. A captured graph is compared with its steps before these copies, and from a copy of the states.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::elements::{append, unpack};
+use super::executor::HipExecutor;
+use super::lower::InPlace;
 use crate::error::{Error, Result};
 use crate::graph::plan::{ALIGNMENT, BufferId, Plan, state_dtype};
 use crate::graph::{Graph, ValueId};
-use crate::hip::{Device, DeviceAddress, DeviceBuffer, Operand, PinnedBuffer, Stream};
+use crate::hip::{self, Device, DeviceAddress, DeviceBuffer, Operand, PinnedBuffer, Stream};
 use crate::tensor::DType;
 
 /// The parameters and states of a graph.
@@ -53,8 +56,32 @@ impl Turn<'_> {
     pub(super) const FREE: Self = Self(None);
 
     /// Returns the memory of the parameters and states, if the graph has any.
-    pub(super) fn reading(&self) -> Option<Operand<'_>> {
-        self.0.as_ref().map(|memory| memory.reading())
+    pub(super) fn writing(&mut self) -> Option<Operand<'_>> {
+        self.0.as_mut().map(|memory| memory.writing())
+    }
+
+    /// Sets the parameters and states to those of a [backup](HipExecutor::backup).
+    pub(super) fn restore(&mut self, backup: &DeviceBuffer<u8>) -> Result<()> {
+        let Some(memory) = &mut self.0 else {
+            return Err(Error::internal("states", "are restored without a turn"));
+        };
+        Ok(memory.copy_from(backup.reading())?)
+    }
+}
+
+impl HipExecutor {
+    /// Returns a copy of the parameters and states, if steps write to them, so that steps can be repeated. `None` if none is needed, or if the
+    /// device has no memory for it.
+    pub(super) fn backup(&self, turn: &Turn<'_>) -> Result<Option<DeviceBuffer<u8>>> {
+        let Some(memory) = turn.0.as_ref().filter(|_| !self.in_place.is_empty()) else {
+            return Ok(None);
+        };
+        let mut copy = match memory.stream().allocate(memory.bytes()) {
+            Err(hip::Error::OutOfMemory { .. }) => return Ok(None),
+            copy => copy?,
+        };
+        copy.copy_from(memory.reading())?;
+        Ok(Some(copy))
     }
 }
 
@@ -118,17 +145,29 @@ impl States {
         Some(self.places.get(&id)?.bytes)
     }
 
+    /// Returns the place of a parameter or state in the memory, in bytes. `None` for another value.
+    pub(super) fn range(&self, id: ValueId) -> Option<Range<usize>> {
+        let place = self.places.get(&id)?;
+        Some(place.offset..place.offset + place.bytes)
+    }
+
     /// Waits for the right to submit work.
     pub(super) fn turn(&self) -> Turn<'_> {
         Turn(Some(self.memory.lock()))
     }
 
     /// Copies the new values of a run of `plan` from its arena, behind the steps of the run.
-    pub(super) fn write(&self, arena: Operand<'_>, plan: &Plan, turn: &mut Turn<'_>) -> Result<()> {
+    pub(super) fn write(
+        &self,
+        arena: Operand<'_>,
+        plan: &Plan,
+        in_place: &InPlace,
+        turn: &mut Turn<'_>,
+    ) -> Result<()> {
         let Some(memory) = &mut turn.0 else {
             return Err(Error::internal("states", "are written without a turn"));
         };
-        for Move { from, to, bytes } in self.moves(plan)? {
+        for Move { from, to, bytes } in self.moves(plan, in_place)? {
             let source = arena.part(from..from + bytes)?;
             let target = memory.writing().part(to..to + bytes)?;
             let row = bytes.max(1);
@@ -138,7 +177,7 @@ impl States {
     }
 
     /// Returns the copies of the new values of `plan`. Neighbours are copied at once.
-    fn moves(&self, plan: &Plan) -> Result<Vec<Move>> {
+    fn moves(&self, plan: &Plan, in_place: &InPlace) -> Result<Vec<Move>> {
         let one = |&(to, id): &(ValueId, BufferId)| {
             let (place, buffer) = (self.place(to)?, plan.buffer(id));
             Ok(Move {
@@ -147,7 +186,9 @@ impl States {
                 bytes: place.bytes,
             })
         };
-        let mut all: Vec<Move> = plan.updates().iter().map(one).collect::<Result<_>>()?;
+        let is_copied = |&&(_, id): &&(ValueId, BufferId)| in_place.state(plan.buffer(id).value).is_none();
+        let copied = plan.updates().iter().filter(is_copied);
+        let mut all: Vec<Move> = copied.map(one).collect::<Result<_>>()?;
         all.sort_by_key(|copy| copy.to);
         let mut merged: Vec<Move> = Vec::new();
         for copy in all {

@@ -7,12 +7,12 @@ use super::graphs::{Captured, Submitted, UNWRITTEN};
 use super::libraries::Libraries;
 use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
-use super::results::{is_overwritten, kept};
+use super::results::is_overwritten;
 use super::states::{States, Turn};
 use crate::error::{Error, Result};
 use crate::graph::Node;
-use crate::graph::plan::{BufferId, Plan, Step};
-use crate::hip::{self, Operand, Replay, Stream, Work};
+use crate::graph::plan::{Plan, Step};
+use crate::hip::{self, DeviceBuffer, Operand, Replay, Stream, Work};
 use crate::kernels::KernelCall;
 use crate::ops::Op;
 use crate::timeline::{self, Activity};
@@ -23,7 +23,7 @@ impl HipExecutor {
         &self,
         context: &mut ExecutionContext,
         plan: &Plan,
-        turn: &Turn<'_>,
+        turn: &mut Turn<'_>,
         clock: &mut Option<Clock>,
     ) -> Result<Submitted> {
         let stream = context.stream.clone();
@@ -70,10 +70,21 @@ impl HipExecutor {
     }
 
     /// Runs the steps, and keeps a captured graph of them if capture succeeds.
-    fn capture(&self, context: &mut ExecutionContext, plan: &Plan, turn: &Turn<'_>) -> Result<()> {
+    ///
+    /// If steps write states in place, the device needs memory for a copy of the states meanwhile. Without it, graphs are not replayed.
+    fn capture(&self, context: &mut ExecutionContext, plan: &Plan, turn: &mut Turn<'_>) -> Result<()> {
         let _span = timeline::span(Activity::Capture);
         let stream = context.stream.clone();
+        let backup = self.backup(turn)?;
+        let has_backup = self.in_place.is_empty() || backup.is_some();
         let mut steps = Steps::new(self, plan, context, turn);
+        if !has_backup {
+            self.graphs.count_eager();
+            self.graphs
+                .fall_back(|| "no memory for a copy of the states, to check a replay".into());
+            return steps.enqueue(&stream);
+        }
+        steps.backup = backup;
         let replay = Replay::agreed(&stream, &mut steps, &mut |done| self.agree(done))?;
         match replay {
             Ok(replay) => {
@@ -89,11 +100,11 @@ impl HipExecutor {
         Ok(())
     }
 
-    fn regions<'a>(&'a self, memory: &'a mut Memory, turn: &'a Turn<'_>) -> Regions<'a> {
+    fn regions<'a>(&'a self, memory: &'a mut Memory, turn: &'a mut Turn<'_>) -> Regions<'a> {
         Regions {
             arena: memory.arena.writing(),
             constants: self.constants.reading(),
-            states: turn.reading(),
+            states: turn.writing(),
             inputs: memory.input.reading(),
             scratch: memory.scratch.writing(),
         }
@@ -109,6 +120,7 @@ impl HipExecutor {
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
             arena: regions.arena.address(),
+            in_place: &self.in_place,
             results: None,
             scratch: regions.scratch.address(),
         };
@@ -141,6 +153,20 @@ impl HipExecutor {
             .map_err(|error| self.at_node(plan.node(sum), error))
     }
 
+    /// Tries to compute the step `next` in the launch of `calls`, the calls of the step before it. Returns true if it did.
+    fn merge(&self, calls: &mut [Call], plan: &Plan, next: &Step, regions: &Regions<'_>) -> Result<bool> {
+        let [Call::Kernel(KernelCall::AdamW(arguments))] = calls else {
+            return Ok(false);
+        };
+        if !matches!(plan.node(next).op, Op::AdamW(_)) {
+            return Ok(false);
+        }
+        Ok(match &self.calls(plan, next, regions)?[..] {
+            [Call::Kernel(KernelCall::AdamW(more))] => arguments.merge(more),
+            _ => false,
+        })
+    }
+
     /// Adds the node's name to the error of one of its calls, and the device's name unless the error has it.
     pub(super) fn at_node(&self, node: &Node, error: Error) -> Error {
         let device = match error {
@@ -162,21 +188,23 @@ impl HipExecutor {
 }
 
 /// The steps of a plan on a context's memory.
-pub(super) struct Steps<'a> {
+pub(super) struct Steps<'a, 'b> {
     executor: &'a HipExecutor,
     plan: &'a Plan,
     memory: &'a mut Memory,
-    turn: &'a Turn<'a>,
+    turn: &'a mut Turn<'b>,
     libraries: &'a mut Libraries,
     clock: Option<&'a mut Clock>,
+    /// The states before the steps, if they write in place and will be repeated.
+    pub(super) backup: Option<DeviceBuffer<u8>>,
 }
 
-impl<'a> Steps<'a> {
+impl<'a, 'b> Steps<'a, 'b> {
     pub(super) fn new(
         executor: &'a HipExecutor,
         plan: &'a Plan,
         context: &'a mut ExecutionContext,
-        turn: &'a Turn<'_>,
+        turn: &'a mut Turn<'b>,
     ) -> Self {
         Self {
             executor,
@@ -185,12 +213,13 @@ impl<'a> Steps<'a> {
             memory: &mut context.memory,
             libraries: &mut context.libraries,
             clock: None,
+            backup: None,
         }
     }
 }
 
-/// A step reads inputs, constants, parameters, states, and the results of earlier steps. It does not write parameters and states.
-impl Work for Steps<'_> {
+/// A step reads inputs, constants, parameters, states, and the results of earlier steps. Some steps write states.
+impl Work for Steps<'_, '_> {
     type Error = Error;
 
     fn enqueue(&mut self, stream: &Stream) -> Result<()> {
@@ -208,7 +237,14 @@ impl Work for Steps<'_> {
                 steps.next();
                 tick()?;
             } else {
-                let calls = executor.calls(plan, step, &regions)?;
+                let mut calls = executor.calls(plan, step, &regions)?;
+                while let Some(next) = steps.peek()
+                    && executor.merge(&mut calls, plan, next, &regions)?
+                {
+                    // The merged step takes no time.
+                    steps.next();
+                    tick()?;
+                }
                 if let Some(clock) = &mut self.libraries.calls {
                     clock.set_node(step.node);
                 }
@@ -224,12 +260,25 @@ impl Work for Steps<'_> {
 
     fn outputs(&mut self) -> Vec<Operand<'_>> {
         let arena = self.memory.arena.writing();
-        let part = |id: BufferId| {
-            let buffer = self.plan.buffer(id);
-            arena.part(buffer.offset..buffer.offset + buffer.bytes).ok()
-        };
-        // The context's arena is at least as large as the plan needs.
-        kept(self.plan).filter_map(part).collect()
+        self.executor.kept_parts(self.plan, arena, self.turn.writing())
+    }
+
+    fn restore(&mut self, _stream: &Stream) -> Result<()> {
+        match &self.backup {
+            Some(backup) => self.turn.restore(backup),
+            None => Ok(()),
+        }
+    }
+
+    /// For graphs with parameters or states, checksums: these may be all weights of a model, which take longer to copy to the host than to
+    /// compute.
+    fn results(&mut self, stream: &Stream) -> Result<Vec<Vec<u8>>> {
+        let executor = self.executor;
+        if executor.states.is_none() {
+            return Ok(hip::read_outputs(stream, self)?);
+        }
+        let sums = executor.checksums(stream, &self.outputs())?;
+        Ok(sums.into_iter().map(|sum| sum.to_ne_bytes().to_vec()).collect())
     }
 
     fn intermediates(&mut self) -> Vec<Operand<'_>> {
