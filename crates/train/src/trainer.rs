@@ -4,6 +4,7 @@ mod diagnosis;
 mod evaluated;
 mod micro_batch;
 mod options;
+mod ranks;
 mod second_try;
 mod states;
 mod step;
