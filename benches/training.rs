@@ -3,6 +3,9 @@
 //!
 //! With `HIPVIT_BENCH_CALLS=1`, the device's time of a step follows, and those of its kernels and library calls, summed by name.
 //!
+//! Processes of a launcher, such as torchrun, each train on their GPU with `BATCH` images per step, and exchange gradients. Rank 0 prints the
+//! images per second of all. `HIPVIT_BENCH_RANKS` has keys of the recipe's `[ranks]`, such as `shard = "optimizer"`.
+//!
 //! A step is what [`Trainer::submit`] does: pixels from the host, forward pass, loss, backward pass, clipping and AdamW. `benches/training.py`
 //! runs it beside PyTorch.
 
@@ -10,14 +13,21 @@ use std::collections::HashMap;
 use std::env;
 use std::error::Error;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hipvit::exec::TimedCall;
+use hipvit::Device;
+use hipvit::exec::{Collectives, TimedCall};
+use hipvit::hip::{Mesh, Rendezvous, Runtime, World};
 use hipvit::model::Checkpoint;
 use hipvit::tensor::Input;
-use hipvit_train::{TensorRule, TrainOptions, Trainer};
+use hipvit_train::recipe::RankKeys;
+use hipvit_train::{TensorInfo, TensorRule, TrainOptions, Trainer};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Time-out of messages between ranks.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 const DEFAULTS: [&str; 5] = ["8", "5", "3", "f32", "auto"];
 
@@ -34,16 +44,34 @@ fn main() -> Result<()> {
     let argument = |index: usize| arguments.get(index + 1).map_or(DEFAULTS[index], String::as_str);
     let (batch, steps, rounds): (usize, u32, u32) =
         (argument(0).parse()?, argument(1).parse()?, argument(2).parse()?);
+    let world = World::from_env()?.filter(|world| world.size() > 1);
+    let (rank, ranks) = world
+        .as_ref()
+        .map_or((0, 1), |world| (world.rank(), world.size()));
     let options = TrainOptions {
         dtype: argument(3).parse()?,
-        device: argument(4).parse()?,
+        device: device(world.as_ref(), argument(4))?,
         clip_norm: Some(1.0),
         ..TrainOptions::default()
     };
     let begun = Instant::now();
     let checkpoint = Checkpoint::open(Some(Path::new(directory)))?;
-    let mut trainer = Trainer::new(checkpoint, options, &|_| TensorRule::default())?;
-    let (images, targets) = batch_of(&trainer, batch);
+    let rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule = &|_| TensorRule::default();
+    let mut trainer = match world {
+        Some(world) => {
+            let mesh = Mesh::join(Rendezvous::new(world, TIMEOUT)?, TIMEOUT)?;
+            let keys: RankKeys = toml::from_str(&env::var("HIPVIT_BENCH_RANKS").unwrap_or_default())?;
+            Trainer::of_rank(
+                checkpoint,
+                options,
+                rule,
+                Arc::new(Collectives::new(mesh)?),
+                &keys,
+            )?
+        }
+        None => Trainer::new(checkpoint, options, rule)?,
+    };
+    let (images, targets) = batch_of(&trainer, batch, rank as u32 + 1);
     let mut losses = Vec::new();
     let mut run = |trainer: &mut Trainer, steps: u32| -> Result<f64> {
         let begun = Instant::now();
@@ -66,21 +94,42 @@ fn main() -> Result<()> {
     run(&mut trainer, if argument(4) == "cpu" { 1 } else { 18 })?;
     for round in 0..rounds {
         let ms = run(&mut trainer, steps)?;
-        let images_per_second = batch as f64 * 1e3 / ms;
+        if rank > 0 {
+            continue;
+        }
+        let images_per_second = (ranks * batch) as f64 * 1e3 / ms;
         println!(
-            r#"{{"engine": "hipvit", "model": "{directory}", "batch": {batch}, "round": {round}, "ms": {ms:.3}, "images_per_second": {images_per_second:.1}, "first_step_s": {first_s:.2}}}"#
+            r#"{{"engine": "hipvit", "model": "{directory}", "batch": {batch}, "ranks": {ranks}, "round": {round}, "ms": {ms:.3}, "images_per_second": {images_per_second:.1}, "first_step_s": {first_s:.2}}}"#
         );
     }
     // The batch is the same in each step, so that the loss must fall.
     if losses.last() >= losses.first() {
         return Err(format!("the loss has not fallen: {losses:?}").into());
     }
+    if let Some(reason) = trainer.replays()?.and_then(|replays| replays.fallback) {
+        eprintln!("rank {rank}: steps are not replayed: {reason}");
+    }
     if env::var_os("HIPVIT_BENCH_CALLS").is_some() {
         let device = trainer.time_runs(batch, Duration::from_secs(1))?;
-        eprintln!("{:9.3} ms  a replay", device.as_secs_f64() * 1e3);
-        print_calls(trainer.time_calls(batch)?);
+        let calls = trainer.time_calls(batch)?;
+        if rank == 0 {
+            eprintln!("{:9.3} ms  a replay", device.as_secs_f64() * 1e3);
+            print_calls(calls);
+        }
     }
     Ok(())
+}
+
+/// Returns the device: of `hip` and `auto`, the GPU with the number of this process on its host, if processes see several.
+fn device(world: Option<&World>, asked: &str) -> Result<Device> {
+    let asked: Device = asked.parse()?;
+    match world {
+        Some(world) if matches!(asked, Device::Auto | Device::Hip(0)) => {
+            let gpus = Runtime::open()?.device_count()?;
+            Ok(Device::Hip(if gpus > 1 { world.local_rank() } else { 0 }))
+        }
+        _ => Ok(asked),
+    }
 }
 
 /// Prints the time and number of the calls of each name and shape, the longest first.
@@ -102,11 +151,11 @@ fn print_calls(calls: Vec<TimedCall>) {
     }
 }
 
-/// Returns pixels and targets that differ between images.
-fn batch_of(trainer: &Trainer, batch: usize) -> (Vec<u8>, Vec<f32>) {
+/// Returns pixels and targets that differ between images, and pixels that differ between seeds.
+fn batch_of(trainer: &Trainer, batch: usize, seed: u32) -> (Vec<u8>, Vec<f32>) {
     let (width, height) = trainer.preprocess().output_size();
     let classes = trainer.classes();
-    let mut state = 1_u32;
+    let mut state = seed;
     let images = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8

@@ -10,6 +10,7 @@ mod nodes;
 mod progress;
 mod rank;
 mod rendezvous;
+mod side_stream;
 mod watchdog;
 mod world;
 
@@ -19,4 +20,5 @@ pub use self::group::{Group, Reduction};
 pub use self::mesh::Mesh;
 pub use self::nodes::NodeComm;
 pub use self::rendezvous::Rendezvous;
+pub use self::side_stream::SideStream;
 pub use self::world::World;

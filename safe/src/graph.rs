@@ -18,8 +18,9 @@ pub trait Work {
     /// Error of submitting the work: this crate's error, or a type that it converts to.
     type Error: From<Error> + fmt::Display;
 
-    /// Submits the work without waiting: launches, library calls and copies on the device, only on `stream`. Repeated runs must have the
-    /// same effect: the work must not read its own outputs, unless it writes them first or [`restore`](Self::restore) sets them.
+    /// Submits the work without waiting: launches, library calls and copies on the device, only on `stream`, and on side streams whose
+    /// collectives `stream` waits for. Repeated runs must have the same effect: the work must not read its own outputs, unless it writes
+    /// them first or [`restore`](Self::restore) sets them.
     ///
     /// # Errors
     ///

@@ -191,7 +191,8 @@ pub use blas::{
 };
 pub use code::Code;
 pub use comm::{
-    Comm, CommOptions, Connection, Connections, Group, Mesh, NodeComm, Reduction, Rendezvous, UniqueId, World,
+    Comm, CommOptions, Connection, Connections, Group, Mesh, NodeComm, Reduction, Rendezvous, SideStream,
+    UniqueId, World,
 };
 pub use counters::{Counted, HardwareCounters, KernelCounts};
 pub use device::Device;

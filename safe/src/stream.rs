@@ -335,6 +335,13 @@ impl Stream {
         unsafe { call!(self.device(), hip.hipStreamWaitEvent(self.raw(), event.raw(), 0)) }
     }
 
+    /// Makes later submissions run after `event`, for an internal thread: a parked error stays parked. See [`Stream::wait`].
+    pub(crate) fn wait_quietly(&self, event: &Event) -> Result<()> {
+        let hip = self.device().select()?;
+        // SAFETY: both handles are alive; HIP keeps what it needs of the event.
+        unsafe { call!(self.device(), hip.hipStreamWaitEvent(self.raw(), event.raw(), 0)) }
+    }
+
     pub(crate) fn raw(&self) -> hipStream_t {
         self.inner.raw
     }

@@ -18,7 +18,8 @@
 //! copy after the context's previous run and before its next run. Pageable input is [staged](staging) in pieces. Images that the device
 //! resizes are copied as decoded, on the context's own stream.
 //!
-//! A graph with parameters or states has one stream for all its runs, which thus execute in the order of submission (`states`).
+//! A graph with parameters or states has one stream for all its runs, which thus execute in the order of submission (`states`). Ranks of a
+//! training step exchange gradients on a side stream meanwhile (`exchanges`).
 //!
 //! The second run of a plan on a context is captured as a graph. Later runs replay the graph if its first replay gave the same bytes as the
 //! steps (`Replay`). Some of these replays are checked too (`GraphMode`).
@@ -33,6 +34,7 @@ mod context;
 mod data_rank;
 mod direct;
 mod elements;
+mod exchanges;
 mod executor;
 mod feed;
 mod graphs;

@@ -4481,6 +4481,33 @@ const _: () = {
     ][::core::mem::offset_of!(TransposeArgs, multiply) - 52usize];
 };
 
+/// `wire`: out = x, rounded to bf16 for the way between ranks, or back in f32.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct WireArgs {
+    /// f32 `[elements]`, or bf16 if `back` is 1.
+    pub x: DeviceAddress,
+    /// bf16 `[elements]`, or f32 if `back` is 1. Does not overlap `x`.
+    pub out: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// 1 to convert bf16 to f32, 0 to round f32 to bf16.
+    pub back: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WireArgs"][::core::mem::size_of::<WireArgs>() - 24usize];
+    ["Alignment of WireArgs"][::core::mem::align_of::<WireArgs>() - 8usize];
+    ["Offset of field: WireArgs::x"][::core::mem::offset_of!(WireArgs, x) - 0usize];
+    ["Offset of field: WireArgs::out"][::core::mem::offset_of!(WireArgs, out) - 8usize];
+    [
+        "Offset of field: WireArgs::elements",
+    ][::core::mem::offset_of!(WireArgs, elements) - 16usize];
+    [
+        "Offset of field: WireArgs::back",
+    ][::core::mem::offset_of!(WireArgs, back) - 20usize];
+};
+
 /// The head sizes that attention has entries for, in ascending order.
 pub const HEAD_DIMS: [u32; 5] = [32, 64, 80, 96, 128];
 
@@ -4639,6 +4666,9 @@ macro_rules! kernel_list {
                 }
                 transpose {
                     Transpose(TransposeArgs),
+                }
+                wire {
+                    Wire(WireArgs),
                 }
             }
             $($($more)*,)?

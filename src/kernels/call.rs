@@ -34,8 +34,10 @@ pub(crate) enum Call {
     CopyRows(CopyRows),
     /// All-reduce of a tensor-parallel model.
     AllReduce(AllReduceCall),
-    /// Collective of the ranks of a training step.
+    /// Starts a collective of the ranks of a training step.
     Collective(CollectiveCall),
+    /// Waits for the end of a collective.
+    AwaitCollective(CollectiveCall),
     /// This rank's part of a tensor that all ranks of a training step have.
     RankPart(RankPartCall),
     /// Sets bytes to zero.
@@ -88,6 +90,8 @@ pub(crate) struct CopyRows {
 /// at the start of the bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CollectiveCall {
+    /// Number of the exchange.
+    pub(crate) id: u32,
     pub(crate) kind: ExchangeKind,
     pub(crate) bucket: DeviceAddress,
     pub(crate) elements: usize,

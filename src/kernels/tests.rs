@@ -464,6 +464,7 @@ fn every_entry_is_in_its_source() {
         "swiglu_backward",
         "tokens",
         "transpose",
+        "wire",
     ] {
         let source = device_code::source(kernel).unwrap();
         assert!(source.contains(kernel), "{kernel}");

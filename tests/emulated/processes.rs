@@ -261,6 +261,38 @@ fn each_rank_has_the_gpu_of_its_number() {
     }
 }
 
+/// Trains on processes with an emulated GPU each. Returns the losses of the steps.
+fn losses_on_gpus(set: &Set, ranks: usize, name: &str, more: &[&str]) -> Vec<f64> {
+    let mut arguments = set.arguments(name, more);
+    let device = arguments.iter_mut().find(|argument| **argument == *"cpu");
+    *device.unwrap() = "hip".into();
+    let launcher = Launcher::new(ranks, &at("")).of(one_gpu);
+    let children: Vec<Child> = (0..ranks).map(|rank| launcher.start(rank, &arguments)).collect();
+    for (rank, child) in children.into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(0), "{name}, rank {rank}: {text}");
+    }
+    losses(set, name)
+}
+
+fn losses(set: &Set, name: &str) -> Vec<f64> {
+    let losses: Vec<f64> = set.log(name).0.into_iter().map(|(_, loss)| loss).collect();
+    assert_eq!(losses.len(), 3, "{name}");
+    losses
+}
+
+/// Returns the largest difference of losses, relative to what is expected.
+fn difference(found: &[f64], expected: &[f64]) -> f64 {
+    let pairs = found.iter().zip(expected);
+    pairs
+        .map(|(found, expected)| (found / expected - 1.0).abs())
+        .fold(0.0, f64::max)
+}
+
+const STEPS: &str =
+    "epochs = 1\nbatch = 16\ndrop_path = 0.5\nema_decay = 0.5\n[schedule]\nwarmup_epochs = 0\n";
+
 /// Two processes, each with an emulated GPU, train as one process does on the CPU.
 #[test]
 fn processes_train_as_the_cpu_does() {
@@ -268,36 +300,42 @@ fn processes_train_as_the_cpu_does() {
         return;
     }
     let set = Set::new();
-    set.write_recipe(
-        "epochs = 1\nbatch = 16\ndrop_path = 0.5\nema_decay = 0.5\n[schedule]\nwarmup_epochs = 0\n",
-    );
+    set.write_recipe(STEPS);
     let output = set.train("cpu", &["--accumulate", "2"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let (expected, _) = set.log("cpu");
-    assert_eq!(expected.len(), 3);
+    let expected = losses(&set, "cpu");
     for shard in ["none", "optimizer", "parameters"] {
-        let mut arguments = set.arguments(shard, &["--shard", shard]);
-        let device = arguments.iter_mut().find(|argument| **argument == *"cpu");
-        *device.unwrap() = "hip".into();
-        let launcher = two(one_gpu);
-        let ranks: Vec<Child> = (0..2).map(|rank| launcher.start(rank, &arguments)).collect();
-        for (rank, child) in ranks.into_iter().enumerate() {
-            let output = child.wait_with_output().unwrap();
-            assert_eq!(
-                output.status.code(),
-                Some(0),
-                "{shard}, rank {rank}: {}",
-                stderr(&output)
-            );
-        }
-        let (found, _) = set.log(shard);
-        assert_eq!(found.len(), 3, "{shard}");
-        for ((step, loss), (_, expected)) in found.into_iter().zip(&expected) {
-            // Rounding decides the signs of small gradients, by which AdamW moves weights.
-            assert!(
-                (loss / expected - 1.0).abs() < 1e-3,
-                "{shard}, step {step}: {loss}, expected {expected}"
-            );
-        }
+        let found = losses_on_gpus(&set, 2, shard, &["--shard", shard]);
+        // Rounding decides the signs of small gradients, by which AdamW moves weights.
+        let difference = difference(&found, &expected);
+        assert!(difference < 1e-3, "{shard}: {found:?}, expected {expected:?}");
+    }
+    // Gradients are rounded on their way, which is seen in the second loss.
+    set.write_recipe(&format!("{STEPS}[ranks]\nwire = \"bf16\"\n"));
+    for shard in ["none", "gradients"] {
+        let found = losses_on_gpus(&set, 2, &format!("bf16-{shard}"), &["--shard", shard]);
+        let difference = difference(&found, &expected);
+        assert!(
+            (1e-7..1e-2).contains(&difference),
+            "{shard}: {found:?}, expected {expected:?}"
+        );
+    }
+}
+
+/// Four processes with an emulated GPU each sum gradients within groups of two, and then over the groups.
+#[test]
+fn groups_of_processes_train_as_the_cpu_does() {
+    if !available() {
+        return;
+    }
+    let set = Set::new();
+    set.write_recipe(&format!("{STEPS}[ranks]\ngroup = 2\n"));
+    let output = set.train("cpu", &["--accumulate", "4"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let expected = losses(&set, "cpu");
+    for shard in ["none", "optimizer"] {
+        let found = losses_on_gpus(&set, 4, shard, &["--shard", shard]);
+        let difference = difference(&found, &expected);
+        assert!(difference < 1e-3, "{shard}: {found:?}, expected {expected:?}");
     }
 }

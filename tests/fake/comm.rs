@@ -3,7 +3,9 @@
 use std::thread;
 
 use hipvit::hip::DType;
-use hipvit::hip::{Comm, DeviceBuffer, Graph, Group, Operand, Reduction, Stream, UniqueId, Work};
+use hipvit::hip::{
+    Comm, DeviceBuffer, Event, Graph, Group, Operand, Reduction, SideStream, Stream, UniqueId, Work,
+};
 
 use crate::support::fake::{Fake, Slot};
 
@@ -127,6 +129,91 @@ fn collectives_are_ordered_with_their_streams() {
                 .map(|(a, b)| a.max(b))
                 .collect();
             assert_eq!(first.read().unwrap(), expected, "{round}");
+        }
+    }
+    fake.assert_clean();
+}
+
+/// Submits the sum of a buffer over both ranks to side streams. Returns an event for each rank.
+fn sum_beside(comms: &[Comm], sides: &[SideStream], buffers: &mut [DeviceBuffer<f32>]) -> Vec<Event> {
+    thread::scope(|scope| {
+        let ranks = comms.iter().zip(sides).zip(buffers);
+        let submit = |((comm, side), buffer): ((&Comm, &SideStream), &mut DeviceBuffer<f32>)| {
+            let mut group = Group::new();
+            group
+                .all_reduce_in_place(comm, DType::F32, Reduction::Sum, buffer)
+                .unwrap();
+            group.submit_beside(side).unwrap()
+        };
+        let threads: Vec<_> = ranks.map(|rank| scope.spawn(move || submit(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// The streams go on during a collective. What they submit before it is complete when it starts, and they wait for its end.
+#[test]
+fn collectives_run_beside_their_streams() {
+    let fake = Fake::new("comm-beside");
+    {
+        let streams = streams(&fake);
+        let comms = Comm::all(&streams).unwrap();
+        let sides = streams.clone().map(|stream| SideStream::new(&stream).unwrap());
+        let before = fake.get(Slot::Overlaps);
+        for round in 0..10 {
+            let mut buffers = uploaded(&streams, N);
+            let done = sum_beside(&comms, &sides, &mut buffers);
+            let mut others: Vec<DeviceBuffer<f32>> =
+                streams.iter().map(|stream| stream.allocate(N).unwrap()).collect();
+            others.iter_mut().for_each(|other| other.fill(0).unwrap());
+            streams
+                .iter()
+                .zip(&done)
+                .for_each(|(stream, done)| stream.wait(done).unwrap());
+            let expected: Vec<f32> = values(0, N)
+                .into_iter()
+                .zip(values(1, N))
+                .map(|(a, b)| a + b)
+                .collect();
+            for (buffer, other) in buffers.iter().zip(&others) {
+                assert_eq!(buffer.read().unwrap(), expected, "{round}");
+                assert_eq!(other.read().unwrap(), [0.0; N]);
+            }
+        }
+        assert!(fake.get(Slot::Overlaps) > before);
+    }
+    fake.assert_clean();
+}
+
+/// The next owner of memory waits for the side stream of the last one.
+#[test]
+fn memory_is_reused_after_a_collective_beside_its_stream() {
+    let fake = Fake::new("comm-beside-reuse");
+    {
+        let streams = streams(&fake);
+        let comms = Comm::all(&streams).unwrap();
+        let sides = streams.clone().map(|stream| SideStream::new(&stream).unwrap());
+        for _ in 0..10 {
+            let mut buffers = uploaded(&streams, N);
+            let addresses: Vec<_> = buffers.iter().map(DeviceBuffer::address).collect();
+            sum_beside(&comms, &sides, &mut buffers);
+            drop(buffers);
+            for (stream, address) in streams.iter().zip(addresses) {
+                let mut next = stream.allocate::<f32>(N).unwrap();
+                assert_eq!(next.address(), address);
+                next.fill(0).unwrap();
+                assert_eq!(next.read().unwrap(), [0.0; N]);
+            }
+        }
+        let mut buffers = uploaded(&streams, N);
+        let other = SideStream::new(&streams[0]).unwrap();
+        for (comm, side) in [(&comms[0], &other), (&comms[1], &other)] {
+            let mut group = Group::new();
+            let buffer = &mut buffers[comm.rank()];
+            group
+                .all_reduce_in_place(comm, DType::F32, Reduction::Sum, buffer)
+                .unwrap();
+            let error = group.submit_beside(side).unwrap_err().to_string();
+            assert!(error.contains("side stream"), "{error}");
         }
     }
     fake.assert_clean();

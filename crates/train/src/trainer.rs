@@ -5,6 +5,7 @@ mod evaluated;
 mod in_flight;
 mod micro_batch;
 mod options;
+mod ranks;
 mod second_try;
 mod states;
 mod step;

@@ -271,6 +271,7 @@ impl Comm {
     fn of(stream: &Stream, raw: ncclComm_t, rank: usize, ranks: usize, options: CommOptions) -> Result<Self> {
         let inner = Arc::new(Inner {
             stream: stream.clone(),
+            side: OnceLock::new(),
             raw,
             rank,
             ranks,

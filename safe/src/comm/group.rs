@@ -6,6 +6,7 @@ use hipvit_sys::Rccl;
 use hipvit_sys::rccl::{ncclDataType_t, ncclRedOp_t, ncclResult_t};
 
 use super::communicator::Comm;
+use super::side_stream::SideStream;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::libraries;
@@ -269,6 +270,11 @@ impl<'a> Group<'a> {
     /// [`Error::Argument`] if an operand belongs to another stream than its rank, or if a communicator was aborted; nothing is submitted
     /// then. [`Error::Device`] if RCCL fails.
     pub fn submit(self) -> Result<()> {
+        self.submit_to(None)
+    }
+
+    /// Submits all calls to the ranks' streams, or to a side stream of them.
+    pub(super) fn submit_to(self, side: Option<&SideStream>) -> Result<()> {
         let Some(first) = self.calls.first() else {
             return Ok(());
         };
@@ -279,8 +285,12 @@ impl<'a> Group<'a> {
             if !stream.device().runtime().is(device.runtime()) {
                 return Err(Error::argument("group", "its ranks belong to several runtimes"));
             }
+            if let Some(side) = side {
+                call.comm.inner.use_side(side)?;
+            }
             for operand in [&call.source, &call.target] {
                 operand.admit(stream)?;
+                side.map_or(Ok(()), |side| side.admit(operand.block()))?;
             }
         }
         device.enter()?;
@@ -291,6 +301,9 @@ impl<'a> Group<'a> {
         comms.dedup_by_key(|comm| Arc::as_ptr(comm).addr());
         let _alone: Vec<_> = comms.iter().map(|comm| comm.calls.write()).collect();
         comms.iter().try_for_each(|comm| comm.usable())?;
+        if let Some(side) = side {
+            side.fork()?;
+        }
 
         let grouped = self.calls.len() > 1;
         if grouped {
@@ -300,7 +313,7 @@ impl<'a> Group<'a> {
         let mut result = Ok(());
         for call in &self.calls {
             if result.is_ok() {
-                result = call.run(table);
+                result = call.run(table, side);
             }
         }
         if grouped {
@@ -320,14 +333,15 @@ impl<'a> Group<'a> {
 }
 
 impl Call<'_> {
-    fn run(&self, table: &Rccl) -> Result<()> {
+    fn run(&self, table: &Rccl, side: Option<&SideStream>) -> Result<()> {
         let device = self.comm.stream().device();
         device.select()?;
         let (from, to) = (self.source.pointer().cast_const(), self.target.pointer());
         let (count, dtype) = (self.count, data_type(self.dtype)?);
-        let (comm, stream) = (self.comm.inner.raw, self.comm.stream().raw());
+        let stream = side.map_or(self.comm.stream(), SideStream::side);
+        let (comm, stream) = (self.comm.inner.raw, stream.raw());
         // SAFETY: the handles are alive. The operands have as many elements as each call accesses, which `add` checked, and the stream
-        // orders them. The group borrows them until all calls are submitted.
+        // orders them; their blocks know a side stream. The group borrows them until all calls are submitted.
         let (name, returned): (_, Result<ncclResult_t, _>) = unsafe {
             match self.operation {
                 Operation::AllReduce(reduction) => (

@@ -12,8 +12,10 @@ use hipvit_sys::rccl::{ncclComm_t, ncclResult_t, ncclUniqueId};
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use super::progress::Progress;
+use super::side_stream::SideStream;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::event::Event;
 use crate::libraries;
 use crate::status::{call, check};
 use crate::stream::{Resource, Stream};
@@ -21,6 +23,8 @@ use crate::stream_failure::CommunicatorFailure;
 
 pub(crate) struct Inner {
     pub(super) stream: Stream,
+    /// Side stream of the rank's collectives, once one is used.
+    pub(super) side: OnceLock<SideStream>,
     pub(super) raw: ncclComm_t,
     pub(super) rank: usize,
     pub(super) ranks: usize,
@@ -90,6 +94,34 @@ impl Inner {
             Err(Error::argument("communicator", "was aborted"))
         } else {
             Ok(())
+        }
+    }
+
+    /// Records the side stream of the rank's collectives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if its main stream is not the rank's, or if the rank has another one.
+    pub(super) fn use_side(&self, side: &SideStream) -> Result<()> {
+        let known = self.side.get_or_init(|| side.clone());
+        if *side.main() != self.stream || known.side() != side.side() {
+            let reason =
+                "is not the one of the rank, which has one for all collectives, beside its own stream";
+            return Err(Error::argument("side stream", reason));
+        }
+        Ok(())
+    }
+
+    /// Records an event after all submitted work of the rank, for an internal thread: a parked error stays parked.
+    pub(super) fn mark_end(&self) -> Result<Event> {
+        let end = self.stream.mark_quietly()?;
+        match self.side.get() {
+            // Later collectives come after later work of the main stream, so this delays none.
+            Some(side) => {
+                side.side().wait_quietly(&end)?;
+                side.side().mark_quietly()
+            }
+            None => Ok(end),
         }
     }
 
@@ -166,7 +198,7 @@ impl Inner {
     /// Waits until the stream is idle. The watchdog no longer watches a rank that is being dropped.
     fn drain(&self) -> Result<()> {
         let device = self.stream.device();
-        let done = self.stream.mark_quietly()?;
+        let done = self.mark_end()?;
         let begun = Instant::now();
         while !done.poll()? {
             let elapsed = begun.elapsed();

@@ -127,7 +127,7 @@ fn look_after(rank: &Inner) -> Result<(), String> {
     let Some(_guard) = rank.stream.device().try_between_captures() else {
         return Ok(());
     };
-    match rank.stream.mark_quietly() {
+    match rank.mark_end() {
         Ok(event) => {
             looked.covered = submitted;
             looked.waiting = Some((event, Instant::now()));

@@ -82,8 +82,8 @@ pub(crate) struct Block {
     last_use: AtomicU64,
     /// Set when the block is frozen: the event after which every stream may read it.
     ready: OnceLock<Event>,
-    /// Streams other than `stream` that have read the block.
-    readers: Mutex<Vec<Stream>>,
+    /// Streams other than `stream` that have used the block: readers of a frozen one, and side streams.
+    users: Mutex<Vec<Stream>>,
     origin: Origin,
 }
 
@@ -185,7 +185,7 @@ impl Block {
             stream: stream.clone(),
             last_use: AtomicU64::new(0),
             ready: OnceLock::new(),
-            readers: Mutex::default(),
+            users: Mutex::default(),
             origin,
         })
     }
@@ -213,6 +213,11 @@ impl Block {
         matches!(self.origin, Origin::Foreign)
     }
 
+    /// Returns true if the memory is from the device's pool.
+    pub(crate) fn is_pooled(&self) -> bool {
+        matches!(self.origin, Origin::Pool)
+    }
+
     pub(crate) fn is_frozen(&self) -> bool {
         self.ready.get().is_some()
     }
@@ -233,6 +238,9 @@ impl Block {
             ));
         }
         stream.wait(event)?;
+        for user in self.users.get_mut().drain(..) {
+            stream.wait(&user.mark()?)?;
+        }
         self.stream = stream.clone();
         self.last_use.store(0, Ordering::Release);
         Ok(())
@@ -241,6 +249,9 @@ impl Block {
     /// Makes the block read-only, for any stream, from now on.
     pub(crate) fn freeze(&self) -> Result<()> {
         if self.ready.get().is_none() {
+            for user in self.users.lock().iter() {
+                self.stream.wait(&user.mark()?)?;
+            }
             let event = self.stream.mark()?;
             self.ready.get_or_init(|| event);
         }
@@ -252,15 +263,23 @@ impl Block {
         let Some(ready) = self.ready.get() else {
             return Ok(());
         };
-        let mut readers = self.readers.lock();
-        if *stream != self.stream && !readers.contains(stream) {
+        let mut users = self.users.lock();
+        if *stream != self.stream && !users.contains(stream) {
             stream.refuse_capture("a frozen buffer's first use on a stream")?;
             stream.wait(ready)?;
             // A stream that only this list holds gets no more work. Dropping it waits for its work.
-            readers.retain(|reader| !reader.is_last());
-            readers.push(stream.clone());
+            users.retain(|user| !user.is_last());
+            users.push(stream.clone());
         }
         Ok(())
+    }
+
+    /// Records that a side stream uses the block. The next owner of the memory waits for it.
+    pub(crate) fn add_user(&self, side: &Stream) {
+        let mut users = self.users.lock();
+        if !users.contains(side) {
+            users.push(side.clone());
+        }
     }
 }
 
@@ -296,10 +315,10 @@ impl Drop for Block {
             device.park(device.select().and_then(free));
             return;
         }
-        let readers = self.readers.get_mut();
-        for reader in readers.iter() {
-            // The next user of the memory, on the owning stream, waits for its readers.
-            if let Err(error) = reader.mark().and_then(|event| self.stream.wait(&event)) {
+        let users = self.users.get_mut();
+        for user in users.iter() {
+            // The next user of the memory, on the owning stream, waits for the other streams.
+            if let Err(error) = user.mark().and_then(|event| self.stream.wait(&event)) {
                 // Do not reuse memory that may still be in use.
                 device.cache().forget(self.address);
                 device.park(Err(error));

@@ -5,11 +5,14 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
+use super::exchanges::{GroupComms, RankComms};
 use super::executor::HipExecutor;
 use super::rank::{Agree, Rank, RankStream};
 use crate::error::{Error, Result};
 use crate::exec::collectives::Collectives;
-use crate::hip::{Comm, CommOptions, UniqueId};
+use crate::graph::Graph;
+use crate::hip::{Comm, CommOptions, SideStream, Stream, UniqueId};
+use crate::ops::Op;
 
 /// Interval between checks for lost ranks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -50,27 +53,34 @@ impl HipExecutor {
             return Err(Error::argument("ranks", reason));
         };
         let (rank, ranks) = (collectives.rank(), collectives.ranks());
-        let id = if rank == 0 {
-            UniqueId::new(&self.device)?.to_bytes().to_vec()
-        } else {
-            Vec::new()
+        let creation = Creation {
+            collectives,
+            stream: states.stream(),
+            options: CommOptions::with_timeout(timeout),
         };
-        let ids = collectives.gather(id)?;
-        let id = ids
-            .first()
-            .and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
-        let id = id.ok_or_else(|| Error::argument("ranks", "rank 0 runs another version of hipvit"))?;
-        let options = CommOptions::with_timeout(timeout);
-        let comm = Comm::with_id_and(states.stream(), UniqueId::from_bytes(id), rank, ranks, options)?;
+        let all = creation.comm(ranks, 1)?;
+        let comms = RankComms {
+            groups: match group_size(&self.info.graph, ranks) {
+                Some(size) => Some(GroupComms {
+                    within: creation.comm(size, 1)?,
+                    across: creation.comm(ranks / size, size)?,
+                }),
+                None => None,
+            },
+            side: SideStream::new(states.stream())?,
+            all: all.clone(),
+        };
+        let comms = Arc::new(comms);
         let ended = Arc::new(AtomicBool::new(false));
-        watch(comm.clone(), Arc::downgrade(collectives), ended.clone())?;
+        watch(comms.clone(), Arc::downgrade(collectives), ended.clone())?;
         self.set_rank(Rank {
             number: rank,
             count: ranks,
             gpu: self.device.name().to_owned(),
             on: RankStream {
-                comm,
+                comm: all,
                 direct: None,
+                training: Some(comms),
                 several: true,
             },
             agreement: Arc::new(Votes {
@@ -82,8 +92,47 @@ impl HipExecutor {
     }
 }
 
+/// Returns the number of ranks that divide tensors, if it is not the number of all ranks.
+fn group_size(graph: &Graph, ranks: usize) -> Option<usize> {
+    let sizes = graph.nodes().iter().filter_map(|node| match &node.op {
+        Op::Exchange(exchange) => Some(exchange.ranks),
+        _ => None,
+    });
+    sizes.min().filter(|&size| size < ranks)
+}
+
+/// What communicators are created with.
+struct Creation<'a> {
+    collectives: &'a Collectives,
+    stream: &'a Stream,
+    options: CommOptions,
+}
+
+impl Creation<'_> {
+    /// Creates the communicator of `size` ranks with this one, each `stride` ranks after the last. All ranks call this at the same point.
+    fn comm(&self, size: usize, stride: usize) -> Result<Comm> {
+        let rank = self.collectives.rank();
+        let number = rank / stride % size;
+        let first = rank - number * stride;
+        let id = if number == 0 {
+            UniqueId::new(self.stream.device())?.to_bytes().to_vec()
+        } else {
+            Vec::new()
+        };
+        let ids = self.collectives.gather(id)?;
+        let id = ids
+            .get(first)
+            .and_then(|id| <[u8; 128]>::try_from(id.as_slice()).ok());
+        let id = id.ok_or_else(|| {
+            Error::argument("ranks", format!("rank {first} runs another version of hipvit"))
+        })?;
+        let id = UniqueId::from_bytes(id);
+        Ok(Comm::with_id_and(self.stream, id, number, size, self.options)?)
+    }
+}
+
 /// Starts a thread that ends the collectives on the GPU if a rank is lost, since RCCL would wait for it.
-fn watch(comm: Comm, collectives: Weak<Collectives>, ended: Arc<AtomicBool>) -> Result<()> {
+fn watch(comms: Arc<RankComms>, collectives: Weak<Collectives>, ended: Arc<AtomicBool>) -> Result<()> {
     let look = move || {
         while !ended.load(Ordering::Acquire) {
             let Some(collectives) = collectives.upgrade() else {
@@ -91,7 +140,9 @@ fn watch(comm: Comm, collectives: Weak<Collectives>, ended: Arc<AtomicBool>) -> 
             };
             if collectives.has_lost() {
                 // The next wait for the stream reports it.
-                let _ = comm.abort();
+                for comm in comms.iter() {
+                    let _ = comm.abort();
+                }
                 return;
             }
             drop(collectives);

@@ -5,7 +5,8 @@ use std::fmt;
 use super::call_clock::CallClock;
 use super::candidate::{Builtin, Called, Candidate, Hipblaslt, Hipsparselt, Miopen, Rocblas, Submitter};
 use super::direct::DirectRank;
-use super::lower::{AllReduceCall, Call, CollectiveCall, RankPartCall, SparseForm, attention_is_unfused};
+use super::exchanges::Exchanges;
+use super::lower::{AllReduceCall, Call, SparseForm, attention_is_unfused};
 use super::rank::RankStream;
 use super::regions::Regions;
 use crate::dtype::to_hip;
@@ -14,7 +15,6 @@ use crate::exec::select::{Choice, HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Origin, S
 use crate::graph::plan::Plan;
 use crate::hip::{Comm, DeviceAddress, Reduction, Stream};
 use crate::kernels::{KernelError, Kernels, LayerNormArgs};
-use crate::ops::exchange::ExchangeKind;
 
 /// All candidates on a stream, and the all-reduce of a tensor-parallel model.
 pub(super) struct Libraries {
@@ -28,6 +28,8 @@ pub(super) struct Libraries {
     comm: Option<Comm>,
     /// Set if a builtin kernel sums small messages.
     direct: Option<DirectRank>,
+    /// Set for a rank of a training step.
+    exchanges: Option<Exchanges>,
     /// Set while calls are timed one by one.
     pub(super) calls: Option<CallClock>,
 }
@@ -56,6 +58,7 @@ impl Libraries {
             miopen: Miopen::new(stream),
             comm: rank.map(|rank| rank.comm.clone()),
             direct: rank.and_then(|rank| rank.direct.clone()),
+            exchanges: rank.and_then(|rank| rank.training.clone()).map(Exchanges::new),
             calls: None,
         }
     }
@@ -146,8 +149,9 @@ impl Libraries {
                 })
             }
             Call::AllReduce(call) => self.all_reduce(call, to),
-            Call::Collective(call) => self.collective(call, to),
-            Call::RankPart(call) => self.rank_part(call, to),
+            Call::Collective(call) => self.exchanges()?.start(call, to),
+            Call::AwaitCollective(call) => self.exchanges()?.finish(call, to),
+            Call::RankPart(call) => self.exchanges()?.rank_part(call, to),
             Call::Zero { to: target, bytes } => {
                 to.stream.fill(to.regions.from(*target)?.part(0..*bytes)?, 0)?;
                 to.record_call("memset", || format!("{bytes} bytes"))
@@ -203,66 +207,28 @@ impl Libraries {
         to.finish(follows)
     }
 
-    fn rank(&self) -> Result<&Comm> {
+    /// Returns the exchanges of a training step's rank.
+    fn exchanges(&mut self) -> Result<&mut Exchanges> {
         let alone = || {
             let reason = "is of a training step of several ranks, and runs alone";
             Error::kernel("exchange", reason.into())
         };
-        self.comm.as_ref().ok_or_else(alone)
+        self.exchanges.as_mut().ok_or_else(alone)
     }
 
-    /// Submits a collective of the ranks of a training step.
-    fn collective(&self, call: &CollectiveCall, to: &mut Submitter<'_>) -> Result<()> {
-        let comm = self.rank()?;
-        let (rank, ranks) = (comm.rank(), comm.ranks());
-        if call.ranks != ranks {
-            let reason = format!(
-                "divides tensors among {} of {ranks} ranks. GPUs divide them among all: set the recipe's key `ranks.group` to 0",
-                call.ranks
-            );
-            return Err(Error::argument("ranks", reason));
+    /// Makes the stream wait for all exchanges of a run.
+    pub(super) fn finish_exchanges(&mut self) -> Result<()> {
+        match &mut self.exchanges {
+            Some(exchanges) => exchanges.finish_all(&self.stream),
+            None => Ok(()),
         }
-        let dtype = to_hip(call.dtype);
-        let bytes = call.elements * call.dtype.size();
-        let bucket = to.regions.from(call.bucket)?.part(0..bytes)?;
-        let part = bytes / ranks;
-        let [first, own] = [
-            bucket.part(0..part)?,
-            bucket.part(rank * part..(rank + 1) * part)?,
-        ];
-        match call.kind {
-            ExchangeKind::Sum => comm.all_reduce_in_place(dtype, Reduction::Sum, bucket)?,
-            ExchangeKind::Scatter => {
-                comm.reduce_scatter(dtype, Reduction::Sum, bucket, own)?;
-                if rank > 0 {
-                    to.stream.copy_rows((first, part), (own, part), part, 1)?;
-                }
-            }
-            ExchangeKind::Gather => {
-                if rank > 0 {
-                    to.stream.copy_rows((own, part), (first, part), part, 1)?;
-                }
-                comm.all_gather(dtype, own, bucket)?;
-            }
-        }
-        to.record_call("RCCL", || format!("{} of {bytes} bytes", call.kind))
     }
 
-    /// Copies this rank's part of a tensor.
-    fn rank_part(&self, call: &RankPartCall, to: &mut Submitter<'_>) -> Result<()> {
-        const SIZE: usize = size_of::<f32>();
-        let start = (self.rank()?.rank() % call.ranks * call.part).min(call.elements);
-        let len = call.part.min(call.elements - start);
-        let target = to.regions.from(call.to)?.part(0..call.part * SIZE)?;
-        if len < call.part {
-            to.stream.fill(target.part(len * SIZE..call.part * SIZE)?, 0)?;
+    /// Forgets the exchanges of a run that failed, at the start of another one.
+    pub(super) fn forget_exchanges(&mut self) {
+        if let Some(exchanges) = &mut self.exchanges {
+            exchanges.forget();
         }
-        if len > 0 {
-            let bytes = len * SIZE;
-            let source = to.regions.from(call.from.offset(start * SIZE))?;
-            to.stream.copy_rows((target, bytes), (source, bytes), bytes, 1)?;
-        }
-        to.record_call("DtoD copy of a part", || format!("{len} elements"))
     }
 
     /// Returns the selected choice for `call` and its origin, or another choice if its library cannot compute the call.
@@ -394,6 +360,7 @@ fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<C
         Call::CopyRows(_) | Call::RankPart(_) => vec![Called::library("copy")],
         Call::Zero { .. } => vec![Called::library("memset")],
         Call::Collective(_) => vec![Called::library("RCCL")],
+        Call::AwaitCollective(_) => Vec::new(),
         Call::AllReduce(call) => {
             let follows = call.follows().ok().flatten();
             let follows = follows.map(|kernel| Called::kernel(kernel.into(), kernels));

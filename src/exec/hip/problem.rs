@@ -19,6 +19,7 @@ impl Call {
             | Self::CopyRows(_)
             | Self::AllReduce(_)
             | Self::Collective(_)
+            | Self::AwaitCollective(_)
             | Self::RankPart(_)
             | Self::Zero { .. }
             | Self::Custom(_)

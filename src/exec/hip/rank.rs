@@ -1,8 +1,9 @@
-//! A rank of a tensor-parallel model, from the view of its GPU's executor.
+//! A rank of a tensor-parallel model or of a training step, from the view of its GPU's executor.
 
 use std::sync::Arc;
 
 use super::direct::DirectRank;
+use super::exchanges::RankComms;
 use crate::error::Error;
 use crate::hip::Comm;
 
@@ -30,6 +31,8 @@ pub(super) struct RankStream {
     pub(super) comm: Comm,
     /// Set if a builtin kernel sums small messages.
     pub(super) direct: Option<DirectRank>,
+    /// Set for a rank of a training step.
+    pub(super) training: Option<Arc<RankComms>>,
     /// True if several runs are in flight on the stream.
     pub(super) several: bool,
 }

@@ -224,6 +224,7 @@ impl Work for Steps<'_, '_> {
 
     fn enqueue(&mut self, stream: &Stream) -> Result<()> {
         let Self { executor, plan, .. } = *self;
+        self.libraries.forget_exchanges();
         let regions = executor.regions(self.memory, self.turn);
         let mut tick = || self.clock.as_mut().map_or(Ok(()), |clock| clock.tick(stream));
         let mut steps = plan.steps().iter().peekable();
@@ -255,7 +256,7 @@ impl Work for Steps<'_, '_> {
             }
             tick()?;
         }
-        Ok(())
+        self.libraries.finish_exchanges()
     }
 
     fn outputs(&mut self) -> Vec<Operand<'_>> {

@@ -99,6 +99,7 @@ impl HipExecutor {
                 | Call::CopyRows(_)
                 | Call::AllReduce(_)
                 | Call::Collective(_)
+                | Call::AwaitCollective(_)
                 | Call::RankPart(_)
                 | Call::Zero { .. }
                 | Call::Custom(_)

@@ -120,6 +120,15 @@ pub unsafe extern "C" fn hipStreamCreateWithFlags(out: *mut *mut c_void, _flags:
     SUCCESS
 }
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipStreamCreateWithPriority(out: *mut *mut c_void, flags: u32, _priority: i32) -> Status {
+    unsafe { hipStreamCreateWithFlags(out, flags) }
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipDeviceGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> Status {
+    unsafe { (*least, *greatest) = (1, -1) };
+    SUCCESS
+}
+#[unsafe(no_mangle)]
 pub extern "C" fn hipStreamDestroy(handle: *mut c_void) -> Status {
     let stream = unsafe { Arc::from_raw(handle.cast::<Stream>()) };
     stream.state.lock().unwrap().closed = true;

@@ -62,6 +62,7 @@ impl Streams {
         let rank = |(rank, comm)| RankStream {
             comm,
             direct: direct.get(rank).cloned(),
+            training: None,
             several,
         };
         Ok(Self {
@@ -87,6 +88,7 @@ impl Streams {
         let on = RankStream {
             comm: Comm::with_id_and(&device.stream()?, id, rank, ranks, options(select))?,
             direct: None,
+            training: None,
             several: false,
         };
         let reason = match select.all_reduce {

@@ -123,7 +123,7 @@ impl Memory {
                     self.set(*c, to, gemm.alpha * sum + before);
                 }
             }
-            Call::AllReduce(_) | Call::Collective(_) | Call::RankPart(_) => {
+            Call::AllReduce(_) | Call::Collective(_) | Call::AwaitCollective(_) | Call::RankPart(_) => {
                 panic!("{call:?} needs all ranks")
             }
             Call::Zero { to, bytes } => {

@@ -284,6 +284,7 @@ fn placed(
         | Call::CopyRows(_)
         | Call::AllReduce(_)
         | Call::Collective(_)
+        | Call::AwaitCollective(_)
         | Call::RankPart(_)
         | Call::Zero { .. }
         | Call::Custom(_)
