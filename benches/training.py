@@ -74,15 +74,16 @@ def main():
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=20, help="steps of a round")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--engines", default="hipvit,eager,compile")
+    parser.add_argument("--engines", default="hipvit,hipvit-fp8,eager,compile", help="hipvit-fp8 has the linear layers in FP8")
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_float32_matmul_precision("high")
     times, first, peak = {}, {}, {}
     for _ in range(arguments.rounds):
         for engine in arguments.engines.split(","):
-            if engine == "hipvit":
-                command = [arguments.hipvit, arguments.model, arguments.batch, arguments.steps, 1, "bf16", "hip" if device == "cuda" else "cpu"]
+            if engine.startswith("hipvit"):
+                dtype = engine.removeprefix("hipvit").removeprefix("-") or "bf16"
+                command = [arguments.hipvit, arguments.model, arguments.batch, arguments.steps, 1, dtype, "hip" if device == "cuda" else "cpu"]
                 output = subprocess.run([str(part) for part in command], capture_output=True, text=True)
                 if output.returncode:
                     sys.exit(f"{arguments.hipvit}: {output.stdout}{output.stderr}")
@@ -101,10 +102,10 @@ def main():
             times.setdefault(engine, []).append(ms)
             first.setdefault(engine, first_s)
     card = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    print(f"{arguments.model.name}, batch {arguments.batch}, bf16, {card}, PyTorch {torch.__version__}")
+    print(f"{arguments.model.name}, batch {arguments.batch}, bf16 or FP8, {card}, PyTorch {torch.__version__}")
     for engine, values in times.items():
         ms = statistics.median(values)
-        print(f"{engine:8} {ms:9.2f} ms  {arguments.batch * 1e3 / ms:8.0f} images/s  first step {first[engine]:6.1f} s"
+        print(f"{engine:12} {ms:9.2f} ms  {arguments.batch * 1e3 / ms:8.0f} images/s  first step {first[engine]:6.1f} s"
               f"  peak {peak.get(engine, float('nan')):5.1f} GB  rounds {' '.join(f'{v:.2f}' for v in values)}")
 
 

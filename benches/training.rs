@@ -1,5 +1,6 @@
 //! Times training steps of a model directory, and prints a line of JSON for each round: `cargo bench -p hipvit-train --bench training -- DIR
-//! [BATCH [STEPS [ROUNDS [DTYPE [DEVICE]]]]]`.
+//! [BATCH [STEPS [ROUNDS [DTYPE [DEVICE]]]]]`. The dtype `fp8` is that of [`Float8Options`] with activations in bf16, and `fp8-current` is
+//! without delayed scales, and `fp8-all` has all layers in FP8.
 //!
 //! With `HIPVIT_BENCH_CALLS=1`, the device's time of a step follows, and those of its kernels and library calls, summed by name.
 //!
@@ -22,7 +23,9 @@ use hipvit::hip::{Mesh, Rendezvous, Runtime, World};
 use hipvit::model::Checkpoint;
 use hipvit::tensor::Input;
 use hipvit_train::recipe::RankKeys;
-use hipvit_train::{TensorInfo, TensorRule, TrainOptions, Trainer};
+use hipvit_train::{
+    Float8Options, PrecisionOptions, Quantization, TensorInfo, TensorRule, TrainOptions, Trainer,
+};
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -48,8 +51,26 @@ fn main() -> Result<()> {
     let (rank, ranks) = world
         .as_ref()
         .map_or((0, 1), |world| (world.rank(), world.size()));
+    let float8 = Float8Options::default();
+    let float8 = match argument(3) {
+        "fp8" => Some(float8),
+        "fp8-current" => Some(Float8Options {
+            delayed: false,
+            ..float8
+        }),
+        "fp8-all" => Some(Float8Options {
+            all_layers: true,
+            ..float8
+        }),
+        _ => None,
+    };
+    let dtype = if float8.is_some() { "bf16" } else { argument(3) };
     let options = TrainOptions {
-        dtype: argument(3).parse()?,
+        dtype: dtype.parse()?,
+        precision: PrecisionOptions {
+            quantization: float8.map_or(Quantization::None, Quantization::Float8),
+            ..PrecisionOptions::default()
+        },
         device: device(world.as_ref(), argument(4))?,
         clip_norm: Some(1.0),
         ..TrainOptions::default()

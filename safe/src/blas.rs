@@ -80,6 +80,7 @@ pub enum Scaling {
 /// | f32, f16, bf16 | the same dtypes |
 /// | int8 | i32 |
 /// | E4M3 in the encoding of [the device](crate::Properties::float8), [`BlasLt`] only | f32, f16, bf16, or E4M3 if bias or C has the dtype [`wide`](Self::wide) |
+/// | E5M2 and E4M3 in this encoding, [`BlasLt`] only, see [`left`](Self::left) | f32, f16, bf16 |
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gemm {
     /// Rows of A and C.
@@ -98,6 +99,8 @@ pub struct Gemm {
     pub c: Matrix,
     /// Dtype of A and B.
     pub inputs: DType,
+    /// Dtype of A if it differs from that of B: E5M2, for gradients that are multiplied by E4M3.
+    pub left: Option<DType>,
     /// Dtype of C. For [`BlasLt`], dtype of D.
     pub output: DType,
     /// Dtype of the bias, and of C if D is E4M3. Only for [`BlasLt`].
@@ -125,6 +128,7 @@ impl Gemm {
             b: Matrix::rows(n),
             c: Matrix::rows(n),
             inputs: dtype,
+            left: None,
             output: dtype,
             wide: dtype,
             scaling: Scaling::None,
@@ -159,8 +163,16 @@ impl Gemm {
         ]
     }
 
+    /// Returns the dtype of A.
+    fn a_dtype(&self) -> DType {
+        self.left.unwrap_or(self.inputs)
+    }
+
     fn has_known_types(&self) -> bool {
         use DType::{BF16, F8E4M3, F8E4M3Fnuz, F16, F32, I8, I32};
+        if self.left.is_some() {
+            return self.left == self.inputs.e5m2() && matches!(self.output, F32 | F16 | BF16);
+        }
         match self.inputs {
             F32 | F16 | BF16 => self.output == self.inputs || self.output == F32,
             I8 => self.output == I32,
@@ -221,7 +233,7 @@ impl Gemm {
         if self.batch > 1 && self.c.batch_stride < (self.m - 1) * self.c.stride + self.n {
             return wrong("the results of a batch overlap");
         }
-        a.expect("A", needed(&self.a, stored_a, self.inputs)?, false)?;
+        a.expect("A", needed(&self.a, stored_a, self.a_dtype())?, false)?;
         b.expect("B", needed(&self.b, stored_b, self.inputs)?, false)?;
         let bytes = needed(&self.c, stored_c, self.output)?;
         c.expect("C", bytes, true)?;

@@ -292,6 +292,8 @@ fn code(dtype: DType) -> (u8, u8) {
         DType::BF16 => (4, 16),
         DType::F8E4M3 => (10, 8),
         DType::F8E4M3Fnuz => (11, 8),
+        DType::F8E5M2 => (12, 8),
+        DType::F8E5M2Fnuz => (13, 8),
     }
 }
 

@@ -266,6 +266,7 @@ mod tests {
             k: 5,
             layout: GemmLayout::Nt,
             dtype: DType::BF16,
+            left: None,
             float8: None,
             int8: None,
             sparse: false,

@@ -3840,8 +3840,29 @@ const _: () = {
 /// Threads per block of `round_float8`.
 pub const ROUND_FLOAT8_THREADS: u32 = 256;
 
-/// Elements that a block of `round_float8` rounds.
-pub const ROUND_FLOAT8_PART: u32 = 4096;
+/// Rows and columns of a tile, which is transposed in LDS.
+pub const ROUND_FLOAT8_TILE: u32 = 128;
+
+/// Rows of a block: two tiles.
+pub const ROUND_FLOAT8_ROWS: u32 = 256;
+
+/// Blocks that find the largest magnitude before there is a history.
+pub const ROUND_FLOAT8_LARGEST_BLOCKS: u32 = 64;
+
+/// Columns that a block of the last stage sums.
+pub const ROUND_FLOAT8_SUMMED: u32 = 32;
+
+/// Figures of each block: numbers of underflows and overflows, and the largest magnitude.
+pub const ROUND_FLOAT8_FIGURES: u32 = 3;
+
+/// Elements of the statistics that precede the history.
+pub const ROUND_FLOAT8_RATES: u32 = 2;
+
+/// Elements of the history.
+pub const ROUND_FLOAT8_HISTORY: u32 = 16;
+
+/// Alignment of the scale behind the bytes.
+pub const ROUND_FLOAT8_ALIGNMENT: u32 = 16;
 
 #[repr(u32)]
 /// 8-bit formats of training.
@@ -3854,49 +3875,69 @@ pub enum Float8Code {
 }
 
 #[repr(u32)]
+/// Numbers that `round_float8` rounds.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Float8SourceCode {
+    /// x.
+    Value = 0,
+    /// f(x).
+    Activation = 1,
+    /// f'(x) · dy.
+    Slope = 2,
+}
+
+#[repr(u32)]
 /// The kernels of `round_float8`, in the order of their launches.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub enum RoundFloat8Stage {
-    /// The largest magnitude of each part of x.
+    /// The largest magnitude of a share of the elements, if the scale depends on it.
     Largest = 0,
-    /// The scale, from the largest magnitude. One block.
-    Scale = 1,
-    /// out and the count of each part.
-    Round = 2,
-    /// The rate, from the counts. One block.
-    Rate = 3,
+    /// The rounded numbers, and the figures and sums of each block.
+    Round = 1,
+    /// The statistics and the sums, from those of all blocks.
+    Finish = 2,
 }
 
-/// `round_float8`: out = x, rounded to FP8 with one power of two as the scale, or x if the switch is 0.
+/// `round_float8`: out = the numbers v of the source, rounded to FP8 with one power of two as the scale.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct RoundFloat8Args {
-    /// T `[elements]`.
+    /// T `[rows, channels]`.
     pub x: DeviceAddress,
-    /// T `[elements]`; may alias `x`.
+    /// T `[rows, channels]` for the source `Slope`, otherwise null.
+    pub dy: DeviceAddress,
+    /// f32 `[ROUND_FLOAT8_RATES + ROUND_FLOAT8_HISTORY]`: statistics of the steps before.
+    pub statistics: DeviceAddress,
+    /// `[rows, channels]`: T, or bytes followed by their scale, an f32.
     pub out: DeviceAddress,
-    /// f32 `[1]`.
-    pub on: DeviceAddress,
-    /// f32 `[parts]`: the largest magnitude of each part.
-    pub largest: DeviceAddress,
-    /// f32 `[1]`.
-    pub scale: DeviceAddress,
-    /// f32 `[parts]`: number of the elements of each part that are not 0 and become 0.
-    pub counts: DeviceAddress,
-    /// f32 `[1]`: the sum of the counts, divided by the number of elements.
-    pub rate: DeviceAddress,
-    /// Number of elements.
-    pub elements: u32,
+    /// `[channels, padded_rows]`, as `out`. The columns beyond `rows` are 0.
+    pub transposed: DeviceAddress,
+    /// f32 `[ROUND_FLOAT8_RATES + ROUND_FLOAT8_HISTORY]`: the new statistics.
+    pub next: DeviceAddress,
+    /// T `[channels]`: sums of the columns of v. May be null.
+    pub sums: DeviceAddress,
+    /// f32 `[ROUND_FLOAT8_LARGEST_BLOCKS + ROUND_FLOAT8_FIGURES · blocks + row blocks · channels]`.
+    pub scratch: DeviceAddress,
+    /// Rows of x.
+    pub rows: u32,
+    /// Columns of x.
+    pub channels: u32,
+    /// Columns of `transposed`.
+    pub padded_rows: u32,
     /// One of [`Float8Code`].
     pub format: u32,
+    /// One of [`Float8SourceCode`].
+    pub source: u32,
+    /// One of [`ActivationCode`], for sources with a function.
+    pub activation: u32,
+    /// Bit 0: the scale is that of the history, unless that is all 0. Bit 1: the results are bytes.
+    pub flags: u32,
     /// One of [`RoundFloat8Stage`].
     pub stage: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of RoundFloat8Args"][::core::mem::size_of::<RoundFloat8Args>() - 72usize];
+    ["Size of RoundFloat8Args"][::core::mem::size_of::<RoundFloat8Args>() - 96usize];
     [
         "Alignment of RoundFloat8Args",
     ][::core::mem::align_of::<RoundFloat8Args>() - 8usize];
@@ -3904,35 +3945,50 @@ const _: () = {
         "Offset of field: RoundFloat8Args::x",
     ][::core::mem::offset_of!(RoundFloat8Args, x) - 0usize];
     [
+        "Offset of field: RoundFloat8Args::dy",
+    ][::core::mem::offset_of!(RoundFloat8Args, dy) - 8usize];
+    [
+        "Offset of field: RoundFloat8Args::statistics",
+    ][::core::mem::offset_of!(RoundFloat8Args, statistics) - 16usize];
+    [
         "Offset of field: RoundFloat8Args::out",
-    ][::core::mem::offset_of!(RoundFloat8Args, out) - 8usize];
+    ][::core::mem::offset_of!(RoundFloat8Args, out) - 24usize];
     [
-        "Offset of field: RoundFloat8Args::on",
-    ][::core::mem::offset_of!(RoundFloat8Args, on) - 16usize];
+        "Offset of field: RoundFloat8Args::transposed",
+    ][::core::mem::offset_of!(RoundFloat8Args, transposed) - 32usize];
     [
-        "Offset of field: RoundFloat8Args::largest",
-    ][::core::mem::offset_of!(RoundFloat8Args, largest) - 24usize];
+        "Offset of field: RoundFloat8Args::next",
+    ][::core::mem::offset_of!(RoundFloat8Args, next) - 40usize];
     [
-        "Offset of field: RoundFloat8Args::scale",
-    ][::core::mem::offset_of!(RoundFloat8Args, scale) - 32usize];
+        "Offset of field: RoundFloat8Args::sums",
+    ][::core::mem::offset_of!(RoundFloat8Args, sums) - 48usize];
     [
-        "Offset of field: RoundFloat8Args::counts",
-    ][::core::mem::offset_of!(RoundFloat8Args, counts) - 40usize];
+        "Offset of field: RoundFloat8Args::scratch",
+    ][::core::mem::offset_of!(RoundFloat8Args, scratch) - 56usize];
     [
-        "Offset of field: RoundFloat8Args::rate",
-    ][::core::mem::offset_of!(RoundFloat8Args, rate) - 48usize];
+        "Offset of field: RoundFloat8Args::rows",
+    ][::core::mem::offset_of!(RoundFloat8Args, rows) - 64usize];
     [
-        "Offset of field: RoundFloat8Args::elements",
-    ][::core::mem::offset_of!(RoundFloat8Args, elements) - 56usize];
+        "Offset of field: RoundFloat8Args::channels",
+    ][::core::mem::offset_of!(RoundFloat8Args, channels) - 68usize];
+    [
+        "Offset of field: RoundFloat8Args::padded_rows",
+    ][::core::mem::offset_of!(RoundFloat8Args, padded_rows) - 72usize];
     [
         "Offset of field: RoundFloat8Args::format",
-    ][::core::mem::offset_of!(RoundFloat8Args, format) - 60usize];
+    ][::core::mem::offset_of!(RoundFloat8Args, format) - 76usize];
+    [
+        "Offset of field: RoundFloat8Args::source",
+    ][::core::mem::offset_of!(RoundFloat8Args, source) - 80usize];
+    [
+        "Offset of field: RoundFloat8Args::activation",
+    ][::core::mem::offset_of!(RoundFloat8Args, activation) - 84usize];
+    [
+        "Offset of field: RoundFloat8Args::flags",
+    ][::core::mem::offset_of!(RoundFloat8Args, flags) - 88usize];
     [
         "Offset of field: RoundFloat8Args::stage",
-    ][::core::mem::offset_of!(RoundFloat8Args, stage) - 64usize];
-    [
-        "Offset of field: RoundFloat8Args::reserved",
-    ][::core::mem::offset_of!(RoundFloat8Args, reserved) - 68usize];
+    ][::core::mem::offset_of!(RoundFloat8Args, stage) - 92usize];
 };
 
 /// `scale_images`: out = x times the factor of its image.

@@ -18,6 +18,7 @@ use crate::dtype::to_hip;
 use crate::graph::Graph;
 use crate::graph::plan::{ALIGNMENT, Buffer, Operand, Plan, Step};
 use crate::hip::{DType, DeviceAddress, Gemm};
+use crate::tensor;
 
 /// Returns the offset of the scales behind an FP8 weight.
 pub(crate) fn float8_scales(n: usize, k: usize) -> usize {
@@ -132,6 +133,7 @@ impl Lower for Linear {
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         match self.rounding {
+            None if step.is_of_bytes()? => one(Call::Linear(step.linear_of_bytes(self)?)),
             None | Some(Rounding::Bf16) => match step.patch_embedding()? {
                 Some(call) => one(Call::Projection(call)),
                 None => one(Call::Linear(step.linear_call(self)?)),
@@ -227,6 +229,56 @@ impl Lowering<'_> {
         });
         calls.push(Call::Linear(call));
         Ok(calls)
+    }
+
+    /// Returns true if x and the weight are results of [`RoundFloat8`](hipvit_graph::op::RoundFloat8) in bytes.
+    fn is_of_bytes(&self) -> Result<bool, KernelError> {
+        let [x, weight] = [self.bytes_of(0)?, self.bytes_of(1)?];
+        if x.is_some() != weight.is_some() {
+            return Err(KernelError::internal("multiplies FP8 by another dtype"));
+        }
+        Ok(x.is_some())
+    }
+
+    /// Returns the buffer of an operand in FP8 that its scale follows.
+    fn bytes_of(&self, index: usize) -> Result<Option<&Buffer>, KernelError> {
+        Ok(match self.operand(index)? {
+            Operand::Buffer(id) => {
+                Some(self.plan.buffer(id)).filter(|buffer| buffer.tensor_scale().is_some())
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns the call of a layer in training, whose operands are in FP8. One that is a gradient is in E5M2.
+    fn linear_of_bytes(&self, spec: &Linear) -> Result<LinearCall, KernelError> {
+        let Some(float8) = self.addresses.float8 else {
+            let reason = "is in FP8, which the GPU does not multiply";
+            return Err(KernelError::unsupported(reason));
+        };
+        let mut call = self.linear_call(spec)?;
+        let mut scales = [DeviceAddress::NULL; 2];
+        for (index, scale) in scales.iter_mut().enumerate() {
+            let buffer = self.bytes_of(index)?;
+            let behind = buffer.and_then(Buffer::tensor_scale);
+            let behind = behind.ok_or_else(|| KernelError::internal("has no scale of an operand"))?;
+            *scale = self.address(index)?.offset(behind);
+            let is_gradient = buffer.is_some_and(|buffer| buffer.dtype == tensor::DType::F8E5M2);
+            match index {
+                0 if is_gradient => call.gemm.left = float8.e5m2(),
+                1 if is_gradient => return Err(KernelError::unsupported("has a weight in E5M2")),
+                _ => {}
+            }
+        }
+        call.gemm.inputs = float8;
+        call.gemm.output = to_hip(self.plan.dtype());
+        call.float8 = Some(Float8Call {
+            rows: false,
+            x: scales[0],
+            weight: scales[1],
+            out: None,
+        });
+        Ok(call)
     }
 
     /// Returns the address of x in 8 bits, stored or to be written, and of the parameters of its rows.

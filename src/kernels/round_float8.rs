@@ -2,28 +2,53 @@
 
 use std::borrow::Cow;
 
-use hipvit_graph::op::{Float8, RoundFloat8};
+use hipvit_graph::op::{Float8, Float8Source, RoundFloat8};
 
+use super::bias_activation::activation_code;
 use super::bindings::{
-    Float8Code, ROUND_FLOAT8_PART, ROUND_FLOAT8_THREADS, RoundFloat8Args, RoundFloat8Stage,
+    Float8Code, Float8SourceCode, ROUND_FLOAT8_ALIGNMENT, ROUND_FLOAT8_FIGURES, ROUND_FLOAT8_HISTORY,
+    ROUND_FLOAT8_LARGEST_BLOCKS, ROUND_FLOAT8_RATES, ROUND_FLOAT8_ROWS, ROUND_FLOAT8_SUMMED,
+    ROUND_FLOAT8_THREADS, ROUND_FLOAT8_TILE, RoundFloat8Args, RoundFloat8Stage,
 };
-use super::lower::{Call, Lower, Lowering, shape_of};
-use super::{Access, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
+use super::lower::{Call, Lower, Lowering, rows, shape_of};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::graph::plan::{Plan, Step};
 
-/// Bytes of the scale in the scratch memory, aligned as buffers are.
-const SCALE_BYTES: usize = 16;
-
-const STAGES: [RoundFloat8Stage; 4] = [
+const STAGES: [RoundFloat8Stage; 3] = [
     RoundFloat8Stage::Largest,
-    RoundFloat8Stage::Scale,
     RoundFloat8Stage::Round,
-    RoundFloat8Stage::Rate,
+    RoundFloat8Stage::Finish,
 ];
 
-/// Number of parts of a tensor.
-fn parts(elements: usize) -> usize {
-    elements.div_ceil(ROUND_FLOAT8_PART as usize)
+/// Bits of the flags.
+const DELAYED: u32 = 1;
+const STORED: u32 = 2;
+
+const STATISTICS_BYTES: usize = (ROUND_FLOAT8_RATES + ROUND_FLOAT8_HISTORY) as usize * size_of::<f32>();
+const LARGEST_BYTES: usize = ROUND_FLOAT8_LARGEST_BLOCKS as usize * size_of::<f32>();
+
+/// Blocks of the second stage for x `[rows, channels]`, whose transpose has `padded_rows` columns.
+#[derive(Clone, Copy)]
+struct Blocks {
+    below: usize,
+    beside: usize,
+    channels: usize,
+}
+
+impl Blocks {
+    fn of([padded_rows, channels]: [usize; 2]) -> Self {
+        Self {
+            below: padded_rows.div_ceil(ROUND_FLOAT8_ROWS as usize),
+            beside: channels.div_ceil(ROUND_FLOAT8_TILE as usize),
+            channels,
+        }
+    }
+
+    /// Returns the bytes of the figures of all blocks, and those of the sums.
+    fn bytes(self) -> [usize; 2] {
+        let figures = self.below * self.beside * ROUND_FLOAT8_FIGURES as usize;
+        [figures, self.below * self.channels].map(|count| count * size_of::<f32>())
+    }
 }
 
 impl Lower for RoundFloat8 {
@@ -39,21 +64,39 @@ impl Lower for RoundFloat8 {
                 return Err(KernelError::unsupported("rounds to FNUZ, which no kernel does"));
             }
         };
-        let elements: usize = step.shape.iter().product();
-        let scale = step.addresses.scratch;
-        let largest = scale.offset(SCALE_BYTES);
+        let x = step.shape_of(0)?;
+        let (rows, channels) = (rows(x)?, x.last().copied().unwrap_or(1));
+        let (source, activation, dy) = match self.source {
+            Float8Source::Value => (Float8SourceCode::Value, None, DeviceAddress::NULL),
+            Float8Source::Activation(activation) => (
+                Float8SourceCode::Activation,
+                Some(activation),
+                DeviceAddress::NULL,
+            ),
+            Float8Source::Slope(activation) => (Float8SourceCode::Slope, Some(activation), step.address(2)?),
+        };
+        let is_stored = self.stored && step.element() == 2;
         let args = RoundFloat8Args {
             x: step.address(0)?,
+            dy,
+            statistics: step.address(1)?,
             out: step.out,
-            on: step.address(1)?.offset(self.column * size_of::<f32>()),
-            largest,
-            scale,
-            counts: largest.offset(parts(elements) * size_of::<f32>()),
-            rate: step.result(1)?,
-            elements: extent(elements)?,
+            transposed: step.result(Self::TRANSPOSED)?,
+            next: step.result(Self::STATISTICS)?,
+            sums: if self.sums {
+                step.result(Self::SUMS)?
+            } else {
+                DeviceAddress::NULL
+            },
+            scratch: step.addresses.scratch,
+            rows: extent(rows)?,
+            channels: extent(channels)?,
+            padded_rows: extent(rows.next_multiple_of(self.align))?,
             format: format as u32,
+            source: source as u32,
+            activation: activation_code(activation) as u32,
+            flags: if self.delayed { DELAYED } else { 0 } | if is_stored { STORED } else { 0 },
             stage: 0,
-            reserved: 0,
         };
         let calls = STAGES.map(|stage| {
             Call::from(RoundFloat8Args {
@@ -65,11 +108,11 @@ impl Lower for RoundFloat8 {
     }
 
     fn scratch_bytes(&self, plan: &Plan, step: &Step) -> usize {
-        let elements = step
-            .inputs
-            .first()
-            .map_or(0, |&x| shape_of(plan, x).iter().product());
-        SCALE_BYTES + 2 * parts(elements) * size_of::<f32>()
+        let x = step.inputs.first().map_or(&[][..], |&x| shape_of(plan, x));
+        let channels = x.last().copied().unwrap_or(1).max(1);
+        let rows = (x.iter().product::<usize>() / channels).next_multiple_of(self.align);
+        let [figures, sums] = Blocks::of([rows, channels]).bytes();
+        LARGEST_BYTES + figures + if self.sums { sums } else { 0 }
     }
 }
 
@@ -78,61 +121,112 @@ impl RoundFloat8Args {
         self.stage == stage as u32
     }
 
-    /// Returns true if a block takes a part, and false if one block takes all.
-    fn is_of_parts(&self) -> bool {
-        self.is(RoundFloat8Stage::Largest) || self.is(RoundFloat8Stage::Round)
+    fn is_stored(&self) -> bool {
+        self.flags & STORED != 0
+    }
+
+    fn blocks(&self) -> Blocks {
+        Blocks::of([self.padded_rows as usize, self.channels as usize])
+    }
+
+    /// Returns the bytes of a result with as many rows and columns.
+    fn result_bytes(&self, element: usize, extents: &[u32]) -> usize {
+        if self.is_stored() {
+            bytes(1, extents).next_multiple_of(ROUND_FLOAT8_ALIGNMENT as usize) + size_of::<f32>()
+        } else {
+            bytes(element, extents)
+        }
+    }
+
+    /// Checks what the variant that stores bytes requires.
+    fn check_stored(&self) -> Result<(), KernelError> {
+        let alignment = ROUND_FLOAT8_ALIGNMENT;
+        let addresses = [self.x, self.dy, self.out, self.transposed];
+        if !self.channels.is_multiple_of(alignment)
+            || !self.padded_rows.is_multiple_of(alignment)
+            || addresses
+                .iter()
+                .any(|address| !address.is_aligned_to(alignment as usize))
+        {
+            return Err("stores bytes of matrices whose extents and addresses are multiples of 16".into());
+        }
+        Ok(())
     }
 }
 
-// SAFETY: see hip/round_float8.hip. A block takes a part, and exactly as many blocks are launched; or one block takes all parts.
+// SAFETY: see hip/round_float8.hip. A block takes rows and columns, or a share of the elements, and exactly as many blocks are launched.
 unsafe impl KernelArguments for RoundFloat8Args {
     const FILE: &'static str = "round_float8";
 
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        Ok(if self.is(RoundFloat8Stage::Largest) {
-            "round_float8_largest".into()
-        } else if self.is(RoundFloat8Stage::Scale) {
-            "round_float8_scale".into()
-        } else if self.is(RoundFloat8Stage::Round) {
-            "round_float8".into()
+        let source = if self.source == Float8SourceCode::Activation as u32 {
+            "_activation"
+        } else if self.source == Float8SourceCode::Slope as u32 {
+            "_slope"
         } else {
-            "round_float8_rate".into()
+            ""
+        };
+        Ok(if self.is(RoundFloat8Stage::Finish) {
+            "round_float8_finish".into()
+        } else if self.is(RoundFloat8Stage::Largest) {
+            format!("round_float8_largest{source}").into()
+        } else if self.is_stored() {
+            format!("round_float8_stored{source}").into()
+        } else {
+            format!("round_float8{source}").into()
         })
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        if self.elements == 0 {
+        if self.rows == 0 || self.channels == 0 {
             return Err("x has no elements".into());
         }
-        let blocks = if self.is_of_parts() {
-            parts(self.elements as usize) as u64
-        } else {
+        if self.padded_rows < self.rows {
+            return Err(KernelError::internal("transposes more rows than the result has"));
+        }
+        if self.is_stored() {
+            self.check_stored()?;
+        }
+        let blocks = if self.is(RoundFloat8Stage::Largest) {
+            ROUND_FLOAT8_LARGEST_BLOCKS.into()
+        } else if self.is(RoundFloat8Stage::Round) {
+            let Blocks { below, beside, .. } = self.blocks();
+            below as u64 * beside as u64
+        } else if self.sums.is_null() {
             1
+        } else {
+            1 + u64::from(self.channels.div_ceil(ROUND_FLOAT8_SUMMED))
         };
         target.blocks(blocks, ROUND_FLOAT8_THREADS)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let single = size_of::<f32>();
-        let (all, parts) = (
-            bytes(element, &[self.elements]),
-            parts(self.elements as usize) * single,
-        );
-        if self.is(RoundFloat8Stage::Largest) {
-            visit(Access::read("x", self.x, all));
-            visit(Access::write("largest", self.largest, parts));
-        } else if self.is(RoundFloat8Stage::Scale) {
-            visit(Access::read("largest", self.largest, parts));
-            visit(Access::write("scale", self.scale, single));
-        } else if self.is(RoundFloat8Stage::Round) {
-            visit(Access::read("x", self.x, all));
-            visit(Access::read("on", self.on, single));
-            visit(Access::read("scale", self.scale, single));
-            visit(Access::write("out", self.out, all));
-            visit(Access::write("counts", self.counts, parts));
-        } else {
-            visit(Access::read("counts", self.counts, parts));
-            visit(Access::write("rate", self.rate, single));
+        let [figures, sums] = self.blocks().bytes();
+        let sums = if self.sums.is_null() { 0 } else { sums };
+        let behind = self.scratch.offset(LARGEST_BYTES);
+        visit(Access::read("statistics", self.statistics, STATISTICS_BYTES));
+        if self.is(RoundFloat8Stage::Finish) {
+            visit(Access::read("figures", behind, figures + sums));
+            visit(Access::write("next", self.next, STATISTICS_BYTES));
+            if !self.sums.is_null() {
+                visit(Access::write("sums", self.sums, bytes(element, &[self.channels])));
+            }
+            return;
         }
+        let all = bytes(element, &[self.rows, self.channels]);
+        visit(Access::read("x", self.x, all));
+        if self.source == Float8SourceCode::Slope as u32 {
+            visit(Access::read("dy", self.dy, all));
+        }
+        if self.is(RoundFloat8Stage::Largest) {
+            visit(Access::write("largest", self.scratch, LARGEST_BYTES));
+            return;
+        }
+        visit(Access::read("largest", self.scratch, LARGEST_BYTES));
+        let out = self.result_bytes(element, &[self.rows, self.channels]);
+        let transposed = self.result_bytes(element, &[self.padded_rows, self.channels]);
+        visit(Access::write("out", self.out, out));
+        visit(Access::write("transposed", self.transposed, transposed));
+        visit(Access::write("figures", behind, figures + sums));
     }
 }

@@ -4,8 +4,8 @@ use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
-    AdamWOptions, OptimizerOptions, PrecisionOptions, Quantization, StepReport, TensorRule, TrainOptions,
-    Trainer,
+    AdamWOptions, Float8Options, OptimizerOptions, PrecisionOptions, Quantization, StepReport, TensorRule,
+    TrainOptions, Trainer,
 };
 
 use crate::support::at;
@@ -50,7 +50,7 @@ fn train(device: Device, dtype: DType, quantization: Quantization) -> Vec<StepRe
 #[test]
 fn steps_are_those_of_the_cpu() {
     let Some((device, _shared)) = device() else { return };
-    for quantization in [Quantization::Int8, Quantization::Float8 { max_rate: 0.05 }] {
+    for quantization in [Quantization::Int8, Quantization::Float8(Float8Options::default())] {
         let expected = train(Device::Cpu, DType::F32, quantization);
         for dtype in dtypes() {
             // f16 does not represent all numbers in FP8.

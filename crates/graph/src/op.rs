@@ -36,6 +36,7 @@ pub use loss::LossKind;
 pub use permute_tokens::TokenOrder;
 pub use pixel_layout::PixelLayout;
 pub use rope::RopePairs;
+pub use round_float8::{Float8Source, HISTORY, STATISTICS};
 pub use shape::Shape;
 pub use transpose::Combine;
 

@@ -5,8 +5,8 @@ use crate::graph::Graph;
 use crate::optimizations::Optimizations;
 use crate::passes::{
     attention_statistics, bias_gradients, float8, fold_constants, fold_scales, fuse_activations, fuse_gates,
-    fuse_patches, fuse_residuals, fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens,
-    round_rows,
+    fuse_patches, fuse_residuals, fuse_roundings, fuse_tokens, infer_shapes, pack_qkv, pad_hidden,
+    pad_tokens, prune_tokens, round_rows,
 };
 use crate::rewrite::Rewritten;
 
@@ -37,8 +37,8 @@ pub enum Float8 {
     /// Each layer rounds its operands. For the CPU.
     #[default]
     Rounded,
-    /// GEMMs multiply FP8. A value that only such layers read, with one scale, is stored in FP8 by the op that computes it. For GPUs with
-    /// FP8 GEMMs, in f16 and bf16.
+    /// GEMMs multiply FP8. A value that only such layers read, with one scale, is stored in FP8 by the op that computes it, as are the
+    /// results of [`RoundFloat8`](crate::op::RoundFloat8). For GPUs with FP8 GEMMs, in f16 and bf16.
     Stored,
     /// Only the weights are in FP8, and dequantised. For other GPUs and for f32.
     Weights,
@@ -91,7 +91,7 @@ const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 /// - Padding follows the passes that change the layers it pads.
 /// - Attention statistics come after these, so that they describe attention's final operands.
 /// - FP8 and rows in 8 bits come last, since they depend on the readers of a value.
-const PASSES: [Pass; 16] = [
+const PASSES: [Pass; 17] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -157,6 +157,12 @@ const PASSES: [Pass; 16] = [
         purpose: "gradients of biases with those of weights",
         enabled: FUSION,
         run: |graph, _| bias_gradients::run(graph),
+    },
+    Pass {
+        name: "fuse_roundings",
+        purpose: "activations and slopes into roundings to FP8",
+        enabled: FUSION,
+        run: |graph, _| fuse_roundings::run(graph),
     },
     Pass {
         name: "pad_hidden",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::arena::{self, Storage};
 use crate::error::{Error, Result};
 use crate::graph::{self, Graph, Node, OutputKind};
-use crate::op::{Linear, Op, Rounding};
+use crate::op::{Linear, Op, RoundFloat8, Rounding};
 use crate::tensor::DType;
 use crate::value::{GraphInput, ValueId, ValueKind};
 
@@ -47,7 +47,7 @@ pub struct Buffer {
     pub value: ValueId,
     /// Extents at the plan's batch size, outermost first.
     pub shape: Vec<usize>,
-    /// Dtype: the plan's, f32 if the op's result always is, or 8 bits: i8 or E4M3 (in OCP's or the device's encoding).
+    /// Dtype: the plan's, f32 if the op's result always is, or 8 bits: i8, E4M3 or E5M2 (in OCP's or the device's encoding).
     pub dtype: DType,
     /// Rounding of the elements to 8 bits. `None` for other dtypes. Per-row values are stored [behind all elements](Self::row_scales).
     pub rounding: Option<Rounding>,
@@ -65,6 +65,13 @@ impl Buffer {
     /// Returns the scale of FP8 elements with a single scale.
     pub fn float8(&self) -> Option<f32> {
         self.rounding?.fixed_float8()
+    }
+
+    /// Returns the offset in bytes, from the start of the buffer, of the scale of elements that [`RoundFloat8`] has
+    /// [stored](RoundFloat8::stored).
+    pub fn tensor_scale(&self) -> Option<usize> {
+        let is_stored = self.rounding.is_none() && matches!(self.dtype, DType::F8E4M3 | DType::F8E5M2);
+        is_stored.then(|| RoundFloat8::scale_offset(self.shape.iter().product()))
     }
 
     /// Returns the offset in bytes, from the start of the buffer, of the per-row scales of 8-bit rows. In int8 each scale has a zero point.
@@ -173,7 +180,10 @@ impl Plan {
                     Some(Rounding::Int8(_)) => DType::I8,
                     None | Some(Rounding::Bf16) => node.op.result_dtype(position, dtype),
                 };
-                let bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
+                let mut bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
+                if rounding.is_none() && matches!(result_dtype, DType::F8E4M3 | DType::F8E5M2) {
+                    bytes = RoundFloat8::scale_offset(bytes) + DType::F32.size();
+                }
                 let own_storage = has_own_storage(&graph, value);
                 let may_alias = node
                     .op

@@ -251,6 +251,8 @@ impl Tensor {
             DType::I8 => bytes.iter().map(|&b| f32::from(b.cast_signed())).collect(),
             DType::F8E4M3 => bytes.iter().map(|&b| Float8::E4M3.to_f32(b)).collect(),
             DType::F8E4M3Fnuz => bytes.iter().map(|&b| Float8::E4M3Fnuz.to_f32(b)).collect(),
+            DType::F8E5M2 => bytes.iter().map(|&b| Float8::E5M2.to_f32(b)).collect(),
+            DType::F8E5M2Fnuz => bytes.iter().map(|&b| Float8::E5M2Fnuz.to_f32(b)).collect(),
             DType::I32 => bytes
                 .as_chunks()
                 .0
@@ -304,7 +306,7 @@ impl Tensor {
         // Computed values have the byte order of the host, which must be that of a weight file.
         let count: fn(&[u8]) -> usize = match self.dtype {
             DType::U8 | DType::I8 | DType::I32 => return 0,
-            DType::F8E4M3 | DType::F8E4M3Fnuz => {
+            DType::F8E4M3 | DType::F8E4M3Fnuz | DType::F8E5M2 | DType::F8E5M2Fnuz => {
                 let values = self.to_f32();
                 return values.iter().filter(|value| !value.is_finite()).count();
             }

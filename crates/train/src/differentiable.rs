@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
@@ -125,7 +126,7 @@ impl Differentiable {
             preprocess,
             classes,
             ..
-        } = Prepared::new(&checkpoint, &options)?;
+        } = Prepared::new(&checkpoint, &options, &BTreeSet::new())?;
         let mut scatter = Scatter::new(&checkpoint, &graph, &copies, &|_| TensorRule::default())?;
         let functions = Functions::new(graph, &scatter)?;
         let names: Vec<String> = scatter.retain(functions.names);

@@ -1,5 +1,7 @@
 //! Layers that are computed in FP8, and those that have returned to the dtype of the activations.
 
+mod insert;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -7,10 +9,66 @@ use hipvit::error::Result;
 use hipvit::exec::Executor;
 use serde::{Deserialize, Serialize};
 
-use crate::quantization::Operand;
+pub(crate) use self::insert::{Derivatives, insert, layers, update_statistics};
 
 /// Steps between two checks of the rates.
 pub(crate) const CHECK_INTERVAL: u64 = 50;
+
+/// Options of layers in FP8.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Float8Options {
+    /// Share of the elements of an operand that may underflow or overflow. A layer with a larger share returns to the dtype of the activations.
+    pub max_rate: f32,
+    /// True if a scale is that of the largest magnitude of the last [`HISTORY`](hipvit::ops::HISTORY) steps, and false if it is that of the
+    /// same step, for which the elements are read twice.
+    pub delayed: bool,
+    /// True if all linear layers of the blocks are in FP8. Otherwise only those that are expected to gain time, or all if there are none.
+    pub all_layers: bool,
+}
+
+impl Default for Float8Options {
+    fn default() -> Self {
+        Self {
+            max_rate: 0.05,
+            delayed: true,
+            all_layers: false,
+        }
+    }
+}
+
+/// An operand of a layer in FP8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Operand {
+    Input,
+    Weight,
+    Gradient,
+}
+
+impl Operand {
+    /// Returns the name of the operand, as logs have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Input => "input",
+            Self::Weight => "weight",
+            Self::Gradient => "gradient",
+        }
+    }
+
+    /// Returns the name of the state with the statistics of the operand of a layer.
+    pub(crate) fn state(self, layer: &str) -> String {
+        format!("{layer}.{}.float8", self.name())
+    }
+}
+
+/// A rounding of a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Rounding {
+    /// Name of the state with its statistics.
+    pub(crate) state: String,
+    /// Layers that multiply the rounded numbers.
+    pub(crate) layers: Vec<String>,
+    pub(crate) operand: Operand,
+}
 
 /// A layer that is no longer computed in FP8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +82,8 @@ pub struct LayerEvent {
     pub operand: String,
     /// Share of its elements that were not 0 and became 0.
     pub underflow: f32,
+    /// Share of its elements that exceeded the largest number.
+    pub overflow: f32,
 }
 
 impl fmt::Display for LayerEvent {
@@ -33,45 +93,37 @@ impl fmt::Display for LayerEvent {
             layer,
             operand,
             underflow,
+            overflow,
         } = self;
         write!(
             f,
-            "step {step}: `{layer}` is no longer computed in FP8, since {:.2} % of its {operand} underflow",
-            100.0 * underflow
+            "step {step}: `{layer}` is no longer computed in FP8, since {:.2} % of its {operand} underflow and {:.2} % overflow",
+            100.0 * underflow,
+            100.0 * overflow
         )
     }
 }
 
-/// The layers of a step that can be computed in FP8.
+/// The layers of a step that are computed in FP8.
 #[derive(Debug)]
 pub(crate) struct Float8Layers {
-    /// Names, in the order of the switches.
-    names: Vec<String>,
-    /// Index of the layer of each rounding, and the operand.
-    roundings: Vec<(usize, Operand)>,
-    /// Maximum share of the elements of an operand that may become 0.
+    roundings: Vec<Rounding>,
+    /// Maximum share of the elements of an operand that may become 0, or exceed the largest number.
     max_rate: f32,
     /// Layers that have returned since the last call of [`take`](Self::take).
     events: Vec<LayerEvent>,
 }
 
 impl Float8Layers {
-    pub(crate) fn new(names: Vec<String>, roundings: Vec<(usize, Operand)>, max_rate: f32) -> Self {
+    pub(crate) fn new(roundings: Vec<Rounding>, max_rate: f32) -> Self {
         Self {
-            names,
             roundings,
             max_rate,
             events: Vec::new(),
         }
     }
 
-    /// Returns the switch of each layer. `returned` are the layers that are no longer in FP8.
-    pub(crate) fn switches(&self, returned: &BTreeSet<String>) -> Vec<f32> {
-        let switch = |name| if returned.contains(name) { 0.0 } else { 1.0 };
-        self.names.iter().map(switch).collect()
-    }
-
-    /// Adds the layers to `returned` whose last step lost too much.
+    /// Adds the layers to `returned` whose last step lost too much. Returns true if there are some.
     ///
     /// # Errors
     ///
@@ -81,29 +133,43 @@ impl Float8Layers {
         step: u64,
         executor: &dyn Executor,
         returned: &mut BTreeSet<String>,
-    ) -> Result<()> {
-        for &(layer, operand) in &self.roundings {
-            let name = &self.names[layer];
-            if returned.contains(name) {
+    ) -> Result<bool> {
+        let before = returned.len();
+        for Rounding {
+            state,
+            layers,
+            operand,
+        } in &self.roundings
+        {
+            let statistics = executor.state(state)?;
+            let statistics = statistics.to_f32();
+            let rate = |index: usize| statistics.get(index).copied().unwrap_or(0.0);
+            let (underflow, overflow) = (rate(0), rate(1));
+            if underflow.max(overflow) <= self.max_rate {
                 continue;
             }
-            let rate = executor.state(&operand.state(name))?;
-            let underflow = rate.to_f32().iter().copied().fold(0.0, f32::max);
-            if underflow > self.max_rate {
-                returned.insert(name.clone());
-                self.events.push(LayerEvent {
-                    step,
-                    layer: name.clone(),
-                    operand: operand.name().to_owned(),
-                    underflow,
-                });
+            for layer in layers {
+                if returned.insert(layer.clone()) {
+                    self.events.push(LayerEvent {
+                        step,
+                        layer: layer.clone(),
+                        operand: operand.name().to_owned(),
+                        underflow,
+                        overflow,
+                    });
+                }
             }
         }
-        Ok(())
+        Ok(returned.len() > before)
     }
 
     /// Returns the layers that have returned since the last call.
     pub(crate) fn take(&mut self) -> Vec<LayerEvent> {
         std::mem::take(&mut self.events)
+    }
+
+    /// Returns these layers with the events of others.
+    pub(crate) fn with_events(self, events: Vec<LayerEvent>) -> Self {
+        Self { events, ..self }
     }
 }

@@ -28,7 +28,7 @@ mod step_graph;
 mod tests;
 mod trainer;
 
-pub use float8::LayerEvent;
+pub use float8::{Float8Options, LayerEvent};
 pub use hipvit::ops::{ContrastiveKind, DistillationKind, DistillationLoss, LossKind};
 pub use lora::LoraOptions;
 pub use memory::{MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport};

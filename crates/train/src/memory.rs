@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ranks::RankPlan;
 use crate::step_graph::{TensorInfo, TensorRule};
-use crate::trainer::{Step, TrainOptions};
+use crate::trainer::{Step, StepTarget, TrainOptions};
 
 const UNLIMITED: &str = "unlimited";
 
@@ -231,7 +231,15 @@ impl MemoryPlanner {
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
         ranks: Option<RankPlan>,
     ) -> Result<Self> {
-        let Step { graph, .. } = Step::new(checkpoint, options, rule, options.dtype, ranks)?;
+        let Step { graph, .. } = Step::new(
+            checkpoint,
+            options,
+            rule,
+            StepTarget {
+                ranks,
+                ..StepTarget::of_dtype(options.dtype)
+            },
+        )?;
         let dtype = options.dtype;
         Ok(Self { graph, dtype })
     }

@@ -16,7 +16,7 @@ pub use self::keys::{
     Policy, Recipe, ScheduleKeys,
 };
 pub use self::overrides::Overrides;
-pub use self::quantization::{Quantization, QuantizationKind};
+pub use self::quantization::{Float8Scales, Float8Selection, Quantization, QuantizationKind};
 pub use self::ranks::{RankKeys, Shard, Wire};
 use crate::schedule::Schedule;
 

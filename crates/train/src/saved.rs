@@ -101,6 +101,26 @@ impl Saved {
     }
 }
 
+/// Reads the counters of a file.
+///
+/// # Errors
+///
+/// [`Error::Io`] or [`Error::Weights`] if the file cannot be read.
+pub(crate) fn read_counters(counters: Counters, file: &Path) -> Result<Counters> {
+    counters_of(
+        &counters,
+        &hipvit_files::regular_file::read(file).map_err(|error| Error::io(file, error))?,
+        file,
+    )
+}
+
+fn counters_of(counters: &Counters, bytes: &[u8], file: &Path) -> Result<Counters> {
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|error| Error::weights(file, error))?;
+    let restored = header.metadata().as_ref();
+    let restored = restored.and_then(|metadata| counters.clone().with_metadata(metadata));
+    restored.ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))
+}
+
 /// Reads the weights, states and counters of a file. `shape` returns the shape of a whole tensor.
 ///
 /// # Errors
@@ -113,13 +133,8 @@ pub(crate) fn read(
     file: &Path,
 ) -> Result<(Counters, Vec<(String, Tensor)>)> {
     let bytes = hipvit_files::regular_file::read(file).map_err(|error| Error::io(file, error))?;
-    let broken = |error| Error::weights(file, error);
-    let (_, header) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
-    let restored = header.metadata().as_ref();
-    let restored = restored.and_then(|metadata| counters.clone().with_metadata(metadata));
-    let restored = restored
-        .ok_or_else(|| Error::weights(file, "has no number of steps: not a file of a training run"))?;
-    let content = SafeTensors::deserialize(&bytes).map_err(broken)?;
+    let restored = counters_of(&counters, &bytes, file)?;
+    let content = SafeTensors::deserialize(&bytes).map_err(|error| Error::weights(file, error))?;
     let mut tensors = Vec::new();
     for value in saved_states(graph) {
         let missing = || {

@@ -9,9 +9,9 @@ use hipvit::ops::exchange::part_len;
 use hipvit::ops::{Accumulate, Add, L2Norm, MovingAverage, Mul, Op, RankPart, ScaleImages};
 use hipvit::tensor::{DType, Tensor};
 
+use crate::float8::Derivatives;
 use crate::objective::{Objective, PushedLoss};
 use crate::optimizer::{OptimizerOptions, UpdateForm};
-use crate::quantization::{Derivatives, is_rates};
 use crate::ranks::{Exchanges, Gathers, RankPlan};
 use crate::recipe::Shard;
 
@@ -43,7 +43,7 @@ pub(crate) fn average_of(weight: &str) -> String {
 
 /// Returns true if a state has no information between two steps.
 pub(crate) fn is_transient(state: &str) -> bool {
-    state.ends_with(GRADIENT_SUM) || is_rates(state)
+    state.ends_with(GRADIENT_SUM)
 }
 
 /// A tensor of the checkpoint, for which a [`TensorRule`] is asked.

@@ -30,10 +30,10 @@ use hipvit_data::random::{Draw, Purpose, Stream};
 use self::in_flight::{StepQueue, SubmittedRun};
 use self::micro_batch::{MicroBatch, micro_batches, rows_of};
 pub use self::options::TrainOptions;
-use self::options::{check, load_options};
+use self::options::{check, float8, load_options};
 pub(crate) use self::options::{computed_dtype, placement};
 pub use self::step::step_graph;
-pub(crate) use self::step::{Prepared, Step, passes};
+pub(crate) use self::step::{Prepared, Step, StepTarget, passes};
 pub use self::targets::Targets;
 use crate::float8::{Float8Layers, LayerEvent};
 use crate::lora::Lora;
@@ -41,7 +41,7 @@ use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryReport};
 use crate::objective::{BIAS, LOG_SCALE, Objective};
 use crate::optimizer::OptimizerOptions;
-use crate::quantization::{FLOAT8_LAYERS, Quantization};
+use crate::quantization::Quantization;
 use crate::ranks::Ranks;
 use crate::saved::{self, Counters, Saved};
 use crate::scatter::{Frozen, Scatter};
@@ -130,22 +130,22 @@ impl Trainer {
             HashMap::insert(&mut rules.borrow_mut(), tensor.name.to_owned(), rule);
             rule
         };
-        let trainer = Self::build(Arc::new(checkpoint), options, &rule, ranks)?;
+        let trainer = Self::build(Arc::new(checkpoint), options, &rule, (ranks, BTreeSet::new()))?;
         Ok(Self {
             rules: rules.into_inner(),
             ..trainer
         })
     }
 
-    /// Creates a trainer without [`rules`](Self::rules).
+    /// Creates a trainer without [`rules`](Self::rules), with the layers that are no longer in FP8.
     fn build(
         checkpoint: Arc<Checkpoint>,
         options: TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
-        ranks: Option<Ranks>,
+        (ranks, bf16_layers): (Option<Ranks>, BTreeSet<String>),
     ) -> Result<Self> {
         let divides_states = ranks.as_ref().is_some_and(|ranks| ranks.plan.divides_states());
-        if ranks.is_some() && matches!(options.precision.quantization, Quantization::Float8 { .. }) {
+        if ranks.is_some() && matches!(options.precision.quantization, Quantization::Float8(_)) {
             let reason =
                 "is not computed by several ranks, as they could return layers to bf16 in different steps";
             return Err(Error::argument("fp8", reason));
@@ -173,8 +173,12 @@ impl Trainer {
             &checkpoint,
             &options,
             rule,
-            dtype,
-            ranks.as_ref().map(|ranks| ranks.plan),
+            StepTarget {
+                dtype,
+                float8: float8(&placement, dtype),
+                bf16_layers: &bf16_layers,
+                ranks: ranks.as_ref().map(|ranks| ranks.plan),
+            },
         )?;
         let mut memory = None;
         if let Some(budget) = options.memory {
@@ -211,7 +215,7 @@ impl Trainer {
                 } else {
                     LossScale::none()
                 },
-                bf16_layers: BTreeSet::new(),
+                bf16_layers,
             },
             in_flight: StepQueue::new(),
             options,
@@ -419,13 +423,6 @@ impl Trainer {
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
         }
-        let switches = self
-            .float8
-            .as_ref()
-            .map(|layers| layers.switches(&self.counters.bf16_layers));
-        if let Some(switches) = &switches {
-            named.push((FLOAT8_LAYERS, Input::Values(switches).into()));
-        }
         let reservation = executor.clone().reserve(&plan, None)?;
         reservation.submit(Inputs::new(named), Submission::default())
     }
@@ -495,6 +492,26 @@ impl Trainer {
     /// trainer is then unchanged. [`Error::Argument`] if steps are in flight.
     pub fn restore(&mut self, file: &Path) -> Result<()> {
         self.check_idle()?;
+        let saved = saved::read_counters(self.counters.clone(), file)?;
+        if saved.bf16_layers != self.counters.bf16_layers && self.float8.is_some() {
+            let states = self.states()?;
+            let own = std::mem::replace(&mut self.counters.bf16_layers, saved.bf16_layers);
+            let restored = self
+                .build_anew(self.options.clone())
+                .and_then(|()| self.restore_states(file));
+            if restored.is_err() {
+                self.counters.bf16_layers = own;
+                self.build_anew(self.options.clone())?;
+                for (name, tensor) in &states {
+                    self.executor()?.set_state(name, tensor)?;
+                }
+            }
+            return restored;
+        }
+        self.restore_states(file)
+    }
+
+    fn restore_states(&mut self, file: &Path) -> Result<()> {
         let graph = self.executor()?.info().graph.clone();
         let shape = |value: &Value| self.whole_shape(&value.name, &value.shape).to_vec();
         let (counters, states) = saved::read(&graph, &shape, self.counters.clone(), file)?;

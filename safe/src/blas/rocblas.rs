@@ -221,7 +221,7 @@ fn datatype(dtype: DType) -> Result<rocblas_datatype_> {
         DType::F16 => rocblas_datatype_::rocblas_datatype_f16_r,
         DType::BF16 => rocblas_datatype_::rocblas_datatype_bf16_r,
         DType::I32 => rocblas_datatype_::rocblas_datatype_i32_r,
-        DType::F8E4M3 | DType::F8E4M3Fnuz => {
+        DType::F8E4M3 | DType::F8E4M3Fnuz | DType::F8E5M2 | DType::F8E5M2Fnuz => {
             return Err(Error::argument(
                 "gemm",
                 format!("rocBLAS has none of {dtype}; hipBLASLt has"),

@@ -495,7 +495,7 @@ fn data_type(dtype: DType) -> Result<ncclDataType_t> {
         DType::F16 => ncclDataType_t::ncclFloat16,
         DType::BF16 => ncclDataType_t::ncclBfloat16,
         DType::I32 => ncclDataType_t::ncclInt32,
-        DType::F8E4M3 | DType::F8E4M3Fnuz => {
+        DType::F8E4M3 | DType::F8E4M3Fnuz | DType::F8E5M2 | DType::F8E5M2Fnuz => {
             return Err(Error::argument("dtype", format!("RCCL is not used for {dtype}")));
         }
     })

@@ -45,6 +45,7 @@ impl LinearCall {
                 (false, true) => GemmLayout::Nt,
             },
             dtype: self.gemm.inputs,
+            left: self.gemm.left,
             float8,
             int8: self.int8.map(|_| self.gemm.wide),
             sparse: self.sparse.is_some(),

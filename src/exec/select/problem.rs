@@ -110,6 +110,9 @@ pub struct LinearShape {
     pub layout: GemmLayout,
     /// Dtype of x and the weight. Unless it has 8 bits, also of all other operands.
     pub dtype: DType,
+    /// Dtype of x if it differs from that of the weight: E5M2, for gradients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<DType>,
     /// Dtypes of the other operands, if x and the weight are FP8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub float8: Option<Float8Shape>,
@@ -142,9 +145,15 @@ pub struct Float8Shape {
 impl LinearShape {
     /// Returns the GEMM with `m` rows.
     pub(in crate::exec) fn gemm(&self, m: usize) -> Gemm {
-        let gemm = Gemm::new(m, self.n, self.k, self.dtype);
+        let gemm = Gemm {
+            left: self.left,
+            ..Gemm::new(m, self.n, self.k, self.dtype)
+        };
         match self.layout {
-            GemmLayout::Nt => Gemm::linear(m, self.n, self.k, self.dtype),
+            GemmLayout::Nt => Gemm {
+                left: self.left,
+                ..Gemm::linear(m, self.n, self.k, self.dtype)
+            },
             GemmLayout::Nn => gemm,
             GemmLayout::Tn => Gemm {
                 a: Matrix::transposed(m),
@@ -226,7 +235,11 @@ impl fmt::Display for LinearShape {
             GemmLayout::Nn => "gemm_nn",
             GemmLayout::Tn => "gemm_tn",
         };
-        write!(f, "{name} {}×{}×{} {}", self.m, self.k, self.n, self.dtype)?;
+        write!(f, "{name} {}×{}×{} ", self.m, self.k, self.n)?;
+        if let Some(left) = self.left {
+            write!(f, "{left}·")?;
+        }
+        write!(f, "{}", self.dtype)?;
         if self.activations() != self.dtype && !self.has_float8_result() {
             write!(f, "→{}", self.activations())?;
         }
@@ -299,6 +312,7 @@ impl PatchEmbeddingShape {
             k: 3 * self.patch[0] * self.patch[1],
             layout: GemmLayout::Nt,
             dtype: self.dtype,
+            left: None,
             float8: None,
             int8: None,
             sparse: false,

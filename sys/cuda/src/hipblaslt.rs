@@ -50,7 +50,7 @@ export! { hipblaslt, hipblasStatus_t, on_device;
         let mut found: Vec<MaybeUninit<cublasLtMatmulHeuristicResult_t>> = vec![MaybeUninit::zeroed(); capacity];
         let mut number = 0;
         count.write(0);
-        attributes::accumulate_fast(desc.cast(), a.cast())?;
+        attributes::accumulate_fast(desc.cast(), [a.cast(), b.cast()])?;
         lt!(cublasLtMatmulAlgoGetHeuristic(
             handle.cast(), desc.cast(), a.cast(), b.cast(), c.cast(), d.cast(), preference.cast(), wanted,
             found.as_mut_ptr().cast(), &mut number,

@@ -9,7 +9,7 @@ pub(crate) mod taint;
 mod vector;
 
 pub(crate) use element::{Element, Real};
-pub(crate) use float8::Encoding;
+pub(crate) use float8::{Encoding, Float8};
 pub(crate) use matrix::{Batch, Factor, Matrix, gemm, multiply};
 pub(crate) use scalar::Scalar;
 pub(crate) use vector::Vector;

@@ -1,7 +1,7 @@
 //! hipBLASLt, computed on the CPU: sums in f32 (f64 for f64; exactly for i8), results rounded once.
 //!
 //! Matrices are column-major, as in the real library. Supported are:
-//! - f32, f16, bf16, f64, i8 (into i32), and E4M3 in the encoding of the emulated GPU, if it has one;
+//! - f32, f16, bf16, f64, i8 (into i32), and E4M3 and E5M2 in the encoding of the emulated GPU, if it has one;
 //! - epilogues with a bias, an auxiliary output and an activation, whose GELU is the tanh form;
 //! - scales per matrix, or per row of A and column of B.
 //!
@@ -75,7 +75,7 @@ fn problem(
     let layouts = [layout(a)?, layout(b)?, layout(c)?, layout(d)?];
     let device = hip::current().map_err(translate)?;
     let float8 = |layout: &Layout| match layout.element {
-        Element::F8(encoding) => Some(encoding) == float8(device.part.arch),
+        Element::F8(format) => Some(format.encoding) == float8(device.part.arch),
         _ => true,
     };
     if layouts.iter().all(float8) {

@@ -5,11 +5,11 @@
 //! A value is stored in FP8 if nothing but linear layers multiplies it, all with the same step, and if its node can write it so.
 //! Then the node before a GEMM writes half of the bytes, and no kernel of its own rounds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::op::{Float8Scale, Linear, Op, Rounding};
+use crate::op::{Float8Scale, Linear, Op, RoundFloat8, Rounding};
 use crate::rewrite::Rewritten;
 use crate::value::ValueId;
 
@@ -18,7 +18,7 @@ pub(crate) fn run(graph: &Graph, stored: bool) -> Result<Rewritten> {
     let mut new = graph.clone();
     let changes = if stored {
         let left = keep_weights(&mut new, |shape| !shape.iter().all(|n| n.is_multiple_of(16)));
-        left + store(&mut new)
+        left + store(&mut new) + store_roundings(&mut new)
     } else {
         keep_weights(&mut new, |_| true)
     };
@@ -51,6 +51,56 @@ pub fn store(graph: &mut Graph) -> usize {
         graph.values[id.index()].rounding = Some(Rounding::Float8(Float8Scale::Fixed(step)));
     }
     marked.len()
+}
+
+/// Lets the roundings of training store bytes if only linear layers multiply them, whose other operand is in bytes too. Returns their number.
+fn store_roundings(graph: &mut Graph) -> usize {
+    let mut stored: HashSet<usize> = HashSet::new();
+    // Rounding of each value that plans could store.
+    let mut rounding_of: HashMap<ValueId, usize> = HashMap::new();
+    for (index, node) in graph.nodes.iter().enumerate() {
+        let x = node.inputs.first().map(|id| &graph.values[id.index()].shape);
+        if let (Op::RoundFloat8(op), Some(x)) = (&node.op, x)
+            && op.can_store(x)
+        {
+            stored.insert(index);
+            let bytes = [node.outputs[0], node.outputs[RoundFloat8::TRANSPOSED]];
+            rounding_of.extend(bytes.map(|id| (id, index)));
+        }
+    }
+    // Each change may let others follow.
+    let mut count = usize::MAX;
+    while stored.len() < count {
+        count = stored.len();
+        for node in &graph.nodes {
+            let is_stored = |id: &ValueId| rounding_of.get(id).is_some_and(|index| stored.contains(index));
+            let operands = node.inputs.iter().take(2);
+            let multiplies = matches!(node.op, Op::Linear(Linear { rounding: None, .. }))
+                && operands.clone().all(is_stored)
+                && !node.inputs.iter().skip(2).any(is_stored);
+            if !multiplies {
+                for index in node.inputs.iter().filter_map(|id| rounding_of.get(id)) {
+                    stored.remove(index);
+                }
+            }
+        }
+        for id in graph
+            .outputs
+            .iter()
+            .map(|(_, id)| id)
+            .chain(graph.updates.iter().map(|(_, id)| id))
+        {
+            if let Some(index) = rounding_of.get(id) {
+                stored.remove(index);
+            }
+        }
+    }
+    for &index in &stored {
+        if let Op::RoundFloat8(op) = &mut graph.nodes[index].op {
+            op.stored = true;
+        }
+    }
+    stored.len()
 }
 
 /// The values that are stored in FP8, with their steps.

@@ -9,6 +9,7 @@ pub(super) mod fuse_activations;
 pub(super) mod fuse_gates;
 pub(super) mod fuse_patches;
 pub(super) mod fuse_residuals;
+pub(super) mod fuse_roundings;
 pub(super) mod fuse_tokens;
 pub(super) mod infer_shapes;
 pub(super) mod pack_qkv;

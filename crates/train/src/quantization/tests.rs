@@ -1,6 +1,6 @@
 //! Layers that training rounds, beside those of inference and of the reference.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hipvit::exec::{Arena, CpuExecutor, ExecutorOptions, Inputs, Placement};
@@ -12,11 +12,16 @@ use hipvit::ops::{FakeQuantize, Float8, Int8Grid, Levels, Linear, Op, Rounding};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Input, Tensor};
 
-use super::{Derivatives, Quantization, in_int8, insert};
+use super::{Quantization, in_int8, insert};
+use crate::float8::{Derivatives, Float8Options};
 use crate::tests::{IMAGES, golden, options, step, trainer};
 use crate::{LossKind, PrecisionOptions, StepReport, TrainOptions, Weights};
 
-const FLOAT8: Quantization = Quantization::Float8 { max_rate: 0.05 };
+const FLOAT8: Quantization = Quantization::Float8(Float8Options {
+    max_rate: 0.05,
+    delayed: true,
+    all_layers: false,
+});
 
 /// Returns numbers of both signs, from a generator of period 2^64.
 fn numbers(seed: u64, len: usize) -> Vec<f32> {
@@ -65,7 +70,12 @@ fn a_layer_in_training_is_the_layer_in_int8() {
         let expected = run(layer(tokens, int8, rounding).0, &x);
         let weight = Tensor::from_f32([n, k], weight).unwrap();
         let float = run(layer(tokens, weight.clone(), None).0, &x);
-        let (trained, layers) = insert(&layer(tokens, weight, None).0, Quantization::Int8).unwrap();
+        let (trained, layers) = insert(
+            &layer(tokens, weight, None).0,
+            Quantization::Int8,
+            &BTreeSet::new(),
+        )
+        .unwrap();
         assert_eq!(layers.int8.into_iter().collect::<Vec<_>>(), ["fc.weight"]);
         let found = run(trained, &x);
         let mut is_rounded = false;
@@ -95,7 +105,7 @@ fn a_model_in_training_is_the_model_in_int8() {
         let load = LoadOptions::default();
         let model = checkpoint.model_with(&TensorValues::new(), &load).unwrap();
         let prepared = prepare_training(&model.graph).unwrap();
-        let (trained, layers) = insert(&prepared, Quantization::Int8).unwrap();
+        let (trained, layers) = insert(&prepared, Quantization::Int8, &BTreeSet::new()).unwrap();
         let tensors: BTreeMap<String, Vec<usize>> = checkpoint
             .tensors()
             .map(|(name, shape)| (name.to_owned(), shape.to_vec()))
@@ -166,11 +176,12 @@ fn gradients(
     x: &[f32],
     weight: &Tensor,
     gradient: &[f32],
-    on: f32,
+    returned: bool,
 ) -> [Vec<f64>; 3] {
     let tokens = x.len() / weight.shape()[1];
     let (graph, ..) = layer(tokens, weight.clone(), None);
-    let (mut graph, _) = insert(&graph, quantization).unwrap();
+    let returned = returned.then(|| "blocks.0.fc".to_owned()).into_iter().collect();
+    let (mut graph, _) = insert(&graph, quantization, &returned).unwrap();
     let ids: Vec<ValueId> = graph.ids().collect();
     let weight = ids
         .into_iter()
@@ -190,12 +201,10 @@ fn gradients(
     for (index, id) in wrt.iter().enumerate() {
         graph.set_output(OutputKind::Gradient(index), found[id.index()].unwrap());
     }
-    let switches = [on];
     let inputs: Vec<Input<'_>> = graph
         .inputs()
         .map(|input| match graph.value(input.value).name.as_str() {
             "seed" => Input::Values(gradient),
-            super::FLOAT8_LAYERS => Input::Values(&switches),
             _ => Input::Values(x),
         })
         .collect();
@@ -264,7 +273,7 @@ fn gradients_are_products_with_the_rounded_operands() {
         };
         assert_ne!(rounded_x, exact(&x));
         assert_ne!(rounded_w, exact(&weight));
-        let [y, dx, dw] = gradients(quantization, &x, &tensor, &dy, 1.0);
+        let [y, dx, dw] = gradients(quantization, &x, &tensor, &dy, false);
         assert_close(
             &y,
             &product(&rounded_x, &transposed(&rounded_w, k), [tokens, k, n]),
@@ -274,9 +283,9 @@ fn gradients_are_products_with_the_rounded_operands() {
         let expected = product(&transposed(&rounded_dy, n), &rounded_x, [n, tokens, k]);
         assert_close(&dw, &expected, "dw");
     }
-    // A layer that is switched off has the gradients of one that is not rounded.
-    let expected = gradients(Quantization::None, &x, &tensor, &dy, 1.0);
-    assert_eq!(gradients(FLOAT8, &x, &tensor, &dy, 0.0), expected);
+    // A layer that has returned has the gradients of one that is not rounded.
+    let expected = gradients(Quantization::None, &x, &tensor, &dy, false);
+    assert_eq!(gradients(FLOAT8, &x, &tensor, &dy, true), expected);
 }
 
 fn rounded(quantization: Quantization) -> TrainOptions {
@@ -319,7 +328,10 @@ fn rounded_steps_follow_those_of_f32() {
 /// A layer beyond the rate is reported once, and stays off after a resume.
 #[test]
 fn layers_that_underflow_return_to_f32_for_good() {
-    let options = rounded(Quantization::Float8 { max_rate: 0.0 });
+    let options = rounded(Quantization::Float8(Float8Options {
+        max_rate: 0.0,
+        ..Float8Options::default()
+    }));
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("states.safetensors");
     let mut whole = trainer("hf_vit", options.clone()).unwrap();
@@ -365,7 +377,10 @@ fn a_rounding_that_does_not_fit_is_refused() {
         ..rounded(FLOAT8)
     });
     assert!(error.contains("bf16"), "{error}");
-    let error = refused(rounded(Quantization::Float8 { max_rate: f32::NAN }));
+    let error = refused(rounded(Quantization::Float8(Float8Options {
+        max_rate: f32::NAN,
+        ..Float8Options::default()
+    })));
     assert!(error.contains("max rate"), "{error}");
 }
 

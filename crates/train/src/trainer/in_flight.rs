@@ -137,7 +137,10 @@ impl Trainer {
         if let Some(float8) = self.float8.as_mut().filter(|_| is_checked) {
             let executor = self.executor.as_deref();
             let executor = executor.ok_or_else(super::second_try::lost)?;
-            float8.check(report.step, executor, &mut self.counters.bf16_layers)?;
+            if float8.check(report.step, executor, &mut self.counters.bf16_layers)? {
+                self.finish_all()?;
+                self.build_anew(self.options.clone())?;
+            }
         }
         Ok(report)
     }

@@ -1,7 +1,8 @@
 //! Options of a [`Trainer`](super::Trainer).
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::Placement;
+use hipvit::exec::{HipExecutor, Placement};
+use hipvit::graph::Float8;
 use hipvit::model::{InputKind, LoadOptions};
 use hipvit::session::Place;
 use hipvit::{DType, Device};
@@ -128,6 +129,17 @@ pub(crate) fn computed_dtype(placement: &Placement, options: &TrainOptions) -> D
         Placement::Host => DType::F32,
         _ => options.dtype,
     }
+}
+
+/// Returns how layers in FP8 are computed in `dtype`.
+pub(super) fn float8(placement: &Placement, dtype: DType) -> Float8 {
+    let stores = |gpu| HipExecutor::float8(gpu, dtype) == Float8::Stored;
+    let stores = match placement {
+        Placement::Host => false,
+        Placement::Gpus { gpus, .. } => gpus.iter().all(stores),
+        Placement::Rank { gpu, .. } => stores(gpu),
+    };
+    if stores { Float8::Stored } else { Float8::Rounded }
 }
 
 pub(super) fn load_options(options: &TrainOptions) -> LoadOptions {

@@ -1,5 +1,6 @@
 //! The second try of a step, with smaller micro-batches, after a device ran out of memory.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
@@ -39,30 +40,40 @@ impl Trainer {
             }),
             ..self.options.clone()
         };
+        self.build_anew(options)
+    }
+
+    /// Builds the steps anew, with other options or without the layers that have returned from FP8. Weights and states stay.
+    pub(super) fn build_anew(&mut self, options: TrainOptions) -> Result<()> {
         let states = self.states()?;
         // Its memory is needed.
         self.executor = None;
         let rules = std::mem::take(&mut self.rules);
         let rule = |tensor: &TensorInfo<'_>| rules.get(tensor.name).copied().unwrap_or_default();
-        let smaller = Self::build(self.checkpoint.clone(), options, &rule, None)?;
-        for (name, tensor) in &states {
-            smaller.executor()?.set_state(name, tensor)?;
+        // FP8 is not computed by several ranks, and they do not try a second time.
+        let bf16_layers = self.counters.bf16_layers.clone();
+        let new = Self::build(self.checkpoint.clone(), options, &rule, (None, bf16_layers))?;
+        let executor = new.executor()?;
+        let graph = &executor.info().graph;
+        let known: BTreeSet<&str> = saved_states(graph).map(|value| value.name.as_str()).collect();
+        for (name, tensor) in states.iter().filter(|(name, _)| known.contains(name.as_str())) {
+            executor.set_state(name, tensor)?;
         }
         let counters = self.counters.clone();
-        let float8 = self.float8.take();
+        let events = self.take_layer_events();
         let in_flight = std::mem::take(&mut self.in_flight);
         *self = Self {
             rules,
             counters,
-            float8,
+            float8: new.float8.map(|layers| layers.with_events(events)),
             in_flight,
-            ..smaller
+            ..new
         };
         Ok(())
     }
 
     /// Returns the weights and states that a step changes.
-    fn states(&self) -> Result<Vec<(String, Tensor)>> {
+    pub(super) fn states(&self) -> Result<Vec<(String, Tensor)>> {
         let executor = self.executor()?;
         let graph = &executor.info().graph;
         let states = saved_states(graph).map(|value| Ok((value.name.clone(), executor.state(&value.name)?)));

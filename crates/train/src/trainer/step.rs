@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use hipvit::DType;
 use hipvit::error::Result;
-use hipvit::graph::{Graph, PassReport, Passes, ValueId, optimize, overlap_exchanges, prepare_training};
+use hipvit::graph::{
+    Float8, Graph, PassReport, Passes, ValueId, optimize, overlap_exchanges, prepare_training,
+};
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
 use super::{TrainOptions, check, load_options};
-use crate::float8::Float8Layers;
+use crate::float8::{Float8Layers, update_statistics};
 use crate::lora::Lora;
 use crate::quantization::{self, Quantization, RoundedLayers};
 use crate::ranks::RankPlan;
@@ -40,14 +42,20 @@ pub(crate) struct Prepared {
 
 impl Prepared {
     /// Loads the model of a checkpoint.
-    pub(crate) fn new(checkpoint: &Checkpoint, options: &TrainOptions) -> Result<Self> {
+    ///
+    /// `bf16_layers` are those that are no longer in FP8.
+    pub(crate) fn new(
+        checkpoint: &Checkpoint,
+        options: &TrainOptions,
+        bf16_layers: &BTreeSet<String>,
+    ) -> Result<Self> {
         check(options)?;
         let load = load_options(options);
         let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, branches, rounded) = prepare(&model.graph, options)?;
+        let (graph, branches, rounded) = prepare(&model.graph, options, bf16_layers)?;
         let copies = checkpoint.copies(&graph, &|values| {
             let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(&model.graph, options)?.0)
+            Ok(prepare(&model.graph, options, bf16_layers)?.0)
         })?;
         Ok(Self {
             graph,
@@ -79,15 +87,50 @@ pub(crate) struct Step {
     pub(super) width: usize,
 }
 
+/// What a step is built for, beside its options.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepTarget<'a> {
+    /// Dtype of activations.
+    pub(crate) dtype: DType,
+    /// Computation of layers in FP8.
+    pub(crate) float8: Float8,
+    /// Layers that are no longer in FP8.
+    pub(crate) bf16_layers: &'a BTreeSet<String>,
+    /// Division among ranks. `None` if there is one.
+    pub(crate) ranks: Option<RankPlan>,
+}
+
+impl StepTarget<'_> {
+    /// A step that no device has run.
+    pub(crate) fn of_dtype(dtype: DType) -> Self {
+        const NONE: &BTreeSet<String> = &BTreeSet::new();
+        Self {
+            dtype,
+            float8: if dtype.size() == 2 {
+                Float8::Stored
+            } else {
+                Float8::Rounded
+            },
+            bf16_layers: NONE,
+            ranks: None,
+        }
+    }
+}
+
 impl Step {
-    /// Builds the step of a checkpoint's model, with activations in `dtype`. With `ranks`, builds the step of one of several ranks.
+    /// Builds the step of a checkpoint's model.
     pub(crate) fn new(
         checkpoint: &Checkpoint,
         options: &TrainOptions,
         rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
-        dtype: DType,
-        ranks: Option<RankPlan>,
+        target: StepTarget<'_>,
     ) -> Result<Self> {
+        let StepTarget {
+            dtype,
+            float8,
+            bf16_layers,
+            ranks,
+        } = target;
         let Prepared {
             graph,
             branches,
@@ -95,7 +138,7 @@ impl Step {
             copies,
             preprocess,
             classes,
-        } = Prepared::new(checkpoint, options)?;
+        } = Prepared::new(checkpoint, options, bf16_layers)?;
         let (graph, copies, mut lora) = match &options.lora {
             Some(of_lora) => {
                 let of_lora = of_lora.clone();
@@ -132,14 +175,15 @@ impl Step {
             .inputs()
             .find(|input| graph.value(input.value).name == inputs::TARGETS);
         let width = targets.and_then(|input| graph.value(input.value).shape.last().copied());
-        let float8 = match options.precision.quantization {
-            Quantization::Float8 { max_rate } => {
-                let roundings = quantization::add_rates(&mut graph, &rounded.float8)?;
-                Some(Float8Layers::new(rounded.float8, roundings, max_rate))
+        let layers = match options.precision.quantization {
+            Quantization::Float8(of_layers) => {
+                let roundings = update_statistics(&mut graph, &rounded.float8)?;
+                Some(Float8Layers::new(roundings, of_layers.max_rate))
             }
             _ => None,
         };
-        let (mut graph, passes) = optimize(graph, &passes())?;
+        let passes = Passes { float8, ..passes() };
+        let (mut graph, passes) = optimize(graph, &passes)?;
         if ranks.is_some() {
             graph = overlap_exchanges(&graph);
         }
@@ -152,7 +196,7 @@ impl Step {
             divided,
             branches,
             int8: rounded.int8,
-            float8,
+            float8: layers,
             preprocess,
             classes,
             width: width.unwrap_or(1),
@@ -170,19 +214,24 @@ pub fn step_graph(
     options: &TrainOptions,
     rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule,
 ) -> Result<(Graph, Vec<PassReport>)> {
-    let Step { graph, passes, .. } = Step::new(checkpoint, options, rule, options.dtype, None)?;
+    let Step { graph, passes, .. } =
+        Step::new(checkpoint, options, rule, StepTarget::of_dtype(options.dtype))?;
     Ok((graph, passes))
 }
 
 /// Returns the graph of a model as steps compute it, the block of each residual branch that images may skip, and the rounded layers.
-fn prepare(graph: &Graph, options: &TrainOptions) -> Result<(Graph, Vec<usize>, RoundedLayers)> {
+fn prepare(
+    graph: &Graph,
+    options: &TrainOptions,
+    bf16_layers: &BTreeSet<String>,
+) -> Result<(Graph, Vec<usize>, RoundedLayers)> {
     let graph = prepare_training(graph)?;
     let (graph, branches) = if options.drop_path == 0.0 {
         (graph, Vec::new())
     } else {
         with_branch_factors(&graph)?
     };
-    let (graph, rounded) = quantization::insert(&graph, options.precision.quantization)?;
+    let (graph, rounded) = quantization::insert(&graph, options.precision.quantization, bf16_layers)?;
     Ok((graph, branches, rounded))
 }
 

@@ -72,7 +72,7 @@ impl Matmul {
         }
         let matrices = [
             (&gemm.b, stored_b, gemm.inputs),
-            (&gemm.a, stored_a, gemm.inputs),
+            (&gemm.a, stored_a, gemm.a_dtype()),
             (&gemm.c, stored_c, gemm.added()),
             (&gemm.c, stored_c, gemm.output),
         ];
@@ -266,6 +266,8 @@ fn datatype(dtype: DType) -> hipDataType {
         DType::I8 => hipDataType::HIP_R_8I,
         DType::F8E4M3 => hipDataType::HIP_R_8F_E4M3,
         DType::F8E4M3Fnuz => hipDataType::HIP_R_8F_E4M3_FNUZ,
+        DType::F8E5M2 => hipDataType::HIP_R_8F_E5M2,
+        DType::F8E5M2Fnuz => hipDataType::HIP_R_8F_E5M2_FNUZ,
         DType::I32 => hipDataType::HIP_R_32I,
         DType::F32 => hipDataType::HIP_R_32F,
         DType::F16 => hipDataType::HIP_R_16F,

@@ -76,20 +76,23 @@ pub(super) fn compute(of: hipblasComputeType_t) -> Result<u32, hipblasStatus_t> 
     Ok(compute as u32)
 }
 
-/// Lets FP8 GEMMs keep their sums in the matrix cores, as AMD's do, instead of adding them up in f32 every few instructions. On
+/// Lets GEMMs of E4M3 keep their sums in the matrix cores, as AMD's do, instead of adding them up in f32 every few instructions. On
 /// Hopper the sums then have 14 bits, an error that is small compared with the rounding of E4M3's 4 bits. The GEMMs are faster;
-/// frameworks choose this for inference. Other types have no such algorithms.
+/// frameworks choose this for forward passes. GEMMs with E5M2 are those of gradients, which sum over the tokens of all images: 1,500
+/// truncations of a sum would be an error of several per cent. Other types have no such algorithms.
 ///
 /// # Safety
-/// Both are handles of cuBLASLt, `a` that of the layout of A.
+/// All are handles of cuBLASLt, `factors` those of the layouts of A and B.
 pub(super) unsafe fn accumulate_fast(
     desc: cublasLtMatmulDesc_t,
-    a: cublasLtMatrixLayout_t,
+    factors: [cublasLtMatrixLayout_t; 2],
 ) -> Result<(), hipblasStatus_t> {
-    // SAFETY: the caller answers for the handle.
-    let datatype = unsafe { element_type(a) }?;
-    let float8 = [hipDataType::HIP_R_8F_E4M3, hipDataType::HIP_R_8F_E5M2];
-    let on = i8::from(float8.contains(&datatype));
+    let mut on = 1_i8;
+    for layout in factors {
+        // SAFETY: the caller answers for the handle.
+        let datatype = unsafe { element_type(layout) }?;
+        on &= i8::from(datatype == hipDataType::HIP_R_8F_E4M3);
+    }
     // SAFETY: the caller answers for the handle; the attribute is a byte, which is copied.
     check(unsafe {
         let attribute = Desc::CUBLASLT_MATMUL_DESC_FAST_ACCUM as u32;

@@ -4,7 +4,7 @@ use half::slice::HalfFloatSliceExt as _;
 use half::{bf16, f16};
 use ndarray::LinalgScalar;
 
-use super::float8::Encoding;
+use super::float8::Float8;
 
 /// The element type of a matrix or tensor in device memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub(crate) enum Element {
     I8,
     I32,
     I64,
-    /// E4M3.
-    F8(Encoding),
+    /// E4M3 or E5M2.
+    F8(Float8),
 }
 
 impl Element {
@@ -67,7 +67,7 @@ impl Real for f32 {
             Element::I8 => each(bytes, |b| i8::from_le_bytes(b).into()),
             Element::I32 => each(bytes, |b| i32::from_le_bytes(b) as Self),
             Element::I64 => each(bytes, |b| i64::from_le_bytes(b) as Self),
-            Element::F8(encoding) => each(bytes, |[b]| encoding.decode(b)),
+            Element::F8(format) => each(bytes, |[b]| format.decode(b)),
         }
     }
 
@@ -88,7 +88,7 @@ impl Real for f32 {
             Element::I8 => bytes(values, |v| (integer(v.into()) as i8).to_le_bytes()),
             Element::I32 => bytes(values, |v| (integer(v.into()) as i32).to_le_bytes()),
             Element::I64 => bytes(values, |v| integer(v.into()).to_le_bytes()),
-            Element::F8(encoding) => bytes(values, |v| [encoding.encode(v)]),
+            Element::F8(format) => bytes(values, |v| [format.encode(v)]),
         }
     }
 }
@@ -111,7 +111,7 @@ impl Real for f64 {
             Element::I8 => each(bytes, |b| i8::from_le_bytes(b).into()),
             Element::I32 => each(bytes, |b| i32::from_le_bytes(b).into()),
             Element::I64 => each(bytes, |b| i64::from_le_bytes(b) as Self),
-            Element::F8(encoding) => each(bytes, |[b]| encoding.decode(b).into()),
+            Element::F8(format) => each(bytes, |[b]| format.decode(b).into()),
         }
     }
 
@@ -124,7 +124,7 @@ impl Real for f64 {
             Element::I8 => bytes(values, |v| (integer(v) as i8).to_le_bytes()),
             Element::I32 => bytes(values, |v| (integer(v) as i32).to_le_bytes()),
             Element::I64 => bytes(values, |v| integer(v).to_le_bytes()),
-            Element::F8(encoding) => bytes(values, |v| [encoding.encode(odd(v))]),
+            Element::F8(format) => bytes(values, |v| [format.encode(odd(v))]),
         }
     }
 }

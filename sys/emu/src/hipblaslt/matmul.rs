@@ -161,7 +161,9 @@ impl Descriptor {
         use hipblasComputeType_t as Compute;
         // A result of E4M3 is what becomes of a wider one.
         let narrowed = matches!((a, c), (F8(_), F16 | Bf16)) && d == a;
-        if a != b || c != d && !narrowed {
+        // E4M3 and E5M2 can be multiplied.
+        let differ = a != b && !matches!((a, b), (F8(_), F8(_)));
+        if differ || c != d && !narrowed {
             return Err(NOT_SUPPORTED);
         }
         let scalar = element(self.scale)?;
