@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use hipvit_files::regular_file;
 
 pub use self::keys::{
-    Augmentation, Checkpoints, Crop, Distillation, Freeze, Lora, Loss, LossKind, Optimizer, OptimizerKind,
-    Policy, Recipe, ScheduleKeys,
+    Augmentation, Checkpoints, Crop, Distillation, EvaluationKeys, Freeze, Lora, Loss, LossKind, Optimizer,
+    OptimizerKind, Policy, Recipe, ScheduleKeys,
 };
 pub use self::overrides::Overrides;
 pub use self::quantization::{Quantization, QuantizationKind};
@@ -266,6 +266,7 @@ impl Recipe {
                 not_negative(augmentation.cutmix),
                 NOT_NEGATIVE,
             ),
+            ("evaluation.every", self.evaluation.every > 0, "at least 1"),
             ("checkpoints.every", self.checkpoints.every > 0, "at least 1"),
             ("checkpoints.keep", self.checkpoints.keep > 0, "at least 1"),
         ]

@@ -55,6 +55,8 @@ pub struct Recipe {
     pub schedule: ScheduleKeys,
     /// Random changes of the training images.
     pub augmentation: Augmentation,
+    /// Evaluation on the validation images.
+    pub evaluation: EvaluationKeys,
     /// Checkpoints to write and to keep.
     pub checkpoints: Checkpoints,
 }
@@ -319,6 +321,14 @@ impl From<Policy> for String {
     }
 }
 
+/// Evaluation on the validation images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationKeys {
+    /// Number of epochs between evaluations. The last epoch is evaluated too.
+    pub every: u64,
+}
+
 /// Checkpoints to write and to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -351,6 +361,7 @@ impl Default for Recipe {
             optimizer: Optimizer::default(),
             schedule: ScheduleKeys::default(),
             augmentation: Augmentation::default(),
+            evaluation: EvaluationKeys::default(),
             checkpoints: Checkpoints::default(),
         }
     }
@@ -429,6 +440,12 @@ impl Default for Augmentation {
             mixup: 0.0,
             cutmix: 0.0,
         }
+    }
+}
+
+impl Default for EvaluationKeys {
+    fn default() -> Self {
+        Self { every: 1 }
     }
 }
 
