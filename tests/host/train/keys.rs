@@ -10,7 +10,9 @@ use crate::support::program::stderr;
 /// Returns the events of a kind in the log of a run.
 fn events(set: &Set, run: &str, kind: &str) -> Vec<Value> {
     let text = fs::read_to_string(set.path(run).join("log.jsonl")).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
     lines.filter(|line| line["event"] == kind).collect()
 }
 
@@ -27,5 +29,9 @@ fn epochs_are_evaluated_at_intervals_and_at_the_end() {
     assert_eq!(evaluated, [false, true, false, true, true]);
     set.write_recipe("[evaluation]\nevery = 0\n");
     let refused = set.train("refused", &[]);
-    assert!(stderr(&refused).contains("`evaluation.every`"), "{}", stderr(&refused));
+    assert!(
+        stderr(&refused).contains("`evaluation.every`"),
+        "{}",
+        stderr(&refused)
+    );
 }

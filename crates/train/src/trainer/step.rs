@@ -9,6 +9,7 @@ use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
 use super::{TrainOptions, check, load_options};
+use crate::dropout::with_dropout;
 use crate::float8::Float8Layers;
 use crate::lora::Lora;
 use crate::quantization::{self, Quantization, RoundedLayers};
@@ -177,10 +178,15 @@ pub fn step_graph(
 /// Returns the graph of a model as steps compute it, the block of each residual branch that images may skip, and the rounded layers.
 fn prepare(graph: &Graph, options: &TrainOptions) -> Result<(Graph, Vec<usize>, RoundedLayers)> {
     let graph = prepare_training(graph)?;
-    let (graph, branches) = if options.drop_path == 0.0 {
+    let (graph, branches) = if options.drop.path == 0.0 {
         (graph, Vec::new())
     } else {
         with_branch_factors(&graph)?
+    };
+    let graph = if options.drop.has_dropout() {
+        with_dropout(&graph, &options.drop)?
+    } else {
+        graph
     };
     let (graph, rounded) = quantization::insert(&graph, options.precision.quantization)?;
     Ok((graph, branches, rounded))
