@@ -129,13 +129,13 @@ impl<'de> Deserialize<'de> for Freeze {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Dropout {
-    /// Of the input of the classifier.
+    /// Probability in the input of the classifier.
     pub drop_rate: f64,
-    /// Of the results of both layers of the feed-forward networks, and of the layers after attention.
+    /// Probability in the results of both layers of the feed-forward networks, and of the layers after attention.
     pub proj_drop_rate: f64,
-    /// Of the probabilities of attention. Must be 0: attention is computed without storing them.
+    /// Probability in the weights of attention. Must be 0: attention is computed without storing them.
     pub attn_drop_rate: f64,
-    /// Of the tokens before the first block, with their positions.
+    /// Probability in the tokens before the first block, with their positions.
     pub pos_drop_rate: f64,
 }
 
