@@ -58,11 +58,12 @@ fn works(arch: &str) {
     let training = "gpu::training::steps_are_those_of_the_cpu";
     let ten_steps = "gpu::training::tinyvit32_has_the_losses_of_the_cpu";
     let rounded = "gpu::rounded_training::steps_are_those_of_the_cpu";
+    let moments = "gpu::compact_moments::steps_are_those_of_the_cpu";
     match arch {
         "gfx942" => {
             passes(arch, "f32", &[backward, ten_steps]);
             passes(arch, "f32,f16", &[training]);
-            passes(arch, "f32,bf16", &[rounded]);
+            passes(arch, "f32,bf16", &[rounded, moments]);
         }
         "gfx1100" => passes(arch, "bf16", &[backward, ten_steps]),
         _ => {}

@@ -23,6 +23,7 @@ use crate::support::session::{pixels, run_pixels, same};
 mod all_reduce;
 mod architectures;
 mod backward;
+mod compact_moments;
 mod custom_op;
 mod naflex;
 mod packed;

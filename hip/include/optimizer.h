@@ -1,4 +1,4 @@
-// Geometry of the kernels that update weights and states (accumulate, adamw, lamb, lion, moving_average, sgd): a block updates OPTIMIZER_ELEMENTS · OPTIMIZER_THREADS
+// Geometry of the kernels that update weights and states (accumulate, adamw, adamw_bf16, lamb, lion, moving_average, sgd): a block updates OPTIMIZER_ELEMENTS · OPTIMIZER_THREADS
 // consecutive elements, and consecutive threads update consecutive ones.
 #pragma once
 

@@ -117,6 +117,7 @@ def train(
     holdout: float = 0.0,
     image_size: Optional[int] = None,
     skip_broken: bool = False,
+    memory: Union[str, int, float, None] = None,
     log_every: int = 10,
     callback: Optional[Callable[[dict[str, Any]], object]] = None,
     **overrides: Any,
@@ -135,6 +136,7 @@ def train(
     - ``threads``: number of threads on the CPU.
     - ``holdout``: the share of images that is held out for validation.
     - ``skip_broken``: replace broken images instead of raising an exception.
+    - ``memory``: limit of the device's memory, such as ``"8G"``, or ``0.5`` of a GPU's. A resumed run may have another one.
     - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,
       ``"skipped_step"``, ``"smaller_micro_batches"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``.
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use hipvit::{DType, Device};
 use hipvit_data::Broken;
 use hipvit_diagnostics::bench::DeviceInfo;
+use hipvit_train::MemoryLimit;
 use hipvit_train::fit::{Callbacks, EpochEvent, Event, FitOptions, StepEvent, Summary};
 use hipvit_train::recipe::Overrides;
 use hipvit_train::start::{Origin, ReadyRun, RunOptions};
@@ -24,7 +25,7 @@ const SHORT: [(&str, &str); 2] = [("lr", "optimizer.lr"), ("lora", "lora.rank")]
 #[pyfunction]
 #[pyo3(signature = (
     data, model = None, *, output, recipe = None, device = None, dtype = None, threads = None, resume = false, holdout = 0.0,
-    image_size = None, skip_broken = false, log_every = 10, callback = None, **overrides,
+    image_size = None, skip_broken = false, memory = None, log_every = 10, callback = None, **overrides,
 ))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn train<'py>(
@@ -40,6 +41,7 @@ pub fn train<'py>(
     holdout: f64,
     image_size: Option<usize>,
     skip_broken: bool,
+    memory: Option<&Bound<'py, PyAny>>,
     log_every: u64,
     callback: Option<Py<PyAny>>,
     overrides: Option<&Bound<'py, PyDict>>,
@@ -71,8 +73,7 @@ pub fn train<'py>(
         data,
         holdout,
         output,
-        // A new run takes the recipe's key.
-        memory: None,
+        memory: memory.map(parse_memory).transpose()?,
         origin,
     };
     let device = parse_device(device)?;
@@ -110,6 +111,13 @@ pub fn parse_device(device: Option<&Bound<'_, PyAny>>) -> PyResult<Device> {
     };
     let parsed = device.str()?.to_cow()?.parse();
     parsed.map_err(|error| convert(device.py(), &error, None))
+}
+
+/// Returns the limit that this text or number states.
+fn parse_memory(memory: &Bound<'_, PyAny>) -> PyResult<MemoryLimit> {
+    let text = memory.str()?;
+    let parsed = text.to_cow()?.parse();
+    parsed.map_err(|error| argument(memory.py(), format!("memory: {error}")))
 }
 
 /// Returns the overridden keys of the recipe. `None` is no value.

@@ -219,8 +219,53 @@ def test_the_trainer_of_transformers_drives_it(tmp_path: Path) -> None:
             disable_tqdm=True,
         )
         trainer = transformers.Trainer(module, arguments, train_dataset=Examples(*batch(ours)))
-        trainer.train()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            trainer.train()
+        passes = {"hipvit forward": 3, "hipvit backward": 3} if module is ours else {}
+        assert {event.key: event.count for event in profile.key_averages() if event.key.startswith("hipvit")} == passes
         losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+    assert len(losses[0]) == 3 and losses[0][2] < losses[0][0]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+
+
+def test_lightning_drives_it(tmp_path: Path) -> None:
+    lightning = pytest.importorskip("lightning")
+
+    class Classifier(lightning.LightningModule):  # type: ignore[misc]
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.model = model
+            self.losses: list[float] = []
+
+        def training_step(self, batch: dict[str, Any], _: int) -> Any:
+            logits = self.model(batch["pixel_values"])
+            loss = functional.cross_entropy(getattr(logits, "logits", logits), batch["labels"])
+            self.losses.append(float(loss))
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    losses = []
+    ours = trainable("hf_vit")
+    for module in (ours, reference("hf_vit")):
+        classifier = Classifier(module)
+        trainer = lightning.Trainer(
+            max_steps=3,
+            accelerator="cpu",
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=tmp_path,
+        )
+        loader = torch.utils.data.DataLoader(Examples(*batch(ours)), batch_size=IMAGES)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            trainer.fit(classifier, loader)
+        losses.append(classifier.losses)
+        passes = {"hipvit forward": 3, "hipvit backward": 3} if module is ours else {}
+        assert {event.key: event.count for event in profile.key_averages() if event.key.startswith("hipvit")} == passes
     assert len(losses[0]) == 3 and losses[0][2] < losses[0][0]
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
 

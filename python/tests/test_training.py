@@ -95,7 +95,11 @@ def test_an_interrupted_run_is_resumed(folder: Path, tmp_path: Path, cause: str)
     with pytest.raises(LookupError if cause == "exception" else KeyboardInterrupt):
         hipvit.train(folder / "data", folder / "config.json", output=parts, epochs=2, callback=stop, **OPTIONS)
     assert (parts / "checkpoints").is_dir() and len(log(parts)) < len(log(whole))
-    result = hipvit.train(folder / "data", output=parts, resume=True, device="cpu", threads=1, log_every=1)
+    resumed: dict[str, Any] = {"output": parts, "resume": True, "device": "cpu", "threads": 1, "log_every": 1}
+    for memory, message in (("1K", "at least"), ("much", "much")):
+        with pytest.raises(hipvit.ArgumentError, match=message):
+            hipvit.train(folder / "data", memory=memory, **resumed)
+    result = hipvit.train(folder / "data", memory="100M", **resumed)
     assert (result.epochs, result.steps) == (2, 6)
     assert [line["step"] for line in log(parts)] == [line["step"] for line in log(whole)]
     for name, tensor in weights(whole).items():

@@ -8,11 +8,51 @@ use super::rows::block_len;
 use super::{CpuOp, Operands};
 
 /// Scalars of a step.
-struct Scalars {
+pub(super) struct Scalars {
     kept: f32,
     step: f32,
     root: f32,
-    factor: f32,
+    /// Factor of the gradient. NaN if nothing changes.
+    pub(super) factor: f32,
+}
+
+impl Scalars {
+    fn new(op: &AdamW, rate: f32, [correction1, correction2]: [f32; 2], factor: f32) -> Self {
+        let rate = rate * op.rate_factor;
+        Self {
+            kept: 1.0 - rate * op.weight_decay,
+            step: rate / correction1,
+            root: correction2.sqrt(),
+            factor,
+        }
+    }
+}
+
+/// Operands of a step whose moments are packed into words.
+pub(super) struct CompactStep<'a> {
+    pub(super) weight: &'a [f32],
+    pub(super) gradient: &'a [f32],
+    pub(super) moments: &'a [f32],
+    pub(super) scalars: Scalars,
+    /// Number of the update.
+    pub(super) number: f32,
+}
+
+impl<'a> CompactStep<'a> {
+    pub(super) fn new(op: &AdamW, operands: &Operands<'a>) -> Result<Self, OpError> {
+        let (&[rate, correction1, correction2, number], &[factor]) =
+            (operands.values(3)?, operands.values(4)?)
+        else {
+            return Err("takes four rates and one factor".into());
+        };
+        Ok(Self {
+            weight: operands.values(0)?,
+            gradient: operands.values(1)?,
+            moments: operands.values(2)?,
+            scalars: Scalars::new(op, rate, [correction1, correction2], factor),
+            number,
+        })
+    }
 }
 
 impl CpuOp for AdamW {
@@ -23,16 +63,10 @@ impl CpuOp for AdamW {
             first,
             second,
             rate,
-            corrections: [correction1, correction2],
+            corrections,
             factor,
         } = Step::new(operands)?;
-        let rate = rate * self.rate_factor;
-        let scalars = Scalars {
-            kept: 1.0 - rate * self.weight_decay,
-            step: rate / correction1,
-            root: correction2.sqrt(),
-            factor,
-        };
+        let scalars = Scalars::new(self, rate, corrections, factor);
         let [new_weight, new_first, new_second, rounded @ ..] = results else {
             return Err("has too few results".into());
         };
@@ -63,7 +97,7 @@ impl CpuOp for AdamW {
 }
 
 /// Returns the new weight, first and second moment.
-fn update(op: &AdamW, scalars: &Scalars, [weight, gradient, first, second]: [f32; 4]) -> [f32; 3] {
+pub(super) fn update(op: &AdamW, scalars: &Scalars, [weight, gradient, first, second]: [f32; 4]) -> [f32; 3] {
     let gradient = gradient * scalars.factor;
     let [first, second] = moments([op.beta1, op.beta2], gradient, [first, second]);
     let denominator = second.sqrt() / scalars.root + op.epsilon;

@@ -6,8 +6,8 @@ use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
-    AdamWOptions, MemoryBudget, MemoryLimit, MemoryReport, OptimizerOptions, PrecisionOptions, StepReport,
-    TensorInfo, TensorRule, TrainOptions, Trainer,
+    AdamWOptions, DropOptions, MemoryBudget, MemoryLimit, MemoryReport, OptimizerOptions, PrecisionOptions,
+    StepReport, TensorInfo, TensorRule, TrainOptions, Trainer,
 };
 use safetensors::SafeTensors;
 
@@ -41,7 +41,10 @@ fn train(
             loss_scale: 256.0,
             ..PrecisionOptions::default()
         },
-        drop_path: 0.2,
+        drop: DropOptions {
+            path: 0.2,
+            ..DropOptions::default()
+        },
         // More images than a step has, so that activations and not weights need the memory.
         memory: Some(MemoryBudget { limit, images: 256 }),
         ..TrainOptions::default()
@@ -177,7 +180,10 @@ fn train_ahead(device: Device, dtype: DType, in_flight: usize) -> (Vec<f32>, Vec
         dtype,
         clip_norm: Some(1.0),
         accumulate: 2,
-        drop_path: 0.2,
+        drop: DropOptions {
+            path: 0.2,
+            ..DropOptions::default()
+        },
         ..TrainOptions::default()
     };
     let mut trainer = Trainer::new(checkpoint, options, &|_| TensorRule::default()).unwrap();

@@ -1,5 +1,6 @@
 //! `hipvit train` on small sets of handwritten digits.
 
+mod keys;
 mod rounded;
 
 use std::collections::BTreeMap;

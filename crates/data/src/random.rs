@@ -37,6 +37,8 @@ pub enum Purpose {
     Mix = 4,
     /// Residual branches that the images of one step skip.
     DropPath = 5,
+    /// Elements that the images of one step lose.
+    Dropout = 6,
 }
 
 /// Identity of a random stream within a seed.

@@ -12,6 +12,7 @@ mod arena;
 mod array;
 mod backward;
 pub mod cases;
+pub mod compact_moments;
 mod divide;
 mod dtype;
 mod error;

@@ -361,10 +361,12 @@ impl Fit {
         )?)
     }
 
-    /// Evaluates, logs the epoch, and moves to the next one.
+    /// Evaluates if it is time to, logs the epoch, and moves to the next one.
     fn end_epoch(&mut self, callbacks: &mut dyn Callbacks) -> Result<EpochEvent, FitError> {
         let mut unaveraged = None;
-        if let Some(validation) = self.splits.validation.clone() {
+        let epoch = self.progress.epoch + 1;
+        let is_evaluated = epoch == self.recipe.epochs || epoch.is_multiple_of(self.recipe.evaluation.every);
+        if let Some(validation) = self.splits.validation.clone().filter(|_| is_evaluated) {
             let weights = self.trainer.evaluated_weights();
             if weights != Weights::Last {
                 // The evaluation of the averages reports broken images.
@@ -375,7 +377,7 @@ impl Fit {
             self.evaluation = Some(evaluation);
         }
         let val_seconds = self.lap();
-        let evaluation = self.evaluation.as_ref();
+        let evaluation = self.evaluation.as_ref().filter(|_| is_evaluated);
         let progress = &mut self.progress;
         let images = progress.images.max(1) as f64;
         let event = EpochEvent {

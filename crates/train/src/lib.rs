@@ -3,6 +3,7 @@
 
 mod augmentation;
 pub mod differentiable;
+mod dropout;
 pub mod fit;
 mod float8;
 pub mod groups;
@@ -28,12 +29,13 @@ mod step_graph;
 mod tests;
 mod trainer;
 
+pub use dropout::DropOptions;
 pub use float8::{Float8Options, LayerEvent};
 pub use hipvit::ops::{ContrastiveKind, DistillationKind, DistillationLoss, LossKind};
 pub use lora::LoraOptions;
 pub use memory::{MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport};
 pub use objective::{ContrastiveOptions, Objective};
-pub use optimizer::{AdamWOptions, LambOptions, LionOptions, OptimizerOptions, SgdOptions};
+pub use optimizer::{AdamWOptions, LambOptions, LionOptions, Moments, OptimizerOptions, SgdOptions};
 pub use quantization::{PrecisionOptions, Quantization};
 pub use ranks::RankPlan;
 pub use scatter::Frozen;

@@ -1,6 +1,8 @@
 //! Optimisers: their constants, and the ops that update a weight.
 
-use hipvit::ops::{AdamW, Lamb, Lion, Op, Sgd};
+use hipvit::graph::compact_moments::{BLOCK, BLOCK_WORDS};
+use hipvit::ops::{AdamW, AdamWBf16, AdamWInt8, Lamb, Lion, Op, Sgd};
+use serde::{Deserialize, Serialize};
 
 use crate::recipe::{Optimizer, OptimizerKind};
 use crate::step_graph::TensorRule;
@@ -34,6 +36,7 @@ impl From<&Optimizer> for OptimizerOptions {
                 beta1,
                 beta2,
                 epsilon: keys.eps as f32,
+                moments: keys.states,
             }),
             OptimizerKind::Lamb => Self::Lamb(LambOptions {
                 beta1,
@@ -58,6 +61,25 @@ pub struct AdamWOptions {
     pub beta2: f32,
     /// Added to the root of the mean of squares.
     pub epsilon: f32,
+    /// Form of both means.
+    pub moments: Moments,
+}
+
+/// Form in which AdamW keeps its moments.
+///
+/// 16 and 8 bits round at random, by numbers that the update and the element determine. See
+/// [`compact_moments`](hipvit::graph::compact_moments).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Moments {
+    /// 8 bytes for each element.
+    #[default]
+    F32,
+    /// 4 bytes for each element.
+    Bf16,
+    /// 2.03 bytes for each element: 8 bits for each moment, and two scales for 256 elements.
+    Int8,
 }
 
 impl Default for AdamWOptions {
@@ -66,6 +88,7 @@ impl Default for AdamWOptions {
             beta1: 0.9,
             beta2: 0.999,
             epsilon: 1e-8,
+            moments: Moments::F32,
         }
     }
 }
@@ -140,8 +163,32 @@ impl OptimizerOptions {
     /// Returns the names of the states of a weight, in the order of the op's operands.
     pub(crate) fn states(&self) -> &'static [&'static str] {
         match self {
+            Self::AdamW(AdamWOptions {
+                moments: Moments::Bf16,
+                ..
+            }) => &["moments_bf16"],
+            Self::AdamW(AdamWOptions {
+                moments: Moments::Int8,
+                ..
+            }) => &["moments_int8"],
             Self::AdamW(_) | Self::Lamb(_) => &["first_moment", "second_moment"],
             Self::Sgd(_) | Self::Lion(_) => &["momentum"],
+        }
+    }
+
+    /// Returns true if both moments are in one state, rounded.
+    pub(crate) fn has_compact_moments(&self) -> bool {
+        matches!(self, Self::AdamW(options) if options.moments != Moments::F32)
+    }
+
+    /// Returns the shape of a state of a weight.
+    pub(crate) fn state_shape(&self, weight: &[usize]) -> Vec<usize> {
+        match self {
+            Self::AdamW(AdamWOptions {
+                moments: Moments::Int8,
+                ..
+            }) => vec![weight.iter().product::<usize>().div_ceil(BLOCK), BLOCK_WORDS],
+            _ => weight.to_vec(),
         }
     }
 
@@ -161,16 +208,23 @@ impl OptimizerOptions {
                 beta1,
                 beta2,
                 epsilon,
-            }) => AdamW {
-                beta1,
-                beta2,
-                epsilon,
-                weight_decay,
-                rate_factor,
-                rounded,
-                f32_gradient,
+                moments,
+            }) => {
+                let op = AdamW {
+                    beta1,
+                    beta2,
+                    epsilon,
+                    weight_decay,
+                    rate_factor,
+                    rounded,
+                    f32_gradient,
+                };
+                match moments {
+                    Moments::F32 => op.into(),
+                    Moments::Bf16 => AdamWBf16(op).into(),
+                    Moments::Int8 => AdamWInt8(op).into(),
+                }
             }
-            .into(),
             Self::Lamb(LambOptions {
                 beta1,
                 beta2,
@@ -215,11 +269,16 @@ impl OptimizerOptions {
     pub(crate) fn rates(&self, learning_rate: f32, update: u64) -> Vec<f32> {
         match self {
             Self::AdamW(AdamWOptions { beta1, beta2, .. }) | Self::Lamb(LambOptions { beta1, beta2, .. }) => {
-                vec![
+                let mut rates = vec![
                     learning_rate,
                     correction(*beta1, update),
                     correction(*beta2, update),
-                ]
+                ];
+                if self.has_compact_moments() {
+                    // Integers that f32 represents.
+                    rates.push((update % (1 << 24)) as f32);
+                }
+                rates
             }
             Self::Sgd(_) | Self::Lion(_) => vec![learning_rate],
         }

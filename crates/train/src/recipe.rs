@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use hipvit_files::regular_file;
 
 pub use self::keys::{
-    Augmentation, Checkpoints, Crop, Distillation, Freeze, Lora, Loss, LossKind, Optimizer, OptimizerKind,
-    Policy, Recipe, ScheduleKeys,
+    Augmentation, Checkpoints, Crop, Distillation, Dropout, EvaluationKeys, Freeze, Lora, Loss, LossKind,
+    Optimizer, OptimizerKind, Policy, Recipe, ScheduleKeys,
 };
 pub use self::overrides::Overrides;
 pub use self::quantization::{Float8Scales, Float8Selection, Quantization, QuantizationKind};
 pub use self::ranks::{RankKeys, Shard, Wire};
+use crate::optimizer::Moments;
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
@@ -197,6 +198,22 @@ impl Recipe {
             ),
             ("drop_path", below_1(self.drop_path), BELOW_1),
             ("ema_decay", below_1(self.ema_decay), BELOW_1),
+            ("dropout.drop_rate", below_1(self.dropout.drop_rate), BELOW_1),
+            (
+                "dropout.proj_drop_rate",
+                below_1(self.dropout.proj_drop_rate),
+                BELOW_1,
+            ),
+            (
+                "dropout.attn_drop_rate",
+                self.dropout.attn_drop_rate == 0.0,
+                "0, as attention is computed without storing the probabilities that would be dropped",
+            ),
+            (
+                "dropout.pos_drop_rate",
+                below_1(self.dropout.pos_drop_rate),
+                BELOW_1,
+            ),
             (
                 "loss.label_smoothing",
                 below_1(self.loss.label_smoothing),
@@ -207,6 +224,11 @@ impl Recipe {
                 "distillation.temperature",
                 positive(self.distillation.temperature),
                 POSITIVE,
+            ),
+            (
+                "optimizer.states",
+                optimizer.states == Moments::F32 || optimizer.kind == OptimizerKind::AdamW,
+                "f32, or the kind adamw",
             ),
             ("optimizer.lr", positive(optimizer.lr), POSITIVE),
             ("optimizer.betas", betas, "two numbers from 0 to below 1"),
@@ -266,6 +288,7 @@ impl Recipe {
                 not_negative(augmentation.cutmix),
                 NOT_NEGATIVE,
             ),
+            ("evaluation.every", self.evaluation.every > 0, "at least 1"),
             ("checkpoints.every", self.checkpoints.every > 0, "at least 1"),
             ("checkpoints.keep", self.checkpoints.keep > 0, "at least 1"),
         ]

@@ -25,6 +25,8 @@ pub(crate) mod inputs {
     pub(crate) const IMAGE_WEIGHTS: &str = "image_weights";
     /// f32 `[images, branches]`: the factor of each residual branch.
     pub(crate) const BRANCH_FACTORS: &str = "branch_factors";
+    /// f32 `[images, 2]`: the keys of the random numbers of dropout.
+    pub(crate) const DROPOUT_KEYS: &str = "dropout_keys";
     /// f32: see [`OptimizerOptions::rates`](crate::OptimizerOptions::rates).
     pub(crate) const RATES: &str = "rates";
     /// f32 `[1]`: factor of all gradients. NaN in a run that updates no weights.
@@ -406,8 +408,10 @@ impl StepGraph {
         };
         let mut targets = vec![weight];
         for state in options.optimizer.states() {
-            let zeros = |elements: Vec<f32>| vec![0.0; elements.len()];
-            targets.push(self.state_like(&initial, format!("{name}.{state}"), zeros)?);
+            let shape = options.optimizer.state_shape(initial.shape());
+            let zeros = Tensor::from_f32(shape.as_slice(), vec![0.0; shape.iter().product()]);
+            let zeros = zeros.ok_or_else(|| Error::graph(&name, "has a shape without elements"))?;
+            targets.push(self.graph.state(format!("{name}.{state}"), zeros));
         }
         let mut operands = targets.clone();
         operands.insert(1, gradient);

@@ -1,7 +1,9 @@
 //! Training of the golden models, beside PyTorch's.
 
+mod dropout;
 mod families;
 mod losses;
+mod moments;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,14 +15,22 @@ use hipvit::tensor::Input;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::{
-    AdamWOptions, DistillationKind, DistillationLoss, LionOptions, LoraOptions, LossKind, MemoryBudget,
-    MemoryLimit, Objective, OptimizerOptions, SgdOptions, StepReport, Targets, TensorInfo, TensorRule,
-    TrainOptions, Trainer, Weights,
+    AdamWOptions, DistillationKind, DistillationLoss, DropOptions, LionOptions, LoraOptions, LossKind,
+    MemoryBudget, MemoryLimit, Objective, OptimizerOptions, SgdOptions, StepReport, Targets, TensorInfo,
+    TensorRule, TrainOptions, Trainer, Weights,
 };
 
 pub(crate) const IMAGES: usize = 4;
 const RATE: f32 = 1e-3;
 const SMOOTHING: f32 = 0.1;
+
+/// Dropout in all places.
+pub(crate) const DROPS: DropOptions = DropOptions {
+    path: 0.3,
+    head: 0.2,
+    projections: 0.1,
+    positions: 0.15,
+};
 
 pub(crate) fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -197,7 +207,7 @@ fn compare_tensors(name: &str, trainer: &Trainer, expected: &SafeTensors<'_>, fr
 fn resumed_training_has_the_bits_of_uninterrupted_training() {
     let options = TrainOptions {
         accumulate: 2,
-        drop_path: 0.3,
+        drop: DROPS,
         ema_decay: Some(0.9),
         seed: 7,
         ..options(LossKind::CrossEntropy)
@@ -241,7 +251,7 @@ fn accumulated_steps_are_those_of_the_whole_batch() {
     let train = |accumulate| {
         let options = TrainOptions {
             accumulate,
-            drop_path: 0.3,
+            drop: DROPS,
             optimizer: adamw(EPSILON),
             ..options(LossKind::CrossEntropy)
         };
@@ -545,7 +555,11 @@ fn recomputed_activations_change_no_bit() {
     ] {
         // More images than the steps have, so that activations and not weights need the memory.
         let options = |limit| TrainOptions {
-            drop_path,
+            drop: DropOptions {
+                path: drop_path,
+                projections: drop_path / 2.0,
+                ..DropOptions::default()
+            },
             memory: Some(MemoryBudget { limit, images: 256 }),
             ..options(LossKind::CrossEntropy)
         };

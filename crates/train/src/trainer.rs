@@ -25,7 +25,6 @@ use hipvit::graph::Value;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, TensorValues};
 use hipvit::tensor::Input;
-use hipvit_data::random::{Draw, Purpose, Stream};
 
 use self::in_flight::{StepQueue, SubmittedRun};
 use self::micro_batch::{MicroBatch, micro_batches, rows_of};
@@ -35,6 +34,7 @@ pub(crate) use self::options::{computed_dtype, placement};
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, StepTarget, passes};
 pub use self::targets::Targets;
+use crate::dropout::{self, branch_factors};
 use crate::float8::{Float8Layers, LayerEvent};
 use crate::lora::Lora;
 use crate::loss_scale::LossScale;
@@ -152,6 +152,11 @@ impl Trainer {
         }
         if divides_states && matches!(options.optimizer, OptimizerOptions::Lamb(_)) {
             let reason = "divides tensors, of which LAMB needs the norms. Take another optimiser, or `none`";
+            return Err(Error::argument("ranks.shard", reason));
+        }
+        if divides_states && options.optimizer.has_compact_moments() {
+            let reason = "divides tensors, but the moments of `optimizer.states` are rounded by the places of elements in whole ones. Take the \
+                          states `f32`, or `none`";
             return Err(Error::argument("ranks.shard", reason));
         }
         let placement = placement(&options)?;
@@ -364,12 +369,20 @@ impl Trainer {
             .ranks
             .as_ref()
             .map_or([0, 1], |ranks| [ranks.plan.rank, ranks.plan.ranks]);
-        let factors = self.branch_factors(step, rank * batch..(rank + 1) * batch);
+        let places = rank * batch..(rank + 1) * batch;
+        let (drop, seed) = (&self.options.drop, self.options.seed);
+        let factors = branch_factors(drop.path, &self.branches, seed, step, places.clone());
+        let keys = if drop.has_dropout() {
+            dropout::keys(seed, step, places)
+        } else {
+            Vec::new()
+        };
         let submit = |part: Range<usize>| {
             let run = MicroBatch {
                 images: rows_of(images, batch, &part),
                 targets: targets.rows(self.width, &part),
                 factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
+                keys: keys.get(2 * part.start..2 * part.end).unwrap_or(&[]),
                 weight: self.counters.scale.factor / (ranks * batch) as f32,
                 is_first: part.start == 0,
                 is_last: part.end == batch,
@@ -391,6 +404,7 @@ impl Trainer {
             images,
             targets,
             factors,
+            keys,
             ..
         } = *micro_batch;
         let batch = targets.values.len() / self.width.max(1);
@@ -423,24 +437,11 @@ impl Trainer {
         if !factors.is_empty() {
             named.push((inputs::BRANCH_FACTORS, Input::Values(factors).into()));
         }
+        if !keys.is_empty() {
+            named.push((inputs::DROPOUT_KEYS, Input::Values(keys).into()));
+        }
         let reservation = executor.clone().reserve(&plan, None)?;
         reservation.submit(Inputs::new(named), Submission::default())
-    }
-
-    /// Returns the factor of each residual branch of each image: 0, or the reciprocal of the probability of 1. `images` are places in the
-    /// batch of all ranks.
-    fn branch_factors(&self, step: u64, images: Range<usize>) -> Vec<f32> {
-        let last = self.branches.iter().max().copied().unwrap_or(0).max(1);
-        let factor = |index: usize| {
-            let block = self.branches[index % self.branches.len()];
-            let skipped = self.options.drop_path * block as f32 / last as f32;
-            let is_kept = uniform(self.options.seed, step, index as u64) >= skipped;
-            if is_kept { 1.0 / (1.0 - skipped) } else { 0.0 }
-        };
-        let branches = self.branches.len();
-        (images.start * branches..images.end * branches)
-            .map(factor)
-            .collect()
     }
 
     /// Returns the present elements of the checkpoint's trained tensors.
@@ -548,42 +549,5 @@ impl Trainer {
             self.weight(name, weights)
         })?;
         Ok(true)
-    }
-}
-
-/// Returns a number from 0 to below 1 that depends on nothing but its arguments.
-fn uniform(seed: u64, step: u64, index: u64) -> f32 {
-    let draw = Draw {
-        purpose: Purpose::DropPath,
-        epoch: step as u32,
-        index,
-        repeat: 0,
-    };
-    (Stream::new(seed, draw).next_u32() >> 8) as f32 / (1 << 24) as f32
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn uniform_numbers_depend_on_all_arguments_and_cover_the_range() {
-        let numbers: Vec<f32> = (0..4096).map(|index| uniform(1, 2, index)).collect();
-        let mean = numbers.iter().sum::<f32>() / numbers.len() as f32;
-        // Six deviations of the mean of 4096 numbers.
-        assert!(
-            (mean - 0.5).abs() < 6.0 * (1.0 / 12.0_f32).sqrt() / 64.0,
-            "{mean}"
-        );
-        assert!(numbers.iter().all(|number| (0.0..1.0).contains(number)));
-        assert_eq!(uniform(1, 2, 3), uniform(1, 2, 3));
-        for other in [
-            uniform(2, 2, 3),
-            uniform(1, 3, 3),
-            uniform(1, 2, 4),
-            uniform(3, 2, 1),
-        ] {
-            assert_ne!(uniform(1, 2, 3), other);
-        }
     }
 }

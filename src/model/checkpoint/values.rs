@@ -200,13 +200,16 @@ impl Checkpoint {
     fn are_equal(&self, parts: &[Copied], values: &[f32]) -> Result<bool> {
         let names: Vec<&str> = self.tensors().map(|(name, _)| name).collect();
         let mut end = 0;
-        let mut tensors = HashMap::new();
+        // A tensor can have a part for each element, so it is converted once.
+        let mut tensors: HashMap<usize, Vec<f32>> = HashMap::new();
         for part in parts {
-            let tensor: &mut _ = match tensors.entry(part.tensor) {
+            let tensor = match tensors.entry(part.tensor) {
                 Entry::Occupied(tensor) => tensor.into_mut(),
-                Entry::Vacant(place) => place.insert(self.tensor(names[part.tensor])?),
+                Entry::Vacant(place) => {
+                    let tensor = self.tensor(names[part.tensor])?;
+                    place.insert(tensor.to_f32().into_owned())
+                }
             };
-            let tensor = tensor.to_f32();
             let same = tensor[part.from..part.from + part.len] == values[part.to..part.to + part.len];
             let zeros = values[end..part.to].iter().all(|&value| value == 0.0);
             if !same || !zeros {

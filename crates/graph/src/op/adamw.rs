@@ -32,6 +32,41 @@ pub struct AdamW {
     pub f32_gradient: bool,
 }
 
+/// Scalars of a step.
+pub(super) struct Step<T> {
+    betas: [T; 2],
+    epsilon: T,
+    kept: T,
+    step: T,
+    root: T,
+    factor: T,
+}
+
+impl<T: Real> Step<T> {
+    /// `rates` begin with the learning rate, `1 − beta1^t` and `1 − beta2^t`.
+    pub(super) fn new(op: &AdamW, rates: &[T], factor: T) -> Self {
+        let rate = rates[0] * T::from_f32(op.rate_factor);
+        Self {
+            betas: [op.beta1, op.beta2].map(T::from_f32),
+            epsilon: T::from_f32(op.epsilon),
+            kept: T::ONE - rate * T::from_f32(op.weight_decay),
+            step: rate / rates[1],
+            root: rates[2].sqrt(),
+            factor,
+        }
+    }
+
+    /// Returns the new weight and moments. `None` if the factor is NaN.
+    pub(super) fn update(&self, weight: T, gradient: T, [first, second]: [T; 2]) -> Option<[T; 3]> {
+        let g = gradient * self.factor;
+        let [beta1, beta2] = self.betas;
+        let m = first + (g - first) * (T::ONE - beta1);
+        let v = second * beta2 + g * g * (T::ONE - beta2);
+        let updated = weight * self.kept - self.step * m / (v.sqrt() / self.root + self.epsilon);
+        (!self.factor.to_f64().is_nan()).then_some([updated, m, v])
+    }
+}
+
 impl Definition for AdamW {
     const NAME: &'static str = "adamw";
 
@@ -63,22 +98,11 @@ impl Definition for AdamW {
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         let [weight, gradient, first, second, rates, factor] =
             [0, 1, 2, 3, 4, 5].map(|index: usize| operands[index].values());
-        let [beta1, beta2, epsilon] = [self.beta1, self.beta2, self.epsilon].map(T::from_f32);
-        let rate = rates[0] * T::from_f32(self.rate_factor);
-        let kept = T::ONE - rate * T::from_f32(self.weight_decay);
-        let (step, root) = (rate / rates[1], rates[2].sqrt());
-        let is_skipped = factor[0].to_f64().is_nan();
+        let step = Step::new(self, rates, factor[0]);
         for i in 0..weight.len() {
-            let g = gradient[i] * factor[0];
-            let m = first[i] + (g - first[i]) * (T::ONE - beta1);
-            let v = second[i] * beta2 + g * g * (T::ONE - beta2);
-            let updated = weight[i] * kept - step * m / (v.sqrt() / root + epsilon);
-            let all = if is_skipped {
-                [weight[i], first[i], second[i], weight[i]]
-            } else {
-                [updated, m, v, updated]
-            };
-            for (result, value) in results.iter_mut().zip(all) {
+            let updated = step.update(weight[i], gradient[i], [first[i], second[i]]);
+            let [updated, m, v] = updated.unwrap_or([weight[i], first[i], second[i]]);
+            for (result, value) in results.iter_mut().zip([updated, m, v, updated]) {
                 result.values_mut()[i] = value;
             }
         }

@@ -6,10 +6,10 @@ use crate::array::Array;
 use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels,
-    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, ExpandAs, Gradients, GraphBuilder,
-    LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize, Op, OpError, PatchConv,
-    PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RelativeBias, RmsNorm, Rope, RopePairs, Scale,
-    ScaleImages, SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
+    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, Dropout, ExpandAs, Gradients,
+    GraphBuilder, LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize, Op, OpError,
+    PatchConv, PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RelativeBias, RmsNorm, Rope,
+    RopePairs, Scale, ScaleImages, SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -228,6 +228,11 @@ fn losses_and_factors_of_images() {
         check(Loss(kind), &[&[3, 5], &[3, 5]], &[0]);
     }
     check(ScaleImages { column: 1 }, &[&[3, 2, 4], &[3, 2]], &[0]);
+    let dropout = Dropout {
+        probability: 0.4,
+        site: 2,
+    };
+    check(dropout, &[&[3, 5, 7], &[3, 2]], &[0]);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use hipvit::model::{Checkpoint, InputKind};
 use super::ranks::images_per_run;
 use super::teacher::objective;
 use super::{FitError, FitOptions};
+use crate::dropout::DropOptions;
 use crate::groups::{decays, levels, rate_factors};
 use crate::micro_batches;
 use crate::ranks::Ranks;
@@ -28,6 +29,21 @@ pub(super) fn loss_kind(recipe: &Recipe) -> LossKind {
         recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
         recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
         recipe::LossKind::Mse => LossKind::MeanSquaredError,
+    }
+}
+
+fn drop_options(recipe: &Recipe) -> DropOptions {
+    let recipe::Dropout {
+        drop_rate,
+        proj_drop_rate,
+        pos_drop_rate,
+        ..
+    } = recipe.dropout;
+    DropOptions {
+        path: recipe.drop_path as f32,
+        head: drop_rate as f32,
+        projections: proj_drop_rate as f32,
+        positions: pos_drop_rate as f32,
     }
 }
 
@@ -80,7 +96,7 @@ pub(super) fn new_trainer(
         },
         accumulate: recipe.accumulate.max(1),
         clip_norm: (recipe.clip_norm > 0.0).then_some(recipe.clip_norm as f32),
-        drop_path: recipe.drop_path as f32,
+        drop: drop_options(recipe),
         lora: (recipe.lora.rank > 0).then(|| LoraOptions {
             rank: recipe.lora.rank,
             alpha: recipe.lora.alpha as f32,

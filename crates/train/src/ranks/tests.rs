@@ -17,9 +17,10 @@ use serde_json::json;
 use super::{RankPlan, Ranks};
 use crate::initial::{InitialModel, Start};
 use crate::recipe::{RankKeys, Shard, Wire};
+use crate::tests::DROPS;
 use crate::{
-    AdamWOptions, LionOptions, MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport, OptimizerOptions,
-    SgdOptions, StepReport, TensorRule, TrainOptions, Trainer, Weights,
+    AdamWOptions, DropOptions, LionOptions, MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport,
+    OptimizerOptions, SgdOptions, StepReport, TensorRule, TrainOptions, Trainer, Weights,
 };
 
 /// Images per step. A multiple of all numbers of ranks below.
@@ -37,7 +38,7 @@ fn options() -> TrainOptions {
         input: InputKind::PixelValues,
         optimizer: OptimizerOptions::AdamW(AdamWOptions::default()),
         clip_norm: Some(0.5),
-        drop_path: 0.3,
+        drop: DROPS,
         seed: 7,
         ..TrainOptions::default()
     }
@@ -325,7 +326,7 @@ fn planned(plan: Option<RankPlan>) -> MemoryReport {
     let checkpoint = Checkpoint::open(Some(folder.path())).unwrap();
     let options = TrainOptions {
         input: InputKind::Pixels,
-        drop_path: 0.0,
+        drop: DropOptions::default(),
         ..options()
     };
     let rule = |_: &crate::TensorInfo<'_>| TensorRule::default();

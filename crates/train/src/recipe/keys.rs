@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::quantization::Quantization;
 use super::ranks::RankKeys;
 use crate::memory::MemoryLimit;
+use crate::optimizer::Moments;
 use crate::schedule::Decay;
 
 /// A training recipe. Keys that a file leaves out have the values of [`Recipe::default`].
@@ -31,6 +32,8 @@ pub struct Recipe {
     pub layer_decay: f64,
     /// Probability of skipping the last block (stochastic depth). It grows linearly from 0 at the first block.
     pub drop_path: f64,
+    /// Elements that become 0 at random.
+    pub dropout: Dropout,
     /// Decay of the moving averages of the weights, per step. 0 disables them.
     pub ema_decay: f64,
     /// Layers that keep their weights.
@@ -55,6 +58,8 @@ pub struct Recipe {
     pub schedule: ScheduleKeys,
     /// Random changes of the training images.
     pub augmentation: Augmentation,
+    /// Evaluation on the validation images.
+    pub evaluation: EvaluationKeys,
     /// Checkpoints to write and to keep.
     pub checkpoints: Checkpoints,
 }
@@ -118,6 +123,20 @@ impl<'de> Deserialize<'de> for Freeze {
         }
         deserializer.deserialize_any(Text)
     }
+}
+
+/// Probabilities with which elements become 0, by timm's names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Dropout {
+    /// Probability in the input of the classifier.
+    pub drop_rate: f64,
+    /// Probability in the results of both layers of the feed-forward networks, and of the layers after attention.
+    pub proj_drop_rate: f64,
+    /// Probability in the weights of attention. Must be 0: attention is computed without storing them.
+    pub attn_drop_rate: f64,
+    /// Probability in the tokens before the first block, with their positions.
+    pub pos_drop_rate: f64,
 }
 
 /// Loss function of a recipe.
@@ -190,6 +209,8 @@ pub struct Optimizer {
     pub weight_decay: f64,
     /// True if biases, norms, positions and tokens decay too.
     pub decay_all: bool,
+    /// Form of AdamW's moments.
+    pub states: Moments,
 }
 
 /// Algorithm of the optimiser.
@@ -319,6 +340,14 @@ impl From<Policy> for String {
     }
 }
 
+/// Evaluation on the validation images.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationKeys {
+    /// Number of epochs between evaluations. The last epoch is evaluated too.
+    pub every: u64,
+}
+
 /// Checkpoints to write and to keep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -339,6 +368,7 @@ impl Default for Recipe {
             clip_norm: 1.0,
             layer_decay: 1.0,
             drop_path: 0.0,
+            dropout: Dropout::default(),
             ema_decay: 0.0,
             freeze: Freeze::default(),
             skip_nonfinite: false,
@@ -351,6 +381,7 @@ impl Default for Recipe {
             optimizer: Optimizer::default(),
             schedule: ScheduleKeys::default(),
             augmentation: Augmentation::default(),
+            evaluation: EvaluationKeys::default(),
             checkpoints: Checkpoints::default(),
         }
     }
@@ -397,6 +428,7 @@ impl Default for Optimizer {
             nesterov: false,
             weight_decay: 0.05,
             decay_all: false,
+            states: Moments::F32,
         }
     }
 }
@@ -429,6 +461,12 @@ impl Default for Augmentation {
             mixup: 0.0,
             cutmix: 0.0,
         }
+    }
+}
+
+impl Default for EvaluationKeys {
+    fn default() -> Self {
+        Self { every: 1 }
     }
 }
 

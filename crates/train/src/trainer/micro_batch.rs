@@ -15,6 +15,8 @@ pub(super) struct MicroBatch<'a> {
     pub(super) targets: Targets<'a>,
     /// `[images, branches]`.
     pub(super) factors: &'a [f32],
+    /// `[images, 2]`, or nothing without dropout.
+    pub(super) keys: &'a [f32],
     /// Gradient of the step's loss with respect to the loss of an image.
     pub(super) weight: f32,
     pub(super) is_first: bool,

@@ -7,6 +7,7 @@ use hipvit::model::{InputKind, LoadOptions};
 use hipvit::session::Place;
 use hipvit::{DType, Device};
 
+use crate::dropout::DropOptions;
 use crate::lora::LoraOptions;
 use crate::memory::MemoryBudget;
 use crate::objective::Objective;
@@ -40,14 +41,14 @@ pub struct TrainOptions {
     pub accumulate: usize,
     /// Maximum norm of all gradients together. Larger gradients are scaled down.
     pub clip_norm: Option<f32>,
-    /// Probability that an image skips a residual branch of the last block. It grows linearly from 0 at the first block.
-    pub drop_path: f32,
+    /// Parts of the model that steps leave out at random.
+    pub drop: DropOptions,
     /// Updates of low rank beside the linear layers of the blocks. The weights of these layers then stay as they are.
     pub lora: Option<LoraOptions>,
     /// Limit of the memory, and the number of images per step for which it holds. `None` keeps all activations. The backward pass recomputes
     /// what does not fit, which changes no bit of the results.
     pub memory: Option<MemoryBudget>,
-    /// Seed of the skipped branches, and of the first updates of low rank.
+    /// Seed of what steps leave out, and of the first updates of low rank.
     pub seed: u64,
 }
 
@@ -65,7 +66,7 @@ impl Default for TrainOptions {
             precision: PrecisionOptions::default(),
             accumulate: 1,
             clip_norm: None,
-            drop_path: 0.0,
+            drop: DropOptions::default(),
             lora: None,
             memory: None,
             seed: 0,
@@ -90,10 +91,7 @@ pub(super) fn check(options: &TrainOptions) -> Result<()> {
         return Err(Error::argument("loss scale", "is not a number above 0"));
     }
     quantization::check(quantization, options)?;
-    if !(0.0..1.0).contains(&options.drop_path) {
-        let reason = format!("{} is not a probability below 1", options.drop_path);
-        return Err(Error::argument("drop path", reason));
-    }
+    options.drop.check()?;
     if options
         .ema_decay
         .is_some_and(|decay| !(0.0..1.0).contains(&decay))

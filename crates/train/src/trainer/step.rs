@@ -11,6 +11,7 @@ use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
 use super::{TrainOptions, check, load_options};
+use crate::dropout::with_dropout;
 use crate::float8::{Float8Layers, update_statistics};
 use crate::lora::Lora;
 use crate::quantization::{self, Quantization, RoundedLayers};
@@ -226,10 +227,15 @@ fn prepare(
     bf16_layers: &BTreeSet<String>,
 ) -> Result<(Graph, Vec<usize>, RoundedLayers)> {
     let graph = prepare_training(graph)?;
-    let (graph, branches) = if options.drop_path == 0.0 {
+    let (graph, branches) = if options.drop.path == 0.0 {
         (graph, Vec::new())
     } else {
         with_branch_factors(&graph)?
+    };
+    let graph = if options.drop.has_dropout() {
+        with_dropout(&graph, &options.drop)?
+    } else {
+        graph
     };
     let (graph, rounded) = quantization::insert(&graph, options.precision.quantization, bf16_layers)?;
     Ok((graph, branches, rounded))

@@ -1,0 +1,44 @@
+// Arguments of adamw_bf16.
+#pragma once
+#include "device_pointer.h"
+#include "optimizer.h"
+
+namespace hipvit {
+
+/// `adamw_bf16`: a step of AdamW with moments in bf16.
+struct AdamWBf16Args {
+    /// f32 `[elements]`.
+    DEVICE_POINTER(const float) weight;
+    /// T or f32 `[elements]`.
+    DEVICE_POINTER(const void) gradient;
+    /// `[elements]`: the first moment in the upper half of a word, the second moment in the lower half.
+    DEVICE_POINTER(const unsigned) moments;
+    /// f32 `[4]`: learning rate, 1 − beta1^t, 1 − beta2^t, number of the update.
+    DEVICE_POINTER(const float) rates;
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the moments stay as they are.
+    DEVICE_POINTER(const float) factor;
+    /// f32 `[elements]`; may alias `weight`.
+    DEVICE_POINTER(float) new_weight;
+    /// `[elements]`; may alias `moments`.
+    DEVICE_POINTER(unsigned) new_moments;
+    /// T `[elements]`. May be null.
+    DEVICE_POINTER(void) rounded;
+    /// Number of elements.
+    unsigned elements;
+    /// Decay of the first moment.
+    float beta1;
+    /// Decay of the second moment.
+    float beta2;
+    /// Added to the root of the second moment.
+    float epsilon;
+    /// Part of the weight that a learning rate of 1 subtracts.
+    float weight_decay;
+    /// Multiplied with the learning rate.
+    float rate_factor;
+    /// 1 if the gradient is in f32 for any T.
+    unsigned f32_gradient;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
+};
+
+} // namespace hipvit

@@ -1,0 +1,77 @@
+//! `adamw_int8`: a step of AdamW with moments in 8 bits.
+
+use hipvit_graph::op::AdamWInt8;
+
+use super::bindings::{AdamWInt8Args, INT8_MOMENTS, INT8_MOMENTS_WORDS};
+use super::lower::{Call, Lower, Lowering, one};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, optional,
+};
+
+impl Lower for AdamWInt8 {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("adamw_int8"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        let op = &self.0;
+        one(AdamWInt8Args {
+            weight: step.address(0)?,
+            gradient: step.address(1)?,
+            moments: step.address(2)?,
+            rates: step.address(3)?,
+            factor: step.address(4)?,
+            new_weight: step.result(0)?,
+            new_moments: step.result(1)?,
+            rounded: if op.rounded {
+                step.result(2)?
+            } else {
+                DeviceAddress::NULL
+            },
+            elements: extent(step.shape.iter().product())?,
+            beta1: op.beta1,
+            beta2: op.beta2,
+            epsilon: op.epsilon,
+            weight_decay: op.weight_decay,
+            rate_factor: op.rate_factor,
+            f32_gradient: op.f32_gradient.into(),
+            reserved: 0,
+        })
+    }
+}
+
+impl AdamWInt8Args {
+    /// Returns the number of blocks of moments.
+    fn blocks(&self) -> u32 {
+        self.elements.div_ceil(INT8_MOMENTS)
+    }
+}
+
+// SAFETY: see hip/adamw_int8.hip. A block takes a block of moments, and exactly as many blocks are launched.
+// Threads access no weight beyond the last one.
+unsafe impl KernelArguments for AdamWInt8Args {
+    const FILE: &'static str = "adamw_int8";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+        if self.elements == 0 {
+            return Err("a weight has no elements".into());
+        }
+        target.blocks(self.blocks().into(), INT8_MOMENTS)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let single = size_of::<f32>();
+        let all = bytes(single, &[self.elements]);
+        let moments = bytes(single, &[self.blocks(), INT8_MOMENTS_WORDS]);
+        let rounded = bytes(element, &[self.elements]);
+        let gradient = if self.f32_gradient == 1 { all } else { rounded };
+        visit(Access::read("weight", self.weight, all));
+        visit(Access::read("gradient", self.gradient, gradient));
+        visit(Access::read("moments", self.moments, moments));
+        visit(Access::read("rates", self.rates, 4 * single));
+        visit(Access::read("factor", self.factor, single));
+        visit(Access::write("new_weight", self.new_weight, all));
+        visit(Access::write("new_moments", self.new_moments, moments));
+        visit(optional(Access::write("rounded", self.rounded, rounded)));
+    }
+}
