@@ -31,7 +31,7 @@ template <class T, int D> using BiasedQ = AttentionBackwardQ<T, D, BiasedScore<T
 template <class T, int D> using OfBias = AttentionBackwardBias<T, D, BiasedScore<T>>;
 
 #define ENTRY(D, SUFFIX, T, BLOCK)                                                                                     \
-    HIPVIT_KERNEL((BLOCK<T, D>::THREADS))                                                                              \
+    HIPVIT_KERNEL_BLOCKS((BLOCK<T, D>::THREADS), (BLOCK<T, D>::MIN_BLOCKS))                                            \
     HIPVIT_WAVES((BLOCK<T, D>::MIN_WAVES))                                                                             \
     attention_backward_##D##SUFFIX##_##T(BLOCK<T, D>::Args a) { attention_backward<BLOCK<T, D>>(a, a.operands); }                  \
     HIPVIT_MODULE_GLOBAL(attention_backward_##D##SUFFIX##_##T##_block,                                                 \

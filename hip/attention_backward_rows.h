@@ -7,7 +7,7 @@ namespace hipvit {
 /// Threads of a block of `attention_backward_rows` and `attention_backward_sum`.
 constexpr unsigned ATTENTION_BACKWARD_THREADS = 256;
 /// Threads of `attention_backward_rows` that share a row.
-constexpr unsigned ATTENTION_BACKWARD_LANES = 16;
+constexpr unsigned ATTENTION_BACKWARD_LANES = 8;
 
 /// `attention_backward_rows`: what a query's softmax contributes to the derivatives of its scores.
 struct AttentionBackwardRowsArgs {

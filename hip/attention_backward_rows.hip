@@ -14,11 +14,14 @@ using namespace hipvit;
 
 template <class T> HIPVIT_DEVICE void attention_backward_rows(const AttentionBackwardRowsArgs &a) {
     constexpr u32 LANES = ATTENTION_BACKWARD_LANES;
+    // Adjacent groups of lanes have adjacent queries, whose results are adjacent.
     const u32 row = block_index() * (ATTENTION_BACKWARD_THREADS / LANES) + thread_index() / LANES;
     const bool exists = row < a.images * a.queries * a.heads;
     float delta = 0.0f;
     if (exists) {
-        const T *const o = (const T *)a.o + u64(row) * a.head_dim, *const dy = (const T *)a.dy + u64(row) * a.head_dim;
+        const u32 query = row % a.queries, head = row / a.queries % a.heads, image = row / a.queries / a.heads;
+        const u64 first = ((u64(image) * a.queries + query) * a.heads + head) * a.head_dim;
+        const T *const o = (const T *)a.o + first, *const dy = (const T *)a.dy + first;
         const bool vector = aligned(o, VEC128_BYTES) && aligned(dy, VEC128_BYTES);
         for (u32 at = thread_index() % LANES * VEC<T>; at < a.head_dim; at += LANES * VEC<T>) {
             float x[VEC<T>], y[VEC<T>];
@@ -30,11 +33,9 @@ template <class T> HIPVIT_DEVICE void attention_backward_rows(const AttentionBac
     }
     delta = reduce_lanes<Sum>(delta, 1, LANES / 2);
     if (!exists || thread_index() % LANES) return;
-    const u32 head = row % a.heads, query = row / a.heads % a.queries, image = row / a.heads / a.queries;
-    const u64 at = (u64(image) * a.heads + head) * a.queries + query;
-    const float log_sum = a.statistics[a.row_statistics * at];
-    a.rows[2 * at] = log_sum == -infinity() ? infinity() : log_sum * LOG2_E;
-    a.rows[2 * at + 1] = delta;
+    const float log_sum = a.statistics[u64(a.row_statistics) * row];
+    a.rows[2 * u64(row)] = log_sum == -infinity() ? infinity() : log_sum * LOG2_E;
+    a.rows[2 * u64(row) + 1] = delta;
 }
 
 template <class T> HIPVIT_DEVICE void attention_backward_sum(const AttentionBackwardSumArgs &a) {

@@ -53,8 +53,11 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     static constexpr int ROWS = GROUPS * PART; // that the block holds
     static_assert(WAVES % GROUPS == 0);
     static constexpr bool REGISTERS = CONFIG.registers, PREFETCH = CONFIG.prefetch, TRANSPOSED = Layout::TRANSPOSED;
+    static constexpr bool ASYNC = CONFIG.stages > 1;
+    static_assert(!ASYNC || (!PREFETCH && !TRANSPOSED && TILE <= THREADS && Layout::ROW % VEC<T> == 0));
     static constexpr int ROW = Layout::ROW, COLUMN = Layout::column(TILE);
     static constexpr int LDS_VECS = (Layout::bytes(CONFIG) + VEC128_BYTES - 1) / int(VEC128_BYTES);
+    static constexpr int MIN_BLOCKS = ASYNC ? backward_blocks<D, GRADIENTS>() : 0;
     static constexpr int MIN_WAVES = Policy::IDENTITY && !Policy::MASKS ? backward_min_waves<T, D>() : 0;
 
     static constexpr int VECS_PER_ROW = D / VEC<T>;
@@ -80,6 +83,8 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     SoftmaxRow row[HOLDS_KEYS ? 1 : GROUPS][Fragments::COLUMNS]; // of the lane's queries, if the block holds queries
     StagedA staged_a;
     StagedB staged_b;
+    int stage = 0;             // of the tile that is multiplied
+    bool has_started = false;  // to copy the first tile
     TileMask<Policy, GROUPS, HOLDS_KEYS> mask;
 
     HIPVIT_DEVICE AttentionBackward(const AttentionBackwardOperands &a, const PolicyArgs &of_policy, Vec128 *memory, u32 image, u32 head,
@@ -98,15 +103,17 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     // The head's first element.
     HIPVIT_DEVICE u64 of_image(u64 image_stride) const { return image * image_stride + u64(head) * a.head_dim; }
 
-    HIPVIT_DEVICE T *lds_a() const { return lds; }
-    HIPVIT_DEVICE T *lds_b() const { return lds + TILE * ROW; }
+    HIPVIT_DEVICE T *lds_of_stage(int index) const { return lds + (ASYNC ? index * Layout::of_tile(TILE) : 0); }
+    HIPVIT_DEVICE T *lds_a() const { return lds_of_stage(stage); }
+    HIPVIT_DEVICE T *lds_b() const { return lds_a() + TILE * ROW; }
     HIPVIT_DEVICE T *transposed_a() const { return lds + 2 * TILE * ROW; }
     HIPVIT_DEVICE T *transposed_b() const { return transposed_a() + D * COLUMN; }
     // Operand `index` of the rows of the block, if they are not in registers.
-    HIPVIT_DEVICE T *lds_rows(int index) const { return lds + Layout::of_tile(TILE) + index * ROWS * ROW; }
-    HIPVIT_DEVICE SoftmaxRow *lds_softmax() const {
-        return reinterpret_cast<SoftmaxRow *>(lds + Layout::elements(CONFIG));
+    HIPVIT_DEVICE T *lds_rows(int index) const { return lds + CONFIG.stages * Layout::of_tile(TILE) + index * ROWS * ROW; }
+    HIPVIT_DEVICE SoftmaxRow *softmax_of_stage(int index) const {
+        return reinterpret_cast<SoftmaxRow *>(lds + Layout::elements(CONFIG)) + (ASYNC ? index * TILE : 0);
     }
+    HIPVIT_DEVICE SoftmaxRow *lds_softmax() const { return softmax_of_stage(stage); }
 
     // The wave's first row in the block. Its groups are adjacent, so that fewer waves have rows at the end.
     static HIPVIT_DEVICE int wave_row() { return wave_index() * GROUPS * 16; }
@@ -137,6 +144,9 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
 
     // Loads one operand of the rows of the block to registers through LDS, those of some waves at a time.
     template <class Fragment> HIPVIT_DEVICE void load_fragments(Fragment &fragment, const HeadRows<const T> &from) const {
+        if constexpr (ASYNC) {
+            if (from.vector) return gather_fragments(fragment, from);
+        }
 #pragma unroll
         for (int part = 0; part < GROUPS; ++part) {
             barrier(); // the previous rows have been read
@@ -149,6 +159,17 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
                 for (int c = 0; c < D / 16; ++c)
                     fragment[g][c] = Fragments::load_y(lds + (wave_row() % PART + g * 16) * ROW + c * 16, ROW);
             }
+        }
+    }
+
+    // Loads one operand of the wave's rows to registers without LDS, so that it is in flight together with the first tile.
+    template <class Fragment> HIPVIT_DEVICE void gather_fragments(Fragment &fragment, const HeadRows<const T> &from) const {
+#pragma unroll
+        for (int g = 0; g < GROUPS; ++g) {
+            Fragments::gather_y(fragment[g], a.head_dim, [&](int row) -> const T * {
+                const u32 index = row_at(g, row);
+                return index < rows ? from.first + u64(index) * from.stride : nullptr;
+            });
         }
     }
 
@@ -254,8 +275,55 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     // Whether the policy's mask hides 16 rows of a tile, from `start` on, from the wave.
     HIPVIT_DEVICE bool is_hidden(u32 start) { return mask.is_hidden(*this, start); }
 
+    // Starts to copy the tile that begins at row `start` to a stage, and returns its softmax row that this thread stores.
+    HIPVIT_DEVICE SoftmaxRow copy_tile(u32 start, int index) const {
+        T *const to = lds_of_stage(index);
+        copy_operand(tile_a, start, to);
+        copy_operand(tile_b, start, to + TILE * ROW);
+        end_copies();
+        return HOLDS_KEYS && thread_index() < TILE ? softmax_row(start + thread_index()) : no_row();
+    }
+    HIPVIT_DEVICE void store_softmax(const SoftmaxRow &softmax, int index) const {
+        if (HOLDS_KEYS && thread_index() < TILE) softmax_of_stage(index)[thread_index()] = softmax;
+    }
+    // Starts to copy the first tile, if the rows of the block do not need its LDS.
+    HIPVIT_DEVICE void start_tiles() {
+        if constexpr (ASYNC && REGISTERS) {
+            const u32 end = tiles_end(), start = next_tile(tiles_begin(), end);
+            has_started = row_a.vector && row_b.vector;
+            if (has_started && start < end) store_softmax(copy_tile(start, 0), 0);
+        }
+    }
+    HIPVIT_DEVICE void copy_operand(const HeadRows<const T> &from, u32 start, T *to) const {
+        const AsyncCopy<typename Layout::Rows, TILE, THREADS> copy(thread_index());
+        copy.to_lds(to, from.first + u64(start + copy.row) * from.stride + copy.column, from.stride, tile_rows - start, a.head_dim,
+                    from.vector);
+    }
+
+    // for_each_tile with two tiles in LDS: the next one is copied while a tile is multiplied.
+    template <class Work> HIPVIT_DEVICE void for_each_async(const Work &work) {
+        const u32 end = tiles_end();
+        u32 start = next_tile(tiles_begin(), end);
+        if (!has_started) {
+            barrier(); // the rows of the block have been read
+            if (start < end) store_softmax(copy_tile(start, 0), 0);
+        }
+        while (start < end) {
+            const u32 next = next_tile(start + TILE, end);
+            wait_copies<0>();
+            barrier(); // the tile is in LDS, and the one before it has been read
+            SoftmaxRow softmax;
+            if (next < end) softmax = copy_tile(next, 1 - stage);
+            if (!idle()) work(start);
+            stage = 1 - stage;
+            if (next < end) store_softmax(softmax, stage);
+            start = next;
+        }
+    }
+
     // Calls work(start) for each tile that is in LDS.
     template <class Work> HIPVIT_DEVICE void for_each_tile(const Work &work) {
+        if constexpr (ASYNC) return for_each_async(work);
         const u32 begin = next_tile(tiles_begin(), tiles_end()), end = tiles_end();
         if constexpr (PREFETCH) load_tile(begin);
         for (u32 start = begin; start < end; start = next_tile(start + TILE, end)) {
@@ -365,10 +433,22 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll
             for (int c = 0; c < D / 16; ++c) {
+                if constexpr (ASYNC) {
+                    Acc scaled = gradient[g][c];
 #pragma unroll
-                for (int e = 0; e < Fragments::VALUES; ++e) {
-                    const auto at = Fragments::of_lane(e);
-                    wave_rows[at.j * ROW + c * 16 + at.i] = from_float<T>(gradient[g][c].value[e] * factor);
+                    for (int e = 0; e < Fragments::VALUES; ++e) scaled.value[e] *= factor;
+                    const auto packed = Fragments::as_y(scaled);
+#pragma unroll
+                    for (int w = 0; w < Fragments::VALUES / 2; ++w) {
+                        const auto at = Fragments::of_lane(2 * w);
+                        *reinterpret_cast<u32 *>(wave_rows + at.j * ROW + c * 16 + at.i) = packed.word[w];
+                    }
+                } else {
+#pragma unroll
+                    for (int e = 0; e < Fragments::VALUES; ++e) {
+                        const auto at = Fragments::of_lane(e);
+                        wave_rows[at.j * ROW + c * 16 + at.i] = from_float<T>(gradient[g][c].value[e] * factor);
+                    }
                 }
             }
             wave_barrier();

@@ -14,7 +14,7 @@ template <class T, int D, class Policy> struct AttentionBackwardBias {
     using Fragments = typename Tile::Fragments;
 
     static constexpr int WAVES = Tile::WAVES, THREADS = Tile::THREADS, ROWS = Tile::ROWS, TILE = Tile::TILE;
-    static constexpr int LDS_VECS = Tile::LDS_VECS, MIN_WAVES = 0;
+    static constexpr int LDS_VECS = Tile::LDS_VECS, MIN_WAVES = 0, MIN_BLOCKS = 0;
     static_assert(!Tile::REGISTERS, "rows of several images");
 
     const PolicyArgs &of_policy;

@@ -1,5 +1,6 @@
 // The tile configuration of attention's backward pass, by element type, head size and architecture.
 #pragma once
+#include "async_copy.hpp"
 #include "mma.hpp"
 
 namespace hipvit {
@@ -10,6 +11,7 @@ struct BackwardConfig {
     int tile;       // rows of a tile
     bool registers; // whether the fragments of the rows that a block holds stay in registers, otherwise in LDS
     bool prefetch;  // whether the next tile is loaded while this one is multiplied, which takes registers
+    int stages;     // tiles in LDS: 1, or 2 if the next tile is copied asynchronously
 };
 
 // The layout in LDS of a block that computes GRADIENTS gradients of the rows that it holds.
@@ -19,6 +21,12 @@ template <class T, int D, int GRADIENTS> struct BackwardLayout {
     // banks. With 16 bytes and without the swizzle below, LDS of gfx942 would take 42 % more cycles (kv, heads of 64 channels, f16; counted on
     // the emulated GPU).
     static constexpr int PADDING = Fragments::ALIGNED * int(sizeof(T)) < 8 ? VEC<T> : Fragments::ALIGNED, ROW = D + PADDING;
+    // The layout of rows for asynchronous copies.
+    struct Rows {
+        using Element = T;
+        static constexpr int VECS = D / VEC<T>, PITCH = ROW;
+        static HIPVIT_DEVICE u32 at(u32 row, u32 column) { return row * ROW + column; }
+    };
     // Whether tiles are stored transposed too. f32 fragments are loaded by rows no slower than otherwise.
     static constexpr bool TRANSPOSED = GRADIENTS > 0 && !Fragments::ROWS_LOAD && sizeof(T) == 2;
 
@@ -43,17 +51,17 @@ template <class T, int D, int GRADIENTS> struct BackwardLayout {
             return {{half[0].word[0], half[0].word[1], half[1].word[0], half[1].word[1]}};
         }
     }
-    // Elements of both operands of a tile, and of its transposed operands.
+    // Elements of both operands of a tile in LDS, and of its transposed operands.
     static HIPVIT_DEVICE constexpr int of_tile(int tile) {
         return 2 * tile * ROW + (TRANSPOSED ? GRADIENTS * D * column(tile) : 0);
     }
     // Elements of both operands of the rows that a block holds, or of the rows that go through LDS at once.
     static HIPVIT_DEVICE constexpr int of_block(BackwardConfig c) { return (c.registers ? 1 : 2 * c.groups) * c.waves * 16 * ROW; }
     static HIPVIT_DEVICE constexpr int elements(BackwardConfig c) {
-        const int tile = of_tile(c.tile), block = of_block(c);
+        const int tile = c.stages * of_tile(c.tile), block = of_block(c);
         return !c.registers ? tile + block : tile > block ? tile : block;
     }
-    static HIPVIT_DEVICE constexpr int bytes(BackwardConfig c) { return elements(c) * int(sizeof(T)) + c.tile * 8; }
+    static HIPVIT_DEVICE constexpr int bytes(BackwardConfig c) { return elements(c) * int(sizeof(T)) + c.stages * c.tile * 8; }
 };
 
 template <class T, int D, int GRADIENTS> HIPVIT_DEVICE constexpr BackwardConfig backward_config() {
@@ -67,9 +75,8 @@ template <class T, int D, int GRADIENTS> HIPVIT_DEVICE constexpr BackwardConfig 
 #elif HIPVIT_AMD
     constexpr int GROUPS = 1, REGISTERS = WAVE == 64 ? 160 : 128, PREFETCHED = 128;
 #else
-    // On an H100, two groups with the rows of the block in LDS take 0.9 of the time of one group in registers for keys and values of 64
-    // channels, and 1.1 for queries.
-    constexpr int GROUPS = !PLAIN<T> && sizeof(T) == 2 && GRADIENTS == 2 && D <= 64 ? 2 : 1, REGISTERS = 128, PREFETCHED = 128;
+    // On an H100, two groups take 0.93 to 1.03 of the time of one.
+    constexpr int GROUPS = 1, REGISTERS = 128, PREFETCHED = 0;
 #endif
 #if HIPVIT_AMD
     constexpr int LDS = 65536, LARGEST_TILE = 32;
@@ -77,17 +84,22 @@ template <class T, int D, int GRADIENTS> HIPVIT_DEVICE constexpr BackwardConfig 
     constexpr int LDS = 49152, LARGEST_TILE = PLAIN<T> ? 32 : 64;
 #endif
     constexpr bool PREFETCHES = !PLAIN<T> && sizeof(T) == 2 && GRADIENTS > 0 && GRADIENTS * D <= PREFETCHED;
+    constexpr int STAGES = ASYNC_COPIES && !PLAIN<T> && sizeof(T) == 2 && GRADIENTS > 0 && !Layout::TRANSPOSED ? 2 : 1;
     constexpr bool KEEPS = GRADIENTS > 0 && GROUPS * (FRAGMENTS + ACCUMULATORS) <= REGISTERS;
-    // Two blocks share the LDS if their rows are in registers.
-    constexpr int MOST = KEEPS ? LDS / 2 : LDS;
+    // Two blocks share the LDS if their rows are in registers. NVIDIA's LDS is larger than a block may have.
+    constexpr int MOST = KEEPS && STAGES == 1 ? LDS / 2 : LDS;
     for (int waves = 4; waves > 1; waves /= 2) {
         for (int tile = LARGEST_TILE; tile >= 16; tile /= 2) {
-            const BackwardConfig config{waves, GROUPS, tile, KEEPS, PREFETCHES};
+            const BackwardConfig config{waves, GROUPS, tile, KEEPS, PREFETCHES, STAGES};
             if (Layout::bytes(config) <= MOST) return config;
         }
     }
-    return {1, GROUPS, 16, KEEPS, PREFETCHES};
+    return {1, GROUPS, 16, KEEPS, PREFETCHES, STAGES};
 }
+
+// Blocks per multiprocessor of NVIDIA that a kernel is compiled for at least, which bounds its registers; 0: no bound. On an H100, with 197
+// tokens, four blocks take 0.89 of the time of three for queries, and 1.16 for keys and values, whose kernel then spills.
+template <int D, int GRADIENTS> HIPVIT_DEVICE constexpr int backward_blocks() { return D > 64 ? 0 : GRADIENTS == 1 ? 4 : 3; }
 
 // Waves per SIMD that a kernel without a bias is compiled for at least; 0: no bound. On CDNA 2 and 3 clang would take registers that cost a
 // wave.

@@ -18,6 +18,7 @@ template <class T, int D, class Policy> struct AttentionBackwardKv : AttentionBa
         : Base(args.operands, of_policy, memory, image, head, block * Base::ROWS) {}
 
     HIPVIT_DEVICE void run(const Args &args) {
+        this->start_tiles();
         this->load_rows();
         typename Base::Gradient d_k = {}, d_v = {};
         this->for_each_tile([&](u32 start) {

@@ -21,6 +21,7 @@ template <class T, int D, class Policy> struct AttentionBackwardQ : AttentionBac
         : Base(args.operands, of_policy, memory, image, head, block * Base::ROWS) {}
 
     HIPVIT_DEVICE void run(const Args &args) {
+        this->start_tiles();
         this->load_rows();
         Gradient d_q = {};
         this->for_each_tile([&](u32 start) {

@@ -166,7 +166,7 @@ template <class T> using PatternQ = AttentionBackwardQ<T, HIPVIT_PATTERN_HEAD_DI
 template <class T, int LOAD> using PatternLoad = AttentionBackwardBias<T, HIPVIT_PATTERN_HEAD_DIM, PatternScore<T, LOAD>>;
 
 #define HIPVIT_PATTERN_BLOCK_ENTRY(NAME, ARGS, T, ...)                                                                 \
-    HIPVIT_KERNEL((hipvit::__VA_ARGS__::THREADS))                                                                      \
+    HIPVIT_KERNEL_BLOCKS((hipvit::__VA_ARGS__::THREADS), (hipvit::__VA_ARGS__::MIN_BLOCKS))                            \
     attention_pattern_##NAME##_##T(hipvit::ARGS a) { hipvit::attention_backward<hipvit::__VA_ARGS__>(a.attention, a.pattern); } \
     HIPVIT_MODULE_GLOBAL(attention_pattern_##NAME##_##T##_block,                                                       \
                          hipvit::__VA_ARGS__::WAVES << hipvit::ATTENTION_BACKWARD_WAVES_SHIFT |                        \

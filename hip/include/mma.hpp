@@ -348,6 +348,20 @@ template <class T> struct SyncTile {
         const int lane = lane_index();
         return load(from + lane % 16 * stride + lane / 16 * 8);
     }
+    // load_y of rows of `d` ≤ 16 · N elements in global memory, in the order of LDS. of_row(i) is the address of row i, aligned to 4 bytes, or
+    // null for zeros. d is even.
+    template <int N, class Row> static HIPVIT_DEVICE void gather_y(Y (&y)[N], u32 d, const Row &of_row) {
+        const int column = lane_index() % 4 * 2;
+        const T *const row[2] = {of_row(lane_index() / 4), of_row(lane_index() / 4 + 8)};
+#pragma unroll
+        for (int c = 0; c < N; ++c) {
+#pragma unroll
+            for (int w = 0; w < 4; ++w) {
+                const u32 at = c * 16 + w / 2 * 8 + column;
+                y[c].word[w] = row[w % 2] && at < d ? *reinterpret_cast<const u32 *>(row[w % 2] + at) : 0;
+            }
+        }
+    }
     // Each lane takes 8 of 32, or 4 of 16, adjacent elements of two rows. The instruction's own order is pairs that are 8 apart.
     template <int N, class Row> static HIPVIT_DEVICE void gather_x(X (&x)[N], const Row &of_row) {
         const int lane = lane_index();

@@ -1215,7 +1215,7 @@ const _: () = {
 pub const ATTENTION_BACKWARD_THREADS: u32 = 256;
 
 /// Threads of `attention_backward_rows` that share a row.
-pub const ATTENTION_BACKWARD_LANES: u32 = 16;
+pub const ATTENTION_BACKWARD_LANES: u32 = 8;
 
 /// `attention_backward_rows`: what a query's softmax contributes to the derivatives of its scores.
 #[repr(C)]
