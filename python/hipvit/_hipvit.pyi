@@ -118,6 +118,7 @@ def train(
     image_size: Optional[int] = None,
     skip_broken: bool = False,
     log_every: int = 10,
+    distributed: bool = False,
     callback: Optional[Callable[[dict[str, Any]], object]] = None,
     **overrides: Any,
 ) -> TrainingResult:
@@ -135,6 +136,8 @@ def train(
     - ``threads``: number of threads on the CPU.
     - ``holdout``: the share of images that is held out for validation.
     - ``skip_broken``: replace broken images instead of raising an exception.
+    - ``distributed``: this process is a rank of a launcher such as torchrun, by its environment variables. Rank 0 has ``output`` and
+      calls ``callback``.
     - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,
       ``"skipped_step"``, ``"smaller_micro_batches"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``.
 
