@@ -119,6 +119,7 @@ def train(
     skip_broken: bool = False,
     memory: Union[str, int, float, None] = None,
     log_every: int = 10,
+    distributed: bool = False,
     callback: Optional[Callable[[dict[str, Any]], object]] = None,
     **overrides: Any,
 ) -> TrainingResult:
@@ -137,6 +138,8 @@ def train(
     - ``holdout``: the share of images that is held out for validation.
     - ``skip_broken``: replace broken images instead of raising an exception.
     - ``memory``: limit of the device's memory, such as ``"8G"``, or ``0.5`` of a GPU's. A resumed run may have another one.
+    - ``distributed``: this process is a rank of a launcher such as torchrun, by its environment variables. Rank 0 has ``output`` and
+      calls ``callback``.
     - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,
       ``"skipped_step"``, ``"smaller_micro_batches"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``.
 

@@ -17,6 +17,7 @@ mod model;
 mod outputs;
 mod process;
 mod progress;
+mod ranks;
 mod trainable;
 mod training;
 mod zero_shot;

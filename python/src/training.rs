@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::arguments::parse_dtype;
 use crate::error::{argument, convert, convert_fit, module};
 use crate::process;
+use crate::ranks::Rank;
 
 /// Short names of recipe keys, which are keyword arguments.
 const SHORT: [(&str, &str); 2] = [("lr", "optimizer.lr"), ("lora", "lora.rank")];
@@ -25,7 +26,7 @@ const SHORT: [(&str, &str); 2] = [("lr", "optimizer.lr"), ("lora", "lora.rank")]
 #[pyfunction]
 #[pyo3(signature = (
     data, model = None, *, output, recipe = None, device = None, dtype = None, threads = None, resume = false, holdout = 0.0,
-    image_size = None, skip_broken = false, memory = None, log_every = 10, callback = None, **overrides,
+    image_size = None, skip_broken = false, memory = None, log_every = 10, distributed = false, callback = None, **overrides,
 ))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn train<'py>(
@@ -43,6 +44,7 @@ pub fn train<'py>(
     skip_broken: bool,
     memory: Option<&Bound<'py, PyAny>>,
     log_every: u64,
+    distributed: bool,
     callback: Option<Py<PyAny>>,
     overrides: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
@@ -76,7 +78,14 @@ pub fn train<'py>(
         memory: memory.map(parse_memory).transpose()?,
         origin,
     };
+    let rank = if distributed {
+        let joined = py.detach(Rank::join);
+        Some(joined.map_err(|error| convert(py, &error, None))?)
+    } else {
+        None
+    };
     let device = parse_device(device)?;
+    let device = rank.as_ref().map_or(device, |rank| rank.device(device));
     let dtype = dtype.map_or(Ok(DType::F32), parse_dtype)?;
     let info = DeviceInfo::open(device).map_err(|error| convert(py, &error, None))?;
     let fit = FitOptions {
@@ -86,16 +95,23 @@ pub fn train<'py>(
         skip_broken,
         log_every,
         device_name: info.title(),
-        collectives: None,
+        collectives: rank.as_ref().map(Rank::collectives),
     };
     let mut calls = Calls {
-        function: callback,
+        function: callback.filter(|_| rank.as_ref().is_none_or(Rank::leads)),
         log_every: log_every.max(1),
         raised: None,
     };
     let ran = py.detach(|| {
-        let ReadyRun { fit, model, .. } = options.ready(fit)?;
-        Ok((fit.run(&mut calls)?, model))
+        let run = || {
+            let ReadyRun { fit, model, .. } = options.ready(fit)?;
+            Ok((fit.run(&mut calls)?, model))
+        };
+        let ran = run();
+        match &rank {
+            Some(rank) => rank.end(ran),
+            None => ran,
+        }
     });
     let (summary, model) = ran.map_err(|error| convert_fit(py, error))?;
     match calls.raised {

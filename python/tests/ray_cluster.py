@@ -1,9 +1,10 @@
 """A local Ray cluster of several processes does 2,000 images: one worker is killed, a run is interrupted, and the output is compared with
-that of this process, byte by byte. Also Ray Data on its own, Ray Serve, and two workers on an emulated GPU each. Started by ci/ray."""
+that of this process, byte by byte. Also Ray Data on its own, Ray Serve, Ray Train, and two workers on an emulated GPU each. Started by ci/ray."""
 
 from __future__ import annotations
 
 import ctypes
+import io
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ from ray import serve
 from ray.cluster_utils import Cluster
 
 import hipvit
-from hipvit.ray import Block, Predictor, process
+from hipvit.ray import Block, Predictor, process, train
 from hipvit.ray.serve import app
 
 IMAGES = 2000
@@ -212,6 +213,49 @@ def serving(image: bytes) -> None:
     print("Ray Serve: 32 requests to two replicas; over HTTP classes, an embedding and two errors")
 
 
+def make_dataset(folder: Path) -> None:
+    """Digits with noise, a directory per class, and a small model."""
+    random = np.random.default_rng(1)
+    for index, (_, encoded) in enumerate(hipvit.samples()):
+        digit = np.array(Image.open(io.BytesIO(encoded)).convert("RGB"), dtype=np.int16)
+        for name, count in (("train", 8), ("val", 2)):
+            directory = folder / "data" / name / str(index)
+            directory.mkdir(parents=True)
+            for number in range(count):
+                pixels = digit + random.integers(-20, 21, digit.shape)
+                Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(directory / f"{number}.png")
+    small = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2, "mlp_ratio": 2}
+    config = {
+        "architecture": "vit_tiny_patch16_224",
+        "model_args": {**small, "class_token": False, "global_pool": "avg"},
+        "pretrained_cfg": {"input_size": [3, 32, 32], "interpolation": "bicubic", "crop_pct": 1.0, "mean": [0.5] * 3, "std": [0.5] * 3},
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def training(folder: Path) -> None:
+    """Ray Train drives two workers. One gets SIGKILL after a checkpoint, and the run goes on."""
+    make_dataset(folder)
+    killed = folder / "killed"
+
+    def kill(event: dict[str, Any]) -> None:
+        # In the second epoch of the first attempt, between two checkpoints.
+        if event["event"] == "step" and event["step"] == 8 and not killed.exists():
+            killed.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    options: dict[str, Any] = {"epochs": 4, "batch": 16, "lr": 1e-2, "log_every": 1, "storage": folder / "ray"}
+    whole, parts = folder / "whole", folder / "parts"
+    expected = train(folder / "data", folder / "config.json", output=whole, workers=2, **options)
+    result = train(folder / "data", folder / "config.json", output=parts, workers=2, callback=kill, **options)
+    assert killed.exists()
+    assert (result.steps, result.epochs, result.loss) == (expected.steps, expected.epochs, expected.loss) == (20, 4, expected.loss)
+    weights = [run / "model" / "model.safetensors" for run in (whole, parts)]
+    assert weights[0].read_bytes() == weights[1].read_bytes(), "the weights differ"
+    assert not list(folder.glob(".*.started"))
+    print(f"Ray Train: worker {killed.read_text()} killed in step 8 of {result.steps}; the weights are those of a run without failures")
+
+
 def visible_gpus() -> tuple[str, int]:
     """What a worker is told of its GPU, and how many GPUs its HIP runtime has."""
     count = ctypes.c_int()
@@ -271,11 +315,12 @@ def main() -> int:
             dataset(images)
             (seven,) = [encoded for name, encoded in hipvit.samples() if name == "7.png"]
             serving(seven)
+            training(work / "training")
         if provider := os.environ.get("HIPVIT_RAY_PROVIDER"):
             # Start here: a model of the earlier workers could have taken a GPU.
             os.environ["HIPVIT_PROVIDER"] = provider
             two_gpus(images, work)
-    print("killed worker, interrupted run, map_batches, Ray Serve: passed")
+    print("killed worker, interrupted run, map_batches, Ray Serve, Ray Train: passed")
     return 0
 
 

@@ -374,6 +374,12 @@ fn note_start(fit: &Fit, resumed: bool) {
         };
         output::note(&format!("{of}: {}", memory.summary()));
     }
+    if let Ok(Some([sent, whole])) = trainer.compressed_bytes() {
+        let [sent, whole] = [sent, whole].map(|bytes| bytes as f64 / 1e6);
+        output::note(&format!(
+            "gradients of each rank: {sent:.2} MB per step, compressed from {whole:.2} MB"
+        ));
+    }
     let mut by_reason = BTreeMap::<_, Vec<&str>>::new();
     for frozen in trainer.frozen() {
         by_reason.entry(frozen.reason).or_default().push(&frozen.tensor);

@@ -3,12 +3,15 @@
 //! | module | purpose |
 //! | --- | --- |
 //! | `graph` | the exchanges in the graph of a step |
+//! | `powersgd`, `orthogonal` | compression of the gradients |
 //! | `messages` | figures of steps and evaluations of all ranks |
 //! | `files` | the run directory, which only rank 0 has |
 
 pub(crate) mod files;
 mod graph;
 pub(crate) mod messages;
+mod orthogonal;
+pub(crate) mod powersgd;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +21,7 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::Collectives;
 
 pub(crate) use self::graph::{Exchanges, Gathers};
-use crate::recipe::{RankKeys, Shard, Wire};
+use crate::recipe::{Compression, RankKeys, Shard, Wire};
 
 /// Division of a step's work and states among ranks. All ranks have equal options, except for the rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct RankPlan {
     pub shard: Shard,
     /// True if gradients are rounded to bf16 on the way between ranks.
     pub bf16_wire: bool,
+    /// Rank of the matrices to which PowerSGD compresses gradients. `None` if gradients are not compressed.
+    pub powersgd_rank: Option<usize>,
 }
 
 impl RankPlan {
@@ -40,7 +45,7 @@ impl RankPlan {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the ranks cannot be divided into groups as the recipe says.
+    /// [`Error::Argument`] if the ranks cannot be divided into groups as the recipe says, or for a division that compression excludes.
     pub fn new(rank: usize, ranks: usize, keys: &RankKeys) -> Result<Self> {
         let group = if keys.group == 0 { ranks } else { keys.group };
         if group > ranks || !ranks.is_multiple_of(group) {
@@ -49,13 +54,31 @@ impl RankPlan {
             );
             return Err(Error::argument("ranks", reason));
         }
-        Ok(Self {
+        let plan = Self {
             rank,
             ranks,
             group,
             shard: keys.shard,
             bf16_wire: keys.wire == Wire::Bf16,
-        })
+            powersgd_rank: (keys.compression == Compression::Powersgd).then_some(keys.rank),
+        };
+        plan.check_compression()?;
+        Ok(plan)
+    }
+
+    fn check_compression(&self) -> Result<()> {
+        let reason = match self.powersgd_rank {
+            None => return Ok(()),
+            Some(0) => "is of rank 0. Set the recipe's key `ranks.rank` to a positive number",
+            Some(_) if self.divides_gradients() => {
+                "needs whole gradients on each rank. Set the recipe's key `ranks.shard` to `none` or `optimizer`"
+            }
+            Some(_) if self.group < self.ranks => {
+                "has errors of all ranks, and not of groups. Set the recipe's key `ranks.group` to 0"
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(Error::argument("ranks.compression", format!("powersgd {reason}")))
     }
 
     /// Returns true if each rank updates a part of the weights.

@@ -17,7 +17,7 @@ pub use self::keys::{
 };
 pub use self::overrides::Overrides;
 pub use self::quantization::{Float8Scales, Float8Selection, Quantization, QuantizationKind};
-pub use self::ranks::{RankKeys, Shard, Wire};
+pub use self::ranks::{Compression, RankKeys, Shard, Wire};
 use crate::optimizer::Moments;
 use crate::schedule::Schedule;
 

@@ -12,6 +12,7 @@ use safetensors::{Dtype, SafeTensors, serialize};
 use serde_json::json;
 
 use crate::loss_scale::LossScale;
+use crate::ranks::powersgd::{is_of_compression, redistributed};
 use crate::step_graph::is_transient;
 
 /// Key of the counters in the metadata.
@@ -144,11 +145,19 @@ pub(crate) fn read(
                 "is missing: the file is of another model or other options",
             )
         };
-        let view = content.tensor(&value.name).map_err(|_| missing())?;
+        let view = match content.tensor(&value.name) {
+            Ok(view) => view,
+            // The run had one rank.
+            Err(_) if is_of_compression(&value.name) => continue,
+            Err(_) => return Err(missing()),
+        };
         let shape = shape(value);
-        if view.dtype() != Dtype::F32 || view.shape() != shape {
+        let unexpected = || {
             let reason = format!("is {} {:?}, expected f32 {shape:?}", view.dtype(), view.shape(),);
-            return Err(Error::tensor(file, &value.name, reason));
+            Error::tensor(file, &value.name, reason)
+        };
+        if view.dtype() != Dtype::F32 {
+            return Err(unexpected());
         }
         let values: Vec<f32> = view
             .data()
@@ -157,12 +166,17 @@ pub(crate) fn read(
             .iter()
             .map(|&bytes| f32::from_le_bytes(bytes))
             .collect();
-        let tensor = Tensor::from_f32(shape, values).ok_or_else(missing)?;
+        let values = if view.shape() == shape {
+            values
+        } else {
+            redistributed(&value.name, (view.shape(), values), &shape).ok_or_else(unexpected)?
+        };
+        let tensor = Tensor::from_f32(shape.as_slice(), values).ok_or_else(missing)?;
         tensors.push((value.name.clone(), tensor));
     }
     if let Some((surplus, _)) = content
         .iter()
-        .find(|(name, _)| !tensors.iter().any(|(known, _)| known == name))
+        .find(|(name, _)| !is_of_compression(name) && !tensors.iter().any(|(known, _)| known == name))
     {
         return Err(Error::tensor(
             file,

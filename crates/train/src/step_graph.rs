@@ -257,6 +257,10 @@ impl StepGraph {
         let summed = self.summed(trained, masked, [Some(scale), keep], exchanges.as_mut(), options)?;
         let [norm, factor] = self.norm(&summed, scale, exchanges.as_mut(), options)?;
         self.graph.set_output(OutputKind::GradientNorm, norm);
+        if let Some(exchanges) = &mut exchanges {
+            let divided = exchanges.update_states(&mut self.graph, factor)?;
+            self.divided.extend(divided);
+        }
         let mut gathers = exchanges.map(|exchanges| Gathers::new(exchanges, !options.rounded));
         for (constant, gradient) in trained.iter().zip(summed) {
             let name = match gradient {
@@ -294,7 +298,11 @@ impl StepGraph {
         }
         let sums = self.accumulated(trained, gradients, keep)?;
         let condition = scale.filter(|_| options.accumulated);
-        exchanges.sums(&mut self.graph, &sums, condition, options.accumulated)
+        let names = trained
+            .iter()
+            .map(|constant| self.graph.value(constant.id).name.clone());
+        let names: Vec<String> = names.collect();
+        exchanges.compressed_sums(&mut self.graph, (&names, &sums), condition, options.accumulated)
     }
 
     /// Returns the norm of all gradients, and the factor by which they are multiplied.

@@ -160,6 +160,7 @@ impl Trainer {
             return Err(Error::argument("ranks.shard", reason));
         }
         let placement = placement(&options)?;
+        self::ranks::check_compression(ranks.as_ref(), &placement)?;
         let dtype = computed_dtype(&placement, &options);
         let Step {
             mut graph,

@@ -10,6 +10,7 @@ use hipvit::ops::exchange::ExchangeKind;
 use hipvit::ops::{Exchange, ExchangeResult};
 
 use super::RankPlan;
+use super::powersgd::Updates;
 
 /// Largest number of elements of a bucket, unless it has one tensor: 25 MB in f32, as in PyTorch's `DistributedDataParallel`.
 const MAX_BUCKET: usize = 25_000_000 / 4;
@@ -22,10 +23,12 @@ const BUCKETS: usize = 8;
 
 /// Appends exchanges to the graph of a step.
 pub(crate) struct Exchanges {
-    plan: RankPlan,
+    pub(super) plan: RankPlan,
     /// Id of the next exchange.
     next: u32,
     bucket: usize,
+    /// States of the compression.
+    pub(super) updates: Updates,
 }
 
 /// A gradient, and the place of the node that computes it.
@@ -42,6 +45,7 @@ impl Exchanges {
             plan,
             next: 0,
             bucket: (elements / BUCKETS).clamp(MIN_BUCKET, MAX_BUCKET),
+            updates: Updates::default(),
         }
     }
 
@@ -82,6 +86,16 @@ impl Exchanges {
         } else {
             ExchangeKind::Sum
         };
+        self.exchanged(graph, gradients, (kind, condition, f32))
+    }
+
+    /// Returns the results of an exchange of this kind for each gradient.
+    pub(super) fn exchanged(
+        &mut self,
+        graph: &mut Graph,
+        gradients: &[Option<ValueId>],
+        (kind, condition, f32): (ExchangeKind, Option<ValueId>, bool),
+    ) -> Result<Vec<Option<ValueId>>> {
         let op = Exchange {
             id: 0,
             kind,

@@ -1,5 +1,7 @@
 //! Training of the golden models on several ranks, with a thread per rank.
 
+mod compression;
+
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 /// Division of states among ranks, and the exchange of gradients. Without effect in a single process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RankKeys {
     /// What the ranks divide.
@@ -14,6 +14,22 @@ pub struct RankKeys {
     pub group: usize,
     /// Form of gradients on the way between ranks.
     pub wire: Wire,
+    /// Compression of the gradients of large matrices.
+    pub compression: Compression,
+    /// Rank of the matrices of [`Compression::Powersgd`].
+    pub rank: usize,
+}
+
+impl Default for RankKeys {
+    fn default() -> Self {
+        Self {
+            shard: Shard::default(),
+            group: 0,
+            wire: Wire::default(),
+            compression: Compression::default(),
+            rank: 4,
+        }
+    }
 }
 
 /// What ranks divide among themselves, beside the images.
@@ -58,4 +74,16 @@ pub enum Wire {
     F32,
     /// Rounded to bf16. Sums are in f32.
     Bf16,
+}
+
+/// Compression of gradients between ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Compression {
+    /// None.
+    #[default]
+    None,
+    /// Products of two matrices of low rank, with error feedback. <https://arxiv.org/abs/1905.13727>
+    Powersgd,
 }

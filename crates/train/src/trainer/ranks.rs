@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use hipvit::error::Result;
-use hipvit::exec::{Collectives, Replays};
+use hipvit::error::{Error, Result};
+use hipvit::exec::{Collectives, Placement, Replays};
 use hipvit::model::Checkpoint;
+use hipvit::ops::Op;
+use hipvit::ops::exchange::ExchangeKind;
 
 use super::{TrainOptions, Trainer};
 use crate::ranks::Ranks;
@@ -29,6 +31,31 @@ impl Trainer {
         Self::with_ranks(checkpoint, options, rule, Some(ranks))
     }
 
+    /// Returns the bytes of gradients that a rank gives to the exchanges of a step, with compression and without. `None` if the ranks do not
+    /// compress gradients.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`step`](Self::step) without memory.
+    pub fn compressed_bytes(&self) -> Result<Option<[u64; 2]>> {
+        let Some(plan) = self.ranks.as_ref().map(|ranks| ranks.plan) else {
+            return Ok(None);
+        };
+        if plan.powersgd_rank.is_none() {
+            return Ok(None);
+        }
+        let size = if plan.bf16_wire { 2 } else { 4 };
+        let graph = &self.executor()?.info().graph;
+        let sent = graph.nodes().iter().filter_map(|node| match &node.op {
+            Op::Exchange(exchange) if exchange.kind != ExchangeKind::Gather => node.outputs.first(),
+            _ => None,
+        });
+        let elements = sent.map(|&id| graph.value(id).shape.iter().product::<usize>() as u64);
+        Ok(Some(
+            [elements.sum(), self.parameters()].map(|elements| size * elements),
+        ))
+    }
+
     /// Returns how the steps were executed on a GPU. `None` on the CPU.
     ///
     /// # Errors
@@ -37,4 +64,18 @@ impl Trainer {
     pub fn replays(&self) -> Result<Option<Replays>> {
         Ok(self.executor()?.statistics().replays)
     }
+}
+
+/// Checks that the ranks of a placement can compress gradients as their plan says.
+///
+/// # Errors
+///
+/// [`Error::Argument`] on a GPU.
+pub(super) fn check_compression(ranks: Option<&Ranks>, placement: &Placement) -> Result<()> {
+    let compresses = ranks.is_some_and(|ranks| ranks.plan.powersgd_rank.is_some());
+    if compresses && !matches!(placement, Placement::Host) {
+        let reason = "powersgd is computed on CPUs. Train on the CPU, or set the recipe's key `ranks.compression` to `none`";
+        return Err(Error::argument("ranks.compression", reason));
+    }
+    Ok(())
 }

@@ -18,7 +18,7 @@ impl Trainer {
     /// # Errors
     ///
     /// [`Error::Argument`] if the device had no memory for the executor of smaller micro-batches.
-    pub(super) fn executor(&self) -> Result<&Arc<dyn Executor>> {
+    pub(crate) fn executor(&self) -> Result<&Arc<dyn Executor>> {
         self.executor.as_ref().ok_or_else(lost)
     }
 

@@ -29,7 +29,7 @@ impl Trainer {
     }
 
     /// Returns the elements of a parameter or state. If each rank has a part, all ranks must call this at the same point.
-    pub(super) fn whole_state(&self, name: &str) -> Result<Vec<f32>> {
+    pub(crate) fn whole_state(&self, name: &str) -> Result<Vec<f32>> {
         let own = self.executor()?.state(name)?.to_f32().into_owned();
         let (Some(shape), Some(ranks)) = (self.divided.get(name), &self.ranks) else {
             return Ok(own);
@@ -87,8 +87,12 @@ impl Trainer {
         let start = (ranks.plan.number() * len).min(values.len());
         let mut part = values[start..(start + len).min(values.len())].to_vec();
         part.resize(len, 0.0);
-        let part = Tensor::from_f32([len], part);
+        let executor = self.executor()?;
+        let graph = &executor.info().graph;
+        let own = graph.states().find(|&id| graph.value(id).name == name);
+        let shape = own.map_or(vec![len], |id| graph.value(id).shape.clone());
+        let part = Tensor::from_f32(shape, part);
         let part = part.ok_or_else(|| Error::internal("states", format!("`{name}` has no elements")))?;
-        self.executor()?.set_state(name, &part)
+        executor.set_state(name, &part)
     }
 }
