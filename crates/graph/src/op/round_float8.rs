@@ -272,7 +272,7 @@ impl Definition for RoundFloat8 {
         });
     }
 
-    /// Rounded numbers of x are exact, unless f16 has no number so small. Those of a function may be the next ones.
+    /// Rounded numbers of x are exact, unless f16 has no number so small. A number that a function computes may be rounded to the next one.
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let columns = operands[0].shape().last().copied().unwrap_or(1).max(1);
         let rows = operands[0].values().len() / columns;
