@@ -10,9 +10,9 @@
 //   all addresses too.
 // Accumulator: f32. Sums of columns: of the rows of a thread, then of the threads of a block, then of all blocks, in a fixed order. Counts of
 //   a block are exact.
-// Geometry: blocks of ROUND_FLOAT8_THREADS. round_float8: ROUND_FLOAT8_ROWS rows of ROUND_FLOAT8_TILE columns per block, in tiles that are
-//   transposed in LDS (16 KiB, without bank conflicts); a thread reads 16 elements of a row, and writes them and 16 elements of a column as 16
-//   bytes each. round_float8_finish: ROUND_FLOAT8_SUMMED columns per block, and one block for the statistics.
+// Geometry: blocks of ROUND_FLOAT8_THREADS. round_float8: ROUND_FLOAT8_ROWS rows of ROUND_FLOAT8_TILE columns per block, in tiles of 16 KiB
+//   that are transposed in LDS, without bank conflicts. A thread reads 16 elements of a row. It writes them, and 16 elements of a column, as
+//   16 bytes each. round_float8_finish: ROUND_FLOAT8_SUMMED columns per block, and one block for the statistics.
 #include "round_float8.h"
 #include "activation.hpp"
 #include "float8.hpp"
@@ -102,19 +102,18 @@ template <class T, bool WHOLE, u32 N> HIPVIT_DEVICE void load_elements(const T *
 template <class T, Float8SourceCode SOURCE, bool WHOLE, u32 N>
 HIPVIT_DEVICE void load_source(const RoundFloat8Args &a, u64 at, u32 valid, float (&v)[N]) {
     load_elements<T, WHOLE>((const T *)a.x + at, valid, v);
-    if constexpr (SOURCE == Float8SourceCode::Value) {
-        return;
-    } else if constexpr (SOURCE == Float8SourceCode::Activation) {
-        activate_as<T>(a.activation, v);
-    } else {
+    if constexpr (SOURCE == Float8SourceCode::Activation) activate_as<T>(a.activation, v);
+    if constexpr (SOURCE == Float8SourceCode::Slope) {
         float gradient[N];
         load_elements<T, WHOLE>((const T *)a.dy + at, valid, gradient);
         activation_slopes_as<T>(a.activation, false, v);
 #pragma unroll
         for (u32 i = 0; i < N; ++i) v[i] *= gradient[i];
     }
+    if constexpr (SOURCE != Float8SourceCode::Value) {
 #pragma unroll
-    for (u32 i = 0; i < N; ++i) v[i] = WHOLE || i < valid ? to_float(from_float<T>(v[i])) : 0.0f;
+        for (u32 i = 0; i < N; ++i) v[i] = WHOLE || i < valid ? to_float(from_float<T>(v[i])) : 0.0f;
+    }
 }
 
 template <class T, Float8SourceCode SOURCE> HIPVIT_DEVICE void round_float8_largest(const RoundFloat8Args &a) {

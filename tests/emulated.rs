@@ -66,6 +66,7 @@ fn works(arch: &str) {
             passes(arch, "f32,bf16", &[rounded, moments]);
         }
         "gfx1100" => passes(arch, "bf16", &[backward, ten_steps]),
+        "gfx1200" => passes(arch, "bf16", &[rounded]),
         _ => {}
     }
     if all() && matches!(arch, "gfx942" | "gfx1100") {

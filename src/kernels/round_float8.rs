@@ -29,14 +29,14 @@ const LARGEST_BYTES: usize = ROUND_FLOAT8_LARGEST_BLOCKS as usize * size_of::<f3
 
 /// Blocks of the second stage for x `[rows, channels]`, whose transpose has `padded_rows` columns.
 #[derive(Clone, Copy)]
-struct Blocks {
+pub(super) struct Blocks {
     below: usize,
     beside: usize,
     channels: usize,
 }
 
 impl Blocks {
-    fn of([padded_rows, channels]: [usize; 2]) -> Self {
+    pub(super) fn of([padded_rows, channels]: [usize; 2]) -> Self {
         Self {
             below: padded_rows.div_ceil(ROUND_FLOAT8_ROWS as usize),
             beside: channels.div_ceil(ROUND_FLOAT8_TILE as usize),
@@ -45,7 +45,7 @@ impl Blocks {
     }
 
     /// Returns the bytes of the figures of all blocks, and those of the sums.
-    fn bytes(self) -> [usize; 2] {
+    pub(super) fn bytes(self) -> [usize; 2] {
         let figures = self.below * self.beside * ROUND_FLOAT8_FIGURES as usize;
         [figures, self.below * self.channels].map(|count| count * size_of::<f32>())
     }

@@ -19,6 +19,7 @@ mod attention_backward;
 mod float8;
 mod int8;
 mod norm_quantize;
+mod round_float8;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 

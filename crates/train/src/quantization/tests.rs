@@ -1,14 +1,17 @@
 //! Layers that training rounds, beside those of inference and of the reference.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use hipvit::exec::{Arena, CpuExecutor, ExecutorOptions, Inputs, Placement};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, OutputKind, Passes, Role, ValueId, optimize, prepare_training};
-use hipvit::model::{Checkpoint, Format, LoadOptions, TensorValues};
-use hipvit::ops::{FakeQuantize, Float8, Int8Grid, Levels, Linear, Op, Rounding};
+use hipvit::model::{Checkpoint, Format, InputKind, LoadOptions, TensorValues};
+use hipvit::ops::{
+    Activation, FakeQuantize, Float8, Float8Source, Int8Grid, Levels, Linear, Op, RoundFloat8, Rounding,
+};
 use hipvit::reference::Array;
 use hipvit::tensor::{DType, Input, Tensor};
 
@@ -398,4 +401,111 @@ fn the_evaluated_model_is_in_int8() {
             })
         )
     }));
+}
+
+/// Returns the roundings of a step in bf16, as GPUs with GEMMs of FP8 compute it.
+fn roundings(checkpoint: &Checkpoint, input: InputKind) -> Vec<RoundFloat8> {
+    let options = TrainOptions {
+        dtype: DType::BF16,
+        input,
+        ..rounded(FLOAT8)
+    };
+    let (graph, _) = crate::step_graph(checkpoint, &options, &|_| crate::TensorRule::default()).unwrap();
+    let roundings = graph.nodes().iter().filter_map(|node| match node.op {
+        Op::RoundFloat8(op) => Some(op),
+        _ => None,
+    });
+    roundings.collect()
+}
+
+#[test]
+fn steps_store_bytes_where_gemms_multiply_them_and_round_with_activations() {
+    let tinyvit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../assets/tinyvit32");
+    let checkpoint = Checkpoint::open(Some(&tinyvit)).unwrap();
+    let model = checkpoint.model_with(&TensorValues::new(), &LoadOptions::default());
+    let blocks = model
+        .unwrap()
+        .graph
+        .nodes()
+        .iter()
+        .filter_map(hipvit::graph::Node::block)
+        .max();
+    let blocks = blocks.unwrap() + 1;
+    let found = roundings(&checkpoint, InputKind::Pixels);
+    // Input, weight and gradient of four layers.
+    assert_eq!(found.len(), 12 * blocks);
+    assert!(found.iter().all(|op| op.stored && op.delayed));
+    let count = |is: fn(&RoundFloat8) -> bool| found.iter().filter(|op| is(op)).count();
+    assert_eq!(
+        count(|op| matches!(op.source, Float8Source::Activation(_))),
+        blocks
+    );
+    assert_eq!(count(|op| matches!(op.source, Float8Source::Slope(_))), blocks);
+    assert_eq!(count(|op| op.sums), 4 * blocks);
+    // 24 and 60 channels.
+    let checkpoint = Checkpoint::open(Some(&golden("hf_vit"))).unwrap();
+    let found = roundings(&checkpoint, InputKind::PixelValues);
+    assert!(!found.is_empty() && found.iter().all(|op| !op.stored));
+}
+
+/// The layers of a block of ViT-B: those beside attention would lose time, those beside GELU gain.
+#[test]
+fn layers_that_gain_time_are_in_fp8() {
+    let mut graph = Graph::of_tokens("block", [3, 768]);
+    let linear = |graph: &mut Graph, name: &str, x, [n, k]: [usize; 2]| {
+        let weight = Tensor::from_f32([n, k], vec![0.0; n * k]).unwrap();
+        let weight = graph.constant(format!("{name}.weight"), weight);
+        graph
+            .push(Role::Ffn, name, Linear::default(), [x, weight])
+            .unwrap()
+    };
+    let x = graph.input();
+    let projection = linear(&mut graph, "blocks.0.attn.proj", x, [768, 768]);
+    let hidden = linear(&mut graph, "blocks.0.mlp.fc1", projection, [3072, 768]);
+    let active = graph
+        .push(Role::Ffn, "blocks.0.mlp.act", Activation::GeluErf, [hidden])
+        .unwrap();
+    let y = linear(&mut graph, "blocks.0.mlp.fc2", active, [768, 3072]);
+    let y = linear(&mut graph, "blocks.1.attn.qkv", y, [2304, 768]);
+    graph.set_output(OutputKind::Tokens, y);
+    let names = |all_layers: bool, returned: &[&str]| {
+        let options = Float8Options {
+            all_layers,
+            ..Float8Options::default()
+        };
+        let returned = returned.iter().map(|&name| name.to_owned()).collect();
+        crate::float8::layers(&graph, options, &returned)
+    };
+    let gaining = ["blocks.0.mlp.fc1", "blocks.0.mlp.fc2"];
+    assert_eq!(names(false, &[]), gaining);
+    assert_eq!(names(false, &gaining[1..2]), gaining[..1]);
+    assert_eq!(names(true, &[]).len(), 4);
+    // No layer of a small model gains.
+    let (small, ..) = layer(3, Tensor::from_f32([32, 32], vec![0.0; 1024]).unwrap(), None);
+    let layers = crate::float8::layers(&small, Float8Options::default(), &BTreeSet::new());
+    assert_eq!(layers, ["blocks.0.fc"]);
+}
+
+/// The history of largest magnitudes is a state: without it, a resumed run has other scales.
+#[test]
+fn a_resumed_run_has_the_scales_of_an_uninterrupted_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("states.safetensors");
+    for delayed in [true, false] {
+        let options = rounded(Quantization::Float8(Float8Options {
+            delayed,
+            ..Float8Options::default()
+        }));
+        let mut whole = trainer("hf_vit", options.clone()).unwrap();
+        for _ in 0..3 {
+            step(&mut whole).unwrap();
+        }
+        whole.save(&file).unwrap();
+        let mut resumed = trainer("hf_vit", options).unwrap();
+        resumed.restore(&file).unwrap();
+        for _ in 0..2 {
+            let [expected, found] = [&mut whole, &mut resumed].map(|trainer| step(trainer).unwrap());
+            assert_eq!(found, expected);
+        }
+    }
 }

@@ -76,10 +76,13 @@ pub(super) fn compute(of: hipblasComputeType_t) -> Result<u32, hipblasStatus_t> 
     Ok(compute as u32)
 }
 
-/// Lets GEMMs of E4M3 keep their sums in the matrix cores, as AMD's do, instead of adding them up in f32 every few instructions. On
+/// Longest sum of a GEMM with E5M2 whose matrix cores keep it: an error of 128 truncations, below 1 %.
+const LONGEST_FAST_SUM: u64 = 4096;
+
+/// Lets FP8 GEMMs keep their sums in the matrix cores, as AMD's do, instead of adding them up in f32 every few instructions. On
 /// Hopper the sums then have 14 bits, an error that is small compared with the rounding of E4M3's 4 bits. The GEMMs are faster;
-/// frameworks choose this for forward passes. GEMMs with E5M2 are those of gradients, which sum over the tokens of all images: 1,500
-/// truncations of a sum would be an error of several per cent. Other types have no such algorithms.
+/// frameworks choose this for forward passes. GEMMs with E5M2 are those of gradients. Those of weights sum over the tokens of all
+/// images, whose truncations would add up to several per cent. Other types have no such algorithms.
 ///
 /// # Safety
 /// All are handles of cuBLASLt, `factors` those of the layouts of A and B.
@@ -87,12 +90,14 @@ pub(super) unsafe fn accumulate_fast(
     desc: cublasLtMatmulDesc_t,
     factors: [cublasLtMatrixLayout_t; 2],
 ) -> Result<(), hipblasStatus_t> {
-    let mut on = 1_i8;
-    for layout in factors {
-        // SAFETY: the caller answers for the handle.
-        let datatype = unsafe { element_type(layout) }?;
-        on &= i8::from(datatype == hipDataType::HIP_R_8F_E4M3);
-    }
+    let float8 = [hipDataType::HIP_R_8F_E4M3, hipDataType::HIP_R_8F_E5M2];
+    let [a, _] = factors;
+    // SAFETY: the caller answers for the handles.
+    let types = unsafe { [element_type(factors[0])?, element_type(factors[1])?] };
+    // SAFETY: the caller answers for the handle. FP8 GEMMs transpose A, whose rows are then those of the sums.
+    let is_short = unsafe { rows(a) }? <= LONGEST_FAST_SUM;
+    let is_forward = types.iter().all(|datatype| *datatype == float8[0]);
+    let on = i8::from(types.iter().all(|datatype| float8.contains(datatype)) && (is_forward || is_short));
     // SAFETY: the caller answers for the handle; the attribute is a byte, which is copied.
     check(unsafe {
         let attribute = Desc::CUBLASLT_MATMUL_DESC_FAST_ACCUM as u32;
@@ -103,6 +108,25 @@ pub(super) unsafe fn accumulate_fast(
             cublasLtMatmulDescSetAttribute(desc, attribute, from, size_of_val(&on))
         )
     })
+}
+
+/// The number of rows of a layout.
+///
+/// # Safety
+/// It is a handle of cuBLASLt.
+unsafe fn rows(layout: cublasLtMatrixLayout_t) -> Result<u64, hipblasStatus_t> {
+    let (mut rows, mut written) = (0_u64, 0);
+    let attribute = Layout::CUBLASLT_MATRIX_LAYOUT_ROWS as u32;
+    let to = (&raw mut rows).cast();
+    // SAFETY: the caller answers for the handle; the attribute is a number of 8 bytes.
+    check(unsafe {
+        call!(
+            CUBLASLT,
+            cublaslt,
+            cublasLtMatrixLayoutGetAttribute(layout, attribute, to, size_of_val(&rows), &mut written)
+        )
+    })?;
+    Ok(rows)
 }
 
 /// The element type of a layout.
