@@ -19,7 +19,7 @@ use crate::initial::{InitialModel, Start};
 use crate::recipe::{RankKeys, Shard, Wire};
 use crate::tests::DROPS;
 use crate::{
-    AdamWOptions, DropOptions, LionOptions, MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport,
+    AdamWOptions, DropOptions, LionOptions, MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport, Moments,
     OptimizerOptions, SgdOptions, StepReport, TensorRule, TrainOptions, Trainer, Weights,
 };
 
