@@ -112,9 +112,9 @@ fn steps_are_those_of_the_cpu() {
             let bound = if dtype == DType::F32 { 0.04 } else { 0.15 };
             let mut worst = [0f32; 2];
             for (name, expected) in &states {
-                for of in 0..2 {
+                for (of, worst) in worst.iter_mut().enumerate() {
                     let difference = difference(&found[name], expected, of);
-                    worst[of] = worst[of].max(difference);
+                    *worst = worst.max(difference);
                     assert!(
                         difference <= bound,
                         "{moments:?} in {dtype}: `{name}` {of}: {difference}"
