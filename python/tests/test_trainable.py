@@ -229,9 +229,9 @@ def test_the_trainer_of_transformers_drives_it(tmp_path: Path) -> None:
 
 
 def test_lightning_drives_it(tmp_path: Path) -> None:
-    lightning = pytest.importorskip("lightning")
+    lightning: Any = pytest.importorskip("lightning")
 
-    class Classifier(lightning.LightningModule):  # type: ignore[misc]
+    class Classifier(lightning.LightningModule):
         def __init__(self, model: Any) -> None:
             super().__init__()
             self.model = model
@@ -240,7 +240,7 @@ def test_lightning_drives_it(tmp_path: Path) -> None:
         def training_step(self, batch: dict[str, Any], _: int) -> Any:
             logits = self.model(batch["pixel_values"])
             loss = functional.cross_entropy(getattr(logits, "logits", logits), batch["labels"])
-            self.losses.append(float(loss))
+            self.losses.append(float(loss.detach()))
             return loss
 
         def configure_optimizers(self) -> Any:

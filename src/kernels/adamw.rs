@@ -89,7 +89,9 @@ impl AdamWArgs {
 
     /// Returns the number of blocks of all tensors.
     fn blocks(&self) -> u32 {
-        self.used().last().map_or(0, |last| last.first_block + last.blocks())
+        self.used()
+            .last()
+            .map_or(0, |last| last.first_block + last.blocks())
     }
 }
 
@@ -168,7 +170,9 @@ mod tests {
         assert!(!merged.merge(&arguments(1, 0.05)));
         assert_eq!(merged, full);
         let mut written = 0;
-        merged.accesses(2, &mut |access| written += usize::from(access.written) * access.bytes);
+        merged.accesses(2, &mut |access| {
+            written += usize::from(access.written) * access.bytes
+        });
         assert_eq!(written, (ADAMW_ELEMENTS as usize + 1 + 7 + 14) * (3 * 4 + 2));
     }
 }

@@ -6,8 +6,8 @@ use hipvit_graph::op::{Op, SumToSize};
 
 use super::Unit;
 use super::bindings::{
-    COLUMN_SUM_SLICES, COLUMN_SUM_VECS, COLUMN_TOTAL_SLICES, COLUMN_TOTAL_VECS, ColumnSumArgs, ColumnSumStage,
-    VEC128_BYTES,
+    COLUMN_SUM_SLICES, COLUMN_SUM_VECS, COLUMN_TOTAL_SLICES, COLUMN_TOTAL_VECS, ColumnSumArgs,
+    ColumnSumStage, VEC128_BYTES,
 };
 use super::call::CopyRows;
 use super::launch::check_channels;
@@ -32,11 +32,7 @@ pub(super) fn chunks(rows: usize) -> usize {
 }
 
 /// Returns the launch of blocks that sum chunks of `rows × columns` elements of the kernel's dtype.
-pub(super) fn launch(
-    target: &Target,
-    [rows, columns]: [u32; 2],
-    chunk: u32,
-) -> Result<Launch, KernelError> {
+pub(super) fn launch(target: &Target, [rows, columns]: [u32; 2], chunk: u32) -> Result<Launch, KernelError> {
     check_channels(columns)?;
     let groups = u64::from(columns).div_ceil(u64::from(COLUMN_SUM_VECS) * target.vec128());
     let chunks = u64::from(rows).div_ceil(chunk.into()).max(1);

@@ -9,9 +9,7 @@ use super::bindings::{
     L2_NORM_PART, L2_NORM_TENSORS, L2_NORM_THREADS, L2NormArgs, L2NormPartArgs, L2NormTensor,
 };
 use super::lower::{Call, Lower, Lowering, shape_of};
-use super::{
-    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent,
-};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::graph::plan::{Plan, Step};
 
 /// Number of parts of a gradient.
@@ -124,7 +122,11 @@ unsafe impl KernelArguments for L2NormPartArgs {
         for tensor in self.used() {
             visit(Access::read("x", tensor.x, bytes(element, &[tensor.elements])));
         }
-        visit(Access::write("out", self.out, bytes(size_of::<f32>(), &[self.parts()])));
+        visit(Access::write(
+            "out",
+            self.out,
+            bytes(size_of::<f32>(), &[self.parts()]),
+        ));
     }
 }
 

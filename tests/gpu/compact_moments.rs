@@ -7,7 +7,8 @@ use hipvit::model::{Checkpoint, InputKind};
 use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
-    AdamWOptions, DropOptions, Moments, OptimizerOptions, StepReport, TensorRule, TrainOptions, Trainer,
+    AdamWOptions, DropOptions, Moments, OptimizerOptions, PrecisionOptions, StepReport, TensorRule,
+    TrainOptions, Trainer,
 };
 use safetensors::SafeTensors;
 
@@ -32,6 +33,10 @@ fn train(device: Device, dtype: DType, moments: Moments) -> (Vec<StepReport>, Al
             moments,
             ..AdamWOptions::default()
         }),
+        precision: PrecisionOptions {
+            loss_scale: 256.0,
+            ..PrecisionOptions::default()
+        },
         drop: DropOptions {
             path: 0.2,
             head: 0.1,
@@ -111,10 +116,11 @@ fn steps_are_those_of_the_cpu() {
             // steps may round to the other neighbour. Gradients in 16 bits add their own errors.
             let bound = if dtype == DType::F32 { 0.04 } else { 0.15 };
             let mut worst = [0f32; 2];
-            for (name, expected) in &states {
-                for of in 0..2 {
+            // The bias of the keys changes no score but by a number that all keys share, so that its gradient is nothing but rounding errors.
+            for (name, expected) in states.iter().filter(|(name, _)| !name.contains("key.bias")) {
+                for (of, worst) in worst.iter_mut().enumerate() {
                     let difference = difference(&found[name], expected, of);
-                    worst[of] = worst[of].max(difference);
+                    *worst = worst.max(difference);
                     assert!(
                         difference <= bound,
                         "{moments:?} in {dtype}: `{name}` {of}: {difference}"

@@ -13,7 +13,7 @@ use hipvit::model::{Checkpoint, Info, LoadOptions};
 use hipvit::{DType, Degrees, Device, RunConfig, Session};
 use hipvit_diagnostics::inspection::{InspectionText as _, plot};
 use hipvit_diagnostics::table::{Column, Table};
-use hipvit_train::{TensorRule, TrainOptions, step_graph};
+use hipvit_train::{AdamWOptions, Moments, OptimizerOptions, TensorRule, TrainOptions, step_graph};
 use serde::Serialize;
 
 use super::escape::lines;
@@ -47,6 +47,16 @@ pub(crate) struct Args {
     /// Inspect a step of training by AdamW instead
     #[arg(long, help_heading = "Model", conflicts_with = "parallel")]
     training: bool,
+    /// Form of AdamW's moments in a step: f32, bf16 or int8
+    #[arg(
+        long,
+        value_name = "FORM",
+        default_value = "f32",
+        requires = "training",
+        hide_short_help = true,
+        help_heading = "Model"
+    )]
+    states: Moments,
     /// Show the graph before and after optimisation
     #[arg(long, help_heading = "Output")]
     graph: bool,
@@ -182,6 +192,10 @@ impl Args {
         let options = TrainOptions {
             dtype,
             clip_norm: Some(1.0),
+            optimizer: OptimizerOptions::AdamW(AdamWOptions {
+                moments: self.states,
+                ..AdamWOptions::default()
+            }),
             ..TrainOptions::default()
         };
         Ok(step_graph(&checkpoint, &options, &|_| TensorRule::default())?)

@@ -1,5 +1,7 @@
 //! Optimisers: their constants, and the ops that update a weight.
 
+use std::str::FromStr;
+
 use hipvit::graph::compact_moments::{BLOCK, BLOCK_WORDS};
 use hipvit::ops::{AdamW, AdamWBf16, AdamWInt8, Lamb, Lion, Op, Sgd};
 use serde::{Deserialize, Serialize};
@@ -80,6 +82,19 @@ pub enum Moments {
     Bf16,
     /// 2.03 bytes for each element: 8 bits for each moment, and two scales for 256 elements.
     Int8,
+}
+
+impl FromStr for Moments {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "f32" => Ok(Self::F32),
+            "bf16" => Ok(Self::Bf16),
+            "int8" => Ok(Self::Int8),
+            _ => Err(format!("`{text}` is none of f32, bf16 and int8")),
+        }
+    }
 }
 
 impl Default for AdamWOptions {

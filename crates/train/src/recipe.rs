@@ -406,6 +406,15 @@ mod tests {
             ("[distillation]\nalpha = 1.5", "distillation.alpha"),
             ("[distillation]\ntemperature = 0.0", "distillation.temperature"),
             ("[optimizer]\nnesterov = true", "optimizer.nesterov"),
+            (
+                "[optimizer]\nkind = \"lion\"\nstates = \"bf16\"",
+                "optimizer.states",
+            ),
+            ("[dropout]\ndrop_rate = 1.0", "dropout.drop_rate"),
+            ("[dropout]\nproj_drop_rate = -0.1", "dropout.proj_drop_rate"),
+            ("[dropout]\nattn_drop_rate = 0.1", "dropout.attn_drop_rate"),
+            ("[dropout]\npos_drop_rate = 1.5", "dropout.pos_drop_rate"),
+            ("[evaluation]\nevery = 0", "evaluation.every"),
             ("[augmentation]\nscale = [0.5, 0.1]", "augmentation.scale"),
             ("[checkpoints]\nkeep = 0", "checkpoints.keep"),
         ] {

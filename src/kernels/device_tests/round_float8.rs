@@ -135,6 +135,7 @@ impl Gpu {
                 let backward = ActivationBackward {
                     activation,
                     secant: false,
+                    sums: false,
                 };
                 Ok(ActivationBackwardArgs::new(addresses, extents, backward)?.into())
             }),

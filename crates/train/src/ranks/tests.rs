@@ -21,7 +21,7 @@ use crate::initial::{InitialModel, Start};
 use crate::recipe::{RankKeys, Shard, Wire};
 use crate::tests::DROPS;
 use crate::{
-    AdamWOptions, DropOptions, LionOptions, MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport,
+    AdamWOptions, DropOptions, LionOptions, MemoryBudget, MemoryLimit, MemoryPlanner, MemoryReport, Moments,
     OptimizerOptions, SgdOptions, StepReport, TensorRule, TrainOptions, Trainer, Weights,
 };
 
@@ -166,6 +166,44 @@ fn ranks_have_the_bits_of_one_rank_with_as_many_micro_batches() {
             .enumerate()
         {
             assert_eq!(found, expected, "rank {rank} of {ranks}");
+        }
+    }
+}
+
+fn with_moments(moments: Moments) -> TrainOptions {
+    TrainOptions {
+        optimizer: OptimizerOptions::AdamW(AdamWOptions {
+            moments,
+            ..AdamWOptions::default()
+        }),
+        ..options()
+    }
+}
+
+#[test]
+fn rounded_moments_do_not_depend_on_ranks_and_are_not_divided() {
+    for moments in [Moments::Bf16, Moments::Int8] {
+        let options = with_moments(moments);
+        let expected = alone(
+            TrainOptions {
+                accumulate: 2,
+                ..options.clone()
+            },
+            3,
+        );
+        for found in together(2, &RankKeys::default(), &options, 3) {
+            assert_eq!(found, expected, "{moments:?}");
+        }
+        let refused = on_ranks(2, &shard(Shard::Optimizer), |ranks| {
+            let rule = |_: &crate::TensorInfo<'_>| TensorRule::default();
+            let refused = Trainer::with_ranks(model(), options.clone(), &rule, Some(ranks));
+            refused.unwrap_err().to_string()
+        });
+        for error in refused {
+            assert!(
+                error.contains("ranks.shard") && error.contains("optimizer.states"),
+                "{error}"
+            );
         }
     }
 }
