@@ -81,7 +81,7 @@ const LONGEST_FAST_SUM: u64 = 4096;
 
 /// Lets FP8 GEMMs keep their sums in the matrix cores, as AMD's do, instead of adding them up in f32 every few instructions. On
 /// Hopper the sums then have 14 bits, an error that is small compared with the rounding of E4M3's 4 bits. The GEMMs are faster;
-/// frameworks choose this for forward passes. GEMMs with E5M2 are those of gradients. Those of weights sum over the tokens of all
+/// frameworks choose this for forward passes. GEMMs with E5M2 are those of gradients. The gradient of a weight sums over the tokens of all
 /// images, whose truncations would add up to several per cent. Other types have no such algorithms.
 ///
 /// # Safety
