@@ -56,11 +56,8 @@ fn pays(graph: &Graph, node: &Node) -> bool {
     } else {
         k / readers(node.inputs[0]).count().max(1)
     };
-    let of_gradient = if readers(node.output()).all(is_activation) {
-        0
-    } else {
-        n
-    };
+    let is_active = readers(node.output()).next().is_some() && readers(node.output()).all(is_activation);
+    let of_gradient = if is_active { 0 } else { n };
     [n, k].iter().all(|channels| channels.is_multiple_of(ALIGNMENT))
         && n * k > GAIN * (of_input + of_gradient)
 }
