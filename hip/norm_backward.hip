@@ -73,9 +73,11 @@ template <class T, bool RMS, bool SUMS, u32 CHANNELS> HIPVIT_DEVICE void norm_ba
     Values dweight, dbias, sums;
     for_each([&](u32 s, u32 i) { dweight[s][i] = dbias[s][i] = sums[s][i] = 0.0f; });
     using Stored = StoredRow<T, KEPT>;
-    constexpr bool PREFETCH = sizeof(T) == 2; // in f32, too many registers
+    // RDNA would spill. The weight then comes from the cache, and the residual is loaded when it is added.
+    constexpr bool TIGHT = HIPVIT_AMD && WAVE == 32 && SUMS && CHANNELS > 768;
+    constexpr bool PREFETCH = sizeof(T) == 2 && !TIGHT; // in f32, too many registers
     Stored weight, next_x, next_dy;
-    weight.load(a.weight, 0, vecs);
+    if constexpr (!TIGHT) weight.load(a.weight, 0, vecs);
     u64 row = u64(block_index()) * WAVES + wave_index();
     const auto load = [&](Stored &of_x, Stored &of_dy, u64 at) {
         if (at < a.rows) of_x.load(a.x, at, vecs), of_dy.load(a.dy, at, vecs);
@@ -94,7 +96,8 @@ template <class T, bool RMS, bool SUMS, u32 CHANNELS> HIPVIT_DEVICE void norm_ba
         if constexpr (!RMS) for_each([&](u32 s, u32 i) { total += x.vec[s][i]; });
         x.keep();
         Stored residual;
-        if (a.residual) residual.load(a.residual, row, vecs);
+        if (a.residual && !TIGHT) residual.load(a.residual, row, vecs);
+        if constexpr (TIGHT) weight.load(a.weight, 0, vecs);
         const float mean = RMS ? 0.0f : reduce_wave<Sum>(total) / channels;
         const auto centred = [&](u32 s, u32 i) {
             if constexpr (RMS) return x.vec[s][i];
@@ -112,6 +115,11 @@ template <class T, bool RMS, bool SUMS, u32 CHANNELS> HIPVIT_DEVICE void norm_ba
         const float inverse = 1.0f / square_root(squares / channels + a.epsilon);
         sum = RMS ? 0.0f : sum / channels;
         dot = a.fixed ? 0.0f : dot * inverse / channels;
+        if constexpr (TIGHT) {
+            weight.load(a.weight, 0, vecs);
+            x.keep(), dy.keep(), weight.keep();
+            if (a.residual) residual.load(a.residual, row, vecs), residual.keep();
+        }
         Vec<T> *const to = (Vec<T> *)a.dx + row * vecs;
 #pragma unroll
         for (u32 s = 0; s < KEPT; ++s) {
