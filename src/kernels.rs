@@ -73,6 +73,7 @@ macro_rules! kernel_call {
 
         /// A kernel with its arguments. Addresses are those of the device.
         #[derive(Clone, Copy, Debug, PartialEq)]
+        #[allow(clippy::large_enum_variant, reason = "a launch copies the arguments anyway")]
         pub enum KernelCall {
             $($(#[doc = concat!("Kernel with [`", stringify!($arguments), "`](bindings::", stringify!($arguments), ").")]
             $variant(bindings::$arguments),)*)*

@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(merged, full);
         let mut written = 0;
         merged.accesses(2, &mut |access| {
-            written += usize::from(access.written) * access.bytes
+            written += usize::from(access.written) * access.bytes;
         });
         assert_eq!(written, (ADAMW_ELEMENTS as usize + 1 + 7 + 14) * (3 * 4 + 2));
     }

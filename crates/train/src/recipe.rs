@@ -92,7 +92,7 @@ impl Recipe {
         SHIPPED.iter().map(|(name, _)| *name)
     }
 
-    /// Reads a recipe: a file, or a shipped recipe by its name. A file comes first.
+    /// Reads a recipe: a file, or a shipped recipe by its name. A file comes first, but not a directory, such as one of the data.
     ///
     /// # Errors
     ///
@@ -101,7 +101,9 @@ impl Recipe {
         let shipped = SHIPPED.iter().find(|(name, _)| Path::new(name) == path);
         let text = match (regular_file::read(path), shipped) {
             (Ok(bytes), _) => String::from_utf8_lossy(&bytes).into_owned(),
-            (Err(error), Some((_, text))) if error.kind() == io::ErrorKind::NotFound => (*text).to_owned(),
+            (Err(error), Some((_, text))) if error.kind() == io::ErrorKind::NotFound || path.is_dir() => {
+                (*text).to_owned()
+            }
             (Err(error), None) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(RecipeError::Unknown {
                     name: path.display().to_string(),

@@ -101,8 +101,11 @@ impl HipExecutor {
         let Submitted::Replay(run) = submitted else {
             return Ok(());
         };
-        let is_possible = self.in_place.is_empty() || backup.is_some();
-        if !is_due(run) || !self.agree(is_possible) {
+        if !is_due(run) {
+            return Ok(());
+        }
+        let has_backup = self.in_place.is_empty() || self.agree(backup.is_some());
+        if !has_backup {
             return Ok(());
         }
         let _span = timeline::span(Activity::CheckReplay);

@@ -76,7 +76,8 @@ impl HipExecutor {
         let _span = timeline::span(Activity::Capture);
         let stream = context.stream.clone();
         let backup = self.backup(turn)?;
-        let has_backup = self.in_place.is_empty() || backup.is_some();
+        // All ranks capture, or none does.
+        let has_backup = self.in_place.is_empty() || self.agree(backup.is_some());
         let mut steps = Steps::new(self, plan, context, turn);
         if !has_backup {
             self.graphs.count_eager();
