@@ -144,7 +144,7 @@ mod tests {
                     transpose(&y, columns, &mut transposed);
                     assert_eq!(transposed, expected[1].values());
                     let is_large = x.len() > 4000 && source == Float8Source::Value;
-                    assert!(!is_large || statistics[0] > 0.1 && (statistics[1] > 0.01) == delayed);
+                    assert!(!is_large || statistics[0] > 0.1 && (statistics[1] > 0.001) == delayed);
                 }
             }
         }

@@ -71,11 +71,12 @@ fn steps_are_those_of_the_cpu() {
                 continue;
             }
             // Sums that differ in the last bits round a few numbers to the next level. In bf16 numbers differ by 2⁻⁹ before they are
-            // rounded, so that some per cent of those in FP8 become the next one, which differs by up to an eighth.
-            let bound = match (dtype, quantization) {
-                (DType::F32, _) => 2e-3,
-                (_, Quantization::Int8) => 5e-2,
-                _ => 1e-1,
+            // rounded, so that some per cent of those in FP8 become the next one, which differs by up to an eighth. Gradients have two such
+            // factors.
+            let [of_loss, of_norm] = match (dtype, quantization) {
+                (DType::F32, _) => [2e-3; 2],
+                (_, Quantization::Int8) => [5e-2; 2],
+                _ => [0.1, 0.25],
             };
             let mut worst = 0f32;
             for (found, expected) in train(model, device, dtype, quantization).iter().zip(&expected) {
@@ -86,7 +87,7 @@ fn steps_are_those_of_the_cpu() {
                 ];
                 worst = errors.into_iter().fold(worst, f32::max);
                 assert!(
-                    errors.iter().all(|&error| error <= bound),
+                    errors[0] <= of_loss && errors[1] <= of_norm,
                     "{model}, {quantization:?} in {dtype}: {found:?}, expected {expected:?}"
                 );
             }

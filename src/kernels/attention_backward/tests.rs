@@ -127,7 +127,7 @@ fn blocks_cover_the_rows() {
         assert!(bias.plan(&Target { tile, ..target }).is_err(), "{tile}");
     }
     let mut rows = AttentionBackwardRowsArgs::new([SOME; 4], [2, 70, 3, 64], 3).unwrap();
-    assert_eq!(rows.plan(&target).unwrap(), Launch::new(27, 256));
+    assert_eq!(rows.plan(&target).unwrap(), Launch::new(14, 256));
     rows.images = u32::MAX;
     assert!(rows.plan(&target).is_err());
     let mut sum = AttentionBackwardSumArgs::new([SOME; 2], [2, 257]).unwrap();

@@ -126,7 +126,7 @@ fn the_evaluated_model_is_the_quantised_one() {
 #[test]
 fn layers_that_underflow_in_fp8_are_named_logged_and_kept_by_a_resumed_run() {
     let set = Set::new();
-    set.write_recipe("epochs = 20\nbatch = 16\n[quantization]\nmax_rate = 0.0\n[optimizer]\nlr = 1e-2\n");
+    set.write_recipe("epochs = 20\nbatch = 16\n[quantization]\nmax_rate = 0.0\n[optimizer]\nlr = 1e-1\n");
     let fp8 = ["--dtype", "fp8"];
     let output = set.train("whole", &fp8);
     assert_success(&output);

@@ -71,7 +71,7 @@ impl Definition for ActivationBackward {
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, " {}", self.activation.name())?;
         f.write_str(if self.secant { " secant" } else { "" })?;
-        f.write_str(if self.sums { " sums" } else { "" })
+        f.write_str(if self.sums { " +sums" } else { "" })
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {

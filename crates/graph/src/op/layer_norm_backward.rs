@@ -35,7 +35,7 @@ impl Definition for LayerNormBackward {
         f.write_str(if self.fixed_deviation { " fixed" } else { "" })?;
         f.write_str(if self.parameters { " parameters" } else { "" })?;
         f.write_str(if self.residual { " +residual" } else { "" })?;
-        f.write_str(if self.sums { " sums" } else { "" })
+        f.write_str(if self.sums { " +sums" } else { "" })
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
