@@ -111,8 +111,8 @@ fn a_wrong_element_fails_in_every_op() {
     for op in ops().into_iter().filter(|op| !["softmax", "resize"].contains(op)) {
         let honest = report(Fault::None, op);
         assert!(honest.is_clean() && honest.passed > 0, "{honest}");
-        // The error is twice the widest tolerance, which moments in bf16 have.
-        let wrong = report(Fault::Off(2e-2), op);
+        // The error is twice the widest tolerance: a number in E5M2 may become the next one.
+        let wrong = report(Fault::Off(0.5), op);
         assert_eq!((wrong.failed, wrong.passed), (honest.passed, 0), "{wrong}");
         for row in wrong.rows.iter().filter(|row| row.status == Status::Failed) {
             let worst = row.worst.unwrap();
