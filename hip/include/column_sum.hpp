@@ -7,10 +7,10 @@ namespace hipvit {
 
 // Adds the columns of one chunk of `rows` rows, and stores the sums to a row of `out`. `source` has the elements:
 //
-//   Source::Raw               what a thread loads of a vec128
-//   source.load(vec)          loads it
-//   source.value(vec, raw)    the VEC<From> elements to add, in `raw.value`
-//   Source::AHEAD             how many are loaded before the first is used
+//   Source::Raw                     what a thread loads of a vec128
+//   source.load(at, valid, raw)     loads the `valid` elements from `at` on
+//   source.value(at, valid, raw)    sets `raw.value` to the VEC<From> elements to add
+//   Source::AHEAD                   how many are loaded before the first is used
 //
 // Geometry: blocks of VECS vec128s of columns × SLICES slices of the chunk's rows, which are combined through LDS in their order. Grid: chunks ×
 // groups of VECS vec128s. No block waits for another, and there are no atomics: equal operands give equal bits.

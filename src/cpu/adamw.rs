@@ -13,7 +13,7 @@ pub(super) struct Scalars {
     step: f32,
     root: f32,
     /// Factor of the gradient. NaN if nothing changes.
-    pub(super) factor: f32,
+    factor: f32,
 }
 
 impl Scalars {
@@ -28,31 +28,66 @@ impl Scalars {
     }
 }
 
-/// Operands of a step whose moments are packed into words.
-pub(super) struct CompactStep<'a> {
+/// A range of a step whose moments are packed into words.
+pub(super) struct Packed<'a> {
+    /// Index of the first weight.
+    pub(super) start: usize,
     pub(super) weight: &'a [f32],
     pub(super) gradient: &'a [f32],
-    pub(super) moments: &'a [f32],
-    pub(super) scalars: Scalars,
+    pub(super) words: &'a [f32],
+    pub(super) new_weight: &'a mut [f32],
+    pub(super) new_words: &'a mut [f32],
+    pub(super) scalars: &'a Scalars,
     /// Number of the update.
     pub(super) number: f32,
 }
 
-impl<'a> CompactStep<'a> {
-    pub(super) fn new(op: &AdamW, operands: &Operands<'a>) -> Result<Self, OpError> {
-        let (&[rate, correction1, correction2, number], &[factor]) =
-            (operands.values(3)?, operands.values(4)?)
-        else {
-            return Err("takes four rates and one factor".into());
-        };
-        Ok(Self {
-            weight: operands.values(0)?,
-            gradient: operands.values(1)?,
-            moments: operands.values(2)?,
-            scalars: Scalars::new(op, rate, [correction1, correction2], factor),
-            number,
-        })
+/// Runs a step whose moments are packed into words: `update` updates ranges of `len` weights, whose moments are `words` words.
+pub(super) fn run_packed(
+    op: &AdamW,
+    operands: &Operands<'_>,
+    results: &mut [&mut [f32]],
+    [len, words]: [usize; 2],
+    update: impl Fn(Packed<'_>) + Sync,
+) -> Result<(), OpError> {
+    let (&[rate, correction1, correction2, number], &[factor]) = (operands.values(3)?, operands.values(4)?)
+    else {
+        return Err("takes four rates and one factor".into());
+    };
+    let [weight, gradient, moments] = [operands.values(0)?, operands.values(1)?, operands.values(2)?];
+    let [new_weight, new_moments, rounded @ ..] = results else {
+        return Err("has too few results".into());
+    };
+    let scalars = Scalars::new(op, rate, [correction1, correction2], factor);
+    if factor.is_nan() {
+        new_weight.copy_from_slice(weight);
+        new_moments.copy_from_slice(moments);
+    } else {
+        let results = new_weight
+            .par_chunks_mut(len)
+            .zip(new_moments.par_chunks_mut(words));
+        let operands = weight.par_chunks(len).zip(gradient.par_chunks(len));
+        let operands = operands.zip(moments.par_chunks(words)).enumerate();
+        results.zip(operands).for_each(
+            |((new_weight, new_words), (index, ((weight, gradient), words)))| {
+                update(Packed {
+                    start: index * len,
+                    weight,
+                    gradient,
+                    words,
+                    new_weight,
+                    new_words,
+                    scalars: &scalars,
+                    number,
+                });
+            },
+        );
     }
+    // Activations are in f32.
+    rounded
+        .iter_mut()
+        .for_each(|rounded| rounded.copy_from_slice(new_weight));
+    Ok(())
 }
 
 impl CpuOp for AdamW {

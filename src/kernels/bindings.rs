@@ -277,194 +277,6 @@ const _: () = {
     ][::core::mem::offset_of!(AdamWArgs, reserved) - 1196usize];
 };
 
-/// `adamw_bf16`: a step of AdamW with moments in bf16.
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct AdamWBf16Args {
-    /// f32 `[elements]`.
-    pub weight: DeviceAddress,
-    /// T or f32 `[elements]`.
-    pub gradient: DeviceAddress,
-    /// `[elements]`: the first moment in the upper half of a word, the second moment in the lower half.
-    pub moments: DeviceAddress,
-    /// f32 `[4]`: learning rate, 1 − beta1^t, 1 − beta2^t, number of the update.
-    pub rates: DeviceAddress,
-    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the moments stay as they are.
-    pub factor: DeviceAddress,
-    /// f32 `[elements]`; may alias `weight`.
-    pub new_weight: DeviceAddress,
-    /// `[elements]`; may alias `moments`.
-    pub new_moments: DeviceAddress,
-    /// T `[elements]`. May be null.
-    pub rounded: DeviceAddress,
-    /// Number of elements.
-    pub elements: u32,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub epsilon: f32,
-    /// Part of the weight that a learning rate of 1 subtracts.
-    pub weight_decay: f32,
-    /// Multiplied with the learning rate.
-    pub rate_factor: f32,
-    /// 1 if the gradient is in f32 for any T.
-    pub f32_gradient: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of AdamWBf16Args"][::core::mem::size_of::<AdamWBf16Args>() - 96usize];
-    ["Alignment of AdamWBf16Args"][::core::mem::align_of::<AdamWBf16Args>() - 8usize];
-    [
-        "Offset of field: AdamWBf16Args::weight",
-    ][::core::mem::offset_of!(AdamWBf16Args, weight) - 0usize];
-    [
-        "Offset of field: AdamWBf16Args::gradient",
-    ][::core::mem::offset_of!(AdamWBf16Args, gradient) - 8usize];
-    [
-        "Offset of field: AdamWBf16Args::moments",
-    ][::core::mem::offset_of!(AdamWBf16Args, moments) - 16usize];
-    [
-        "Offset of field: AdamWBf16Args::rates",
-    ][::core::mem::offset_of!(AdamWBf16Args, rates) - 24usize];
-    [
-        "Offset of field: AdamWBf16Args::factor",
-    ][::core::mem::offset_of!(AdamWBf16Args, factor) - 32usize];
-    [
-        "Offset of field: AdamWBf16Args::new_weight",
-    ][::core::mem::offset_of!(AdamWBf16Args, new_weight) - 40usize];
-    [
-        "Offset of field: AdamWBf16Args::new_moments",
-    ][::core::mem::offset_of!(AdamWBf16Args, new_moments) - 48usize];
-    [
-        "Offset of field: AdamWBf16Args::rounded",
-    ][::core::mem::offset_of!(AdamWBf16Args, rounded) - 56usize];
-    [
-        "Offset of field: AdamWBf16Args::elements",
-    ][::core::mem::offset_of!(AdamWBf16Args, elements) - 64usize];
-    [
-        "Offset of field: AdamWBf16Args::beta1",
-    ][::core::mem::offset_of!(AdamWBf16Args, beta1) - 68usize];
-    [
-        "Offset of field: AdamWBf16Args::beta2",
-    ][::core::mem::offset_of!(AdamWBf16Args, beta2) - 72usize];
-    [
-        "Offset of field: AdamWBf16Args::epsilon",
-    ][::core::mem::offset_of!(AdamWBf16Args, epsilon) - 76usize];
-    [
-        "Offset of field: AdamWBf16Args::weight_decay",
-    ][::core::mem::offset_of!(AdamWBf16Args, weight_decay) - 80usize];
-    [
-        "Offset of field: AdamWBf16Args::rate_factor",
-    ][::core::mem::offset_of!(AdamWBf16Args, rate_factor) - 84usize];
-    [
-        "Offset of field: AdamWBf16Args::f32_gradient",
-    ][::core::mem::offset_of!(AdamWBf16Args, f32_gradient) - 88usize];
-    [
-        "Offset of field: AdamWBf16Args::reserved",
-    ][::core::mem::offset_of!(AdamWBf16Args, reserved) - 92usize];
-};
-
-/// Elements whose moments share two scales, and threads per block of adamw_int8.
-pub const INT8_MOMENTS: u32 = 256;
-
-/// Words of the moments of a block: two scales, then four codes of first moments per word, then four codes of second moments per word.
-pub const INT8_MOMENTS_WORDS: u32 = 130;
-
-/// `adamw_int8`: a step of AdamW with moments in 8 bits.
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct AdamWInt8Args {
-    /// f32 `[elements]`.
-    pub weight: DeviceAddress,
-    /// T or f32 `[elements]`.
-    pub gradient: DeviceAddress,
-    /// `[blocks, INT8_MOMENTS_WORDS]`.
-    pub moments: DeviceAddress,
-    /// f32 `[4]`: learning rate, 1 − beta1^t, 1 − beta2^t, number of the update.
-    pub rates: DeviceAddress,
-    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the moments stay as they are.
-    pub factor: DeviceAddress,
-    /// f32 `[elements]`; may alias `weight`.
-    pub new_weight: DeviceAddress,
-    /// `[blocks, INT8_MOMENTS_WORDS]`; may alias `moments`.
-    pub new_moments: DeviceAddress,
-    /// T `[elements]`. May be null.
-    pub rounded: DeviceAddress,
-    /// Number of elements.
-    pub elements: u32,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the root of the second moment.
-    pub epsilon: f32,
-    /// Part of the weight that a learning rate of 1 subtracts.
-    pub weight_decay: f32,
-    /// Multiplied with the learning rate.
-    pub rate_factor: f32,
-    /// 1 if the gradient is in f32 for any T.
-    pub f32_gradient: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of AdamWInt8Args"][::core::mem::size_of::<AdamWInt8Args>() - 96usize];
-    ["Alignment of AdamWInt8Args"][::core::mem::align_of::<AdamWInt8Args>() - 8usize];
-    [
-        "Offset of field: AdamWInt8Args::weight",
-    ][::core::mem::offset_of!(AdamWInt8Args, weight) - 0usize];
-    [
-        "Offset of field: AdamWInt8Args::gradient",
-    ][::core::mem::offset_of!(AdamWInt8Args, gradient) - 8usize];
-    [
-        "Offset of field: AdamWInt8Args::moments",
-    ][::core::mem::offset_of!(AdamWInt8Args, moments) - 16usize];
-    [
-        "Offset of field: AdamWInt8Args::rates",
-    ][::core::mem::offset_of!(AdamWInt8Args, rates) - 24usize];
-    [
-        "Offset of field: AdamWInt8Args::factor",
-    ][::core::mem::offset_of!(AdamWInt8Args, factor) - 32usize];
-    [
-        "Offset of field: AdamWInt8Args::new_weight",
-    ][::core::mem::offset_of!(AdamWInt8Args, new_weight) - 40usize];
-    [
-        "Offset of field: AdamWInt8Args::new_moments",
-    ][::core::mem::offset_of!(AdamWInt8Args, new_moments) - 48usize];
-    [
-        "Offset of field: AdamWInt8Args::rounded",
-    ][::core::mem::offset_of!(AdamWInt8Args, rounded) - 56usize];
-    [
-        "Offset of field: AdamWInt8Args::elements",
-    ][::core::mem::offset_of!(AdamWInt8Args, elements) - 64usize];
-    [
-        "Offset of field: AdamWInt8Args::beta1",
-    ][::core::mem::offset_of!(AdamWInt8Args, beta1) - 68usize];
-    [
-        "Offset of field: AdamWInt8Args::beta2",
-    ][::core::mem::offset_of!(AdamWInt8Args, beta2) - 72usize];
-    [
-        "Offset of field: AdamWInt8Args::epsilon",
-    ][::core::mem::offset_of!(AdamWInt8Args, epsilon) - 76usize];
-    [
-        "Offset of field: AdamWInt8Args::weight_decay",
-    ][::core::mem::offset_of!(AdamWInt8Args, weight_decay) - 80usize];
-    [
-        "Offset of field: AdamWInt8Args::rate_factor",
-    ][::core::mem::offset_of!(AdamWInt8Args, rate_factor) - 84usize];
-    [
-        "Offset of field: AdamWInt8Args::f32_gradient",
-    ][::core::mem::offset_of!(AdamWInt8Args, f32_gradient) - 88usize];
-    [
-        "Offset of field: AdamWInt8Args::reserved",
-    ][::core::mem::offset_of!(AdamWInt8Args, reserved) - 92usize];
-};
-
 /// `add`: out = factor · gamma · x + y.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -1845,6 +1657,105 @@ const _: () = {
     [
         "Offset of field: ColumnSumArgs::stage",
     ][::core::mem::offset_of!(ColumnSumArgs, stage) - 28usize];
+};
+
+/// Elements whose moments share two scales, and threads per block of adamw_int8.
+pub const INT8_MOMENTS: u32 = 256;
+
+/// Words of the moments of a block: two scales, then four codes of first moments per word, then four codes of second moments per word.
+pub const INT8_MOMENTS_WORDS: u32 = 130;
+
+/// `adamw_bf16`, `adamw_int8`: a step of AdamW with moments in bf16 or in 8 bits.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct CompactAdamWArgs {
+    /// f32 `[elements]`.
+    pub weight: DeviceAddress,
+    /// T or f32 `[elements]`.
+    pub gradient: DeviceAddress,
+    /// In bf16 `[elements]`, with the first moment in the upper half of a word; in 8 bits `[blocks, INT8_MOMENTS_WORDS]`.
+    pub moments: DeviceAddress,
+    /// f32 `[4]`: learning rate, 1 − beta1^t, 1 − beta2^t, number of the update.
+    pub rates: DeviceAddress,
+    /// f32 `[1]`, multiplied with the gradient. If it is NaN, the weight and the moments stay as they are.
+    pub factor: DeviceAddress,
+    /// f32 `[elements]`; may alias `weight`.
+    pub new_weight: DeviceAddress,
+    /// Of the shape of `moments`; may alias them.
+    pub new_moments: DeviceAddress,
+    /// T `[elements]`. May be null.
+    pub rounded: DeviceAddress,
+    /// Number of elements.
+    pub elements: u32,
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+    /// Part of the weight that a learning rate of 1 subtracts.
+    pub weight_decay: f32,
+    /// Multiplied with the learning rate.
+    pub rate_factor: f32,
+    /// 1 if the gradient is in f32 for any T.
+    pub f32_gradient: u32,
+    /// 1 for `adamw_int8`, 0 for `adamw_bf16`.
+    pub int8: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CompactAdamWArgs"][::core::mem::size_of::<CompactAdamWArgs>() - 96usize];
+    [
+        "Alignment of CompactAdamWArgs",
+    ][::core::mem::align_of::<CompactAdamWArgs>() - 8usize];
+    [
+        "Offset of field: CompactAdamWArgs::weight",
+    ][::core::mem::offset_of!(CompactAdamWArgs, weight) - 0usize];
+    [
+        "Offset of field: CompactAdamWArgs::gradient",
+    ][::core::mem::offset_of!(CompactAdamWArgs, gradient) - 8usize];
+    [
+        "Offset of field: CompactAdamWArgs::moments",
+    ][::core::mem::offset_of!(CompactAdamWArgs, moments) - 16usize];
+    [
+        "Offset of field: CompactAdamWArgs::rates",
+    ][::core::mem::offset_of!(CompactAdamWArgs, rates) - 24usize];
+    [
+        "Offset of field: CompactAdamWArgs::factor",
+    ][::core::mem::offset_of!(CompactAdamWArgs, factor) - 32usize];
+    [
+        "Offset of field: CompactAdamWArgs::new_weight",
+    ][::core::mem::offset_of!(CompactAdamWArgs, new_weight) - 40usize];
+    [
+        "Offset of field: CompactAdamWArgs::new_moments",
+    ][::core::mem::offset_of!(CompactAdamWArgs, new_moments) - 48usize];
+    [
+        "Offset of field: CompactAdamWArgs::rounded",
+    ][::core::mem::offset_of!(CompactAdamWArgs, rounded) - 56usize];
+    [
+        "Offset of field: CompactAdamWArgs::elements",
+    ][::core::mem::offset_of!(CompactAdamWArgs, elements) - 64usize];
+    [
+        "Offset of field: CompactAdamWArgs::beta1",
+    ][::core::mem::offset_of!(CompactAdamWArgs, beta1) - 68usize];
+    [
+        "Offset of field: CompactAdamWArgs::beta2",
+    ][::core::mem::offset_of!(CompactAdamWArgs, beta2) - 72usize];
+    [
+        "Offset of field: CompactAdamWArgs::epsilon",
+    ][::core::mem::offset_of!(CompactAdamWArgs, epsilon) - 76usize];
+    [
+        "Offset of field: CompactAdamWArgs::weight_decay",
+    ][::core::mem::offset_of!(CompactAdamWArgs, weight_decay) - 80usize];
+    [
+        "Offset of field: CompactAdamWArgs::rate_factor",
+    ][::core::mem::offset_of!(CompactAdamWArgs, rate_factor) - 84usize];
+    [
+        "Offset of field: CompactAdamWArgs::f32_gradient",
+    ][::core::mem::offset_of!(CompactAdamWArgs, f32_gradient) - 88usize];
+    [
+        "Offset of field: CompactAdamWArgs::int8",
+    ][::core::mem::offset_of!(CompactAdamWArgs, int8) - 92usize];
 };
 
 /// Threads per block of `contrastive_loss` and of the kernels of its derivative.
@@ -4825,12 +4736,6 @@ macro_rules! kernel_list {
                 adamw {
                     AdamW(AdamWArgs),
                 }
-                adamw_bf16 {
-                    AdamWBf16(AdamWBf16Args),
-                }
-                adamw_int8 {
-                    AdamWInt8(AdamWInt8Args),
-                }
                 add {
                     Add(AddArgs),
                 }
@@ -4857,6 +4762,9 @@ macro_rules! kernel_list {
                 }
                 column_sum {
                     ColumnSum(ColumnSumArgs),
+                }
+                compact_adamw {
+                    CompactAdamW(CompactAdamWArgs),
                 }
                 contrastive_loss {
                     ContrastiveLoss(ContrastiveLossArgs),

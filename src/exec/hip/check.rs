@@ -104,8 +104,7 @@ impl HipExecutor {
         if !is_due(run) {
             return Ok(());
         }
-        let has_backup = self.in_place.is_empty() || self.agree(backup.is_some());
-        if !has_backup {
+        if !self.can_repeat(backup.as_ref()) {
             return Ok(());
         }
         let _span = timeline::span(Activity::CheckReplay);

@@ -83,6 +83,11 @@ impl HipExecutor {
         copy.copy_from(memory.reading())?;
         Ok(Some(copy))
     }
+
+    /// Returns true if steps can be repeated: they write to no states, or all ranks have a [backup](Self::backup).
+    pub(super) fn can_repeat(&self, backup: Option<&DeviceBuffer<u8>>) -> bool {
+        self.in_place.is_empty() || self.agree(backup.is_some())
+    }
 }
 
 impl States {

@@ -77,9 +77,9 @@ impl HipExecutor {
         let stream = context.stream.clone();
         let backup = self.backup(turn)?;
         // All ranks capture, or none does.
-        let has_backup = self.in_place.is_empty() || self.agree(backup.is_some());
+        let can_repeat = self.can_repeat(backup.as_ref());
         let mut steps = Steps::new(self, plan, context, turn);
-        if !has_backup {
+        if !can_repeat {
             self.graphs.count_eager();
             self.graphs
                 .fall_back(|| "no memory for a copy of the states, to check a replay".into());

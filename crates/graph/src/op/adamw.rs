@@ -67,6 +67,17 @@ impl<T: Real> Step<T> {
     }
 }
 
+/// The op of the cases, with moments of any type.
+pub(super) const CASE: AdamW = AdamW {
+    beta1: 0.9,
+    beta2: 0.95,
+    epsilon: 1e-8,
+    weight_decay: 0.05,
+    rate_factor: 0.75,
+    rounded: true,
+    f32_gradient: false,
+};
+
 impl Definition for AdamW {
     const NAME: &'static str = "adamw";
 
@@ -110,22 +121,13 @@ impl Definition for AdamW {
 
     fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, [_, tokens, channels], _| {
-            let op = Self {
-                beta1: 0.9,
-                beta2: 0.95,
-                epsilon: 1e-8,
-                weight_decay: 0.05,
-                rate_factor: 0.75,
-                rounded: true,
-                f32_gradient: false,
-            };
             let shape = [tokens, channels];
             for result in 0..4 {
-                cases.push_result(result, op, operands_with_moments(&shape, activation(&shape)));
+                cases.push_result(result, CASE, operands_with_moments(&shape, activation(&shape)));
             }
             let f32_gradient = Self {
                 f32_gradient: true,
-                ..op
+                ..CASE
             };
             cases.push_result(3, f32_gradient, operands_with_moments(&shape, single(&shape)));
         });

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::adamw::Step;
+use super::adamw::{CASE, Step};
 use super::operands::{count, exactly, expect};
 use super::{AdamW, Definition, Locality, OpError, Shape, optimizers};
 use crate::array::{Array, Real};
@@ -40,17 +40,6 @@ pub(super) fn operands(shape: &[usize], gradient: Operand, moments: &[usize], bi
     };
     vec![single(shape), gradient, moments, positive(&[4]), positive(&[1])]
 }
-
-/// The op of the cases.
-pub(super) const CASE: AdamW = AdamW {
-    beta1: 0.9,
-    beta2: 0.95,
-    epsilon: 1e-8,
-    weight_decay: 0.05,
-    rate_factor: 0.75,
-    rounded: true,
-    f32_gradient: false,
-};
 
 impl Definition for AdamWBf16 {
     const NAME: &'static str = "adamw_bf16";

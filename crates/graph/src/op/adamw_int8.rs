@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::adamw::Step;
+use super::adamw::{CASE, Step};
 use super::operands::count;
 use super::{AdamW, Definition, Locality, OpError, Shape, adamw_bf16, optimizers};
 use crate::array::{Array, Real};
@@ -91,11 +91,11 @@ impl Definition for AdamWInt8 {
             // Scales of 0.75, and codes of 0x10, 0x20, 0x40 and 0x3F.
             let operands = |gradient| adamw_bf16::operands(&shape, gradient, &blocks(&shape), 0x3F40_2010);
             for result in [0, 2] {
-                cases.push_result(result, Self(adamw_bf16::CASE), operands(activation(&shape)));
+                cases.push_result(result, Self(CASE), operands(activation(&shape)));
             }
             let f32_gradient = AdamW {
                 f32_gradient: true,
-                ..adamw_bf16::CASE
+                ..CASE
             };
             cases.push_result(2, Self(f32_gradient), operands(single(&shape)));
         });
@@ -117,7 +117,7 @@ mod tests {
         let op = AdamW {
             beta2: 0.999,
             rounded: false,
-            ..adamw_bf16::CASE
+            ..CASE
         };
         let array = |shape: &[usize], values: Vec<f64>| Array::new(shape, values).unwrap();
         let flat = |values: Vec<f64>| array(&[values.len()], values);
@@ -162,7 +162,7 @@ mod tests {
             &array(&[4], &[0.1, 0.1, 0.01, 1.0]),
             &array(&[1], &[f64::NAN]),
         ];
-        let results = AdamWInt8(adamw_bf16::CASE).eval(&operands).unwrap();
+        let results = AdamWInt8(CASE).eval(&operands).unwrap();
         assert_eq!(results[0].values(), [2.0, 3.0]);
         assert_eq!(results[1].values(), words);
         assert_eq!(results[2].values(), [2.0, 3.0]);

@@ -64,7 +64,7 @@ fn sums(graph: &Graph) -> HashMap<ValueId, Vec<ValueId>> {
     let mut known = HashSet::new();
     let mut sums: HashMap<_, Vec<ValueId>> = HashMap::new();
     for node in graph.nodes() {
-        // Of ops before the sum.
+        // Only an op before this node can compute the sum.
         known.extend(summing(graph, node).map(|(value, _)| value));
         let Op::SumToSize(op) = &node.op else {
             continue;

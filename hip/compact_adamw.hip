@@ -1,16 +1,67 @@
-// adamw_int8: a step of AdamW, of f32 weights and moments in 8 bits, with a gradient in T or f32.
+// adamw_bf16, adamw_int8: a step of AdamW, of f32 weights and moments packed into words, with a gradient in T or f32.
+// crates/graph/src/compact_moments.rs describes the words.
 //
-// Shapes: weights and gradients [elements]; moments u32 [blocks, INT8_MOMENTS_WORDS]; rates f32 [4], factor f32 [1]. Results may alias the
-//   operands that they replace.
+// Shapes: weights and gradients [elements]; moments u32 [elements] in bf16, u32 [blocks, INT8_MOMENTS_WORDS] in 8 bits; rates f32 [4], factor
+//   f32 [1]. Results may alias the operands that they replace.
 // Alignment: of the words; elements of consecutive threads are consecutive.
-// Arithmetic: f32. Moments are rounded at random (compact_moments.hpp); the weight is updated by those before.
-// Geometry: a block of INT8_MOMENTS threads per block of moments, a thread per element.
-#include "adamw_int8.h"
-#include "compact_moments.hpp"
+// Arithmetic: f32. Moments are rounded at random; the weight is updated by those before.
+// Geometry: adamw_bf16: optimizer.h. adamw_int8: a block of INT8_MOMENTS threads per block of moments, a thread per element.
+#include "compact_adamw.h"
 #include "optimizer.hpp"
 #include "wave.hpp"
 
 using namespace hipvit;
+
+// lowbias32 of https://nullprogram.com/blog/2018/07/31/
+HIPVIT_DEVICE u32 mixed(u32 x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+
+// Scalars of a step.
+struct CompactStep {
+    float kept, step, root, factor;
+    u32 key;
+
+    // `rates`: learning rate, 1 − beta1^t, 1 − beta2^t, number of the update.
+    HIPVIT_DEVICE CompactStep(const float *rates, float factor, float rate_factor, float weight_decay)
+        : factor(factor), key(mixed(bits_of(rates[3]))) {
+        const float rate = rates[0] * rate_factor;
+        kept = 1.0f - rate * weight_decay;
+        step = rate / rates[1];
+        root = square_root(rates[2]);
+    }
+
+    // Updates a weight and its moments by the gradient `g`.
+    HIPVIT_DEVICE void update(float g, float beta1, float beta2, float epsilon, float &weight, float &m, float &v) const {
+        m += (g - m) * (1.0f - beta1);
+        v = v * beta2 + g * g * (1.0f - beta2);
+        weight = weight * kept - step * m / (square_root(v) / root + epsilon);
+    }
+
+    // Two random numbers of 16 bits for an element.
+    HIPVIT_DEVICE u32 noise(u32 element) const { return mixed(element ^ key); }
+};
+
+template <class T> HIPVIT_DEVICE void adamw_bf16(const CompactAdamWArgs &a) {
+    const CompactStep step(a.rates, a.factor[0], a.rate_factor, a.weight_decay);
+    for_each_element(a.elements, [&](u64 at) {
+        const float g = gradient_at<T>(a.gradient, a.f32_gradient, at) * step.factor;
+        float weight = a.weight[at];
+        u32 word = a.moments[at];
+        if (step.factor == step.factor) {
+            float m = float_of(word & 0xffff0000u), v = float_of(word << 16);
+            step.update(g, a.beta1, a.beta2, a.epsilon, weight, m, v);
+            const u32 noise = step.noise(u32(at));
+            const u32 first = (bits_of(m) + (noise & 0xffffu)) & 0xffff0000u;
+            word = first | (bits_of(v) + (noise >> 16)) >> 16;
+        }
+        a.new_weight[at] = weight;
+        a.new_moments[at] = word;
+        if (a.rounded) ((T *)a.rounded)[at] = from_float<T>(weight);
+    });
+}
 
 constexpr float FIRST_LEVELS = 126.0f, SECOND_LEVELS = 253.0f;
 
@@ -50,7 +101,7 @@ HIPVIT_DEVICE u32 second_code(float moment, float scale, float noise) {
     return level + (level >= 127u ? 1u : 0u);
 }
 
-template <class T> HIPVIT_DEVICE void adamw_int8(const AdamWInt8Args &a) {
+template <class T> HIPVIT_DEVICE void adamw_int8(const CompactAdamWArgs &a) {
     HIPVIT_LDS float scratch[INT8_MOMENTS / WAVE];
     const RowGroup<INT8_MOMENTS> block{true, scratch};
     const CompactStep step(a.rates, a.factor[0], a.rate_factor, a.weight_decay);
@@ -88,5 +139,6 @@ template <class T> HIPVIT_DEVICE void adamw_int8(const AdamWInt8Args &a) {
 }
 
 #define ENTRY(name, T)                                                                                                 \
-    HIPVIT_KERNEL(INT8_MOMENTS) name##_##T(AdamWInt8Args a) { name<T>(a); }
-HIPVIT_FOR_DTYPES(ENTRY, adamw_int8)
+    HIPVIT_KERNEL(OPTIMIZER_THREADS) name##_bf16_##T(CompactAdamWArgs a) { name##_bf16<T>(a); }                        \
+    HIPVIT_KERNEL(INT8_MOMENTS) name##_int8_##T(CompactAdamWArgs a) { name##_int8<T>(a); }
+HIPVIT_FOR_DTYPES(ENTRY, adamw)

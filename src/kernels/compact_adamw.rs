@@ -1,21 +1,46 @@
-//! `adamw_int8`: a step of AdamW with moments in 8 bits.
+//! `adamw_bf16` and `adamw_int8`: a step of AdamW with moments in bf16 or in 8 bits.
 
-use hipvit_graph::op::AdamWInt8;
+use std::borrow::Cow;
 
-use super::bindings::{AdamWInt8Args, INT8_MOMENTS, INT8_MOMENTS_WORDS};
+use hipvit_graph::op::{AdamW, AdamWBf16, AdamWInt8};
+
+use super::bindings::{CompactAdamWArgs, INT8_MOMENTS, INT8_MOMENTS_WORDS};
 use super::lower::{Call, Lower, Lowering, one};
 use super::{
     Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent, optional,
 };
 
-impl Lower for AdamWInt8 {
+impl Lower for AdamWBf16 {
     fn unit(&self) -> Option<Unit> {
-        Some(Unit::of("adamw_int8"))
+        Some(Unit::of("compact_adamw"))
+    }
+
+    fn updates_in_place(&self) -> bool {
+        true
     }
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-        let op = &self.0;
-        one(AdamWInt8Args {
+        one(CompactAdamWArgs::new(&self.0, step, false)?)
+    }
+}
+
+impl Lower for AdamWInt8 {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("compact_adamw"))
+    }
+
+    fn updates_in_place(&self) -> bool {
+        true
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        one(CompactAdamWArgs::new(&self.0, step, true)?)
+    }
+}
+
+impl CompactAdamWArgs {
+    fn new(op: &AdamW, step: &Lowering<'_>, int8: bool) -> Result<Self, KernelError> {
+        Ok(Self {
             weight: step.address(0)?,
             gradient: step.address(1)?,
             moments: step.address(2)?,
@@ -35,24 +60,34 @@ impl Lower for AdamWInt8 {
             weight_decay: op.weight_decay,
             rate_factor: op.rate_factor,
             f32_gradient: op.f32_gradient.into(),
-            reserved: 0,
+            int8: int8.into(),
         })
     }
-}
 
-impl AdamWInt8Args {
-    /// Returns the number of blocks of moments.
+    /// Returns the number of blocks of moments in 8 bits.
     fn blocks(&self) -> u32 {
         self.elements.div_ceil(INT8_MOMENTS)
     }
 }
 
-// SAFETY: see hip/adamw_int8.hip. A block takes a block of moments, and exactly as many blocks are launched.
-// Threads access no weight beyond the last one.
-unsafe impl KernelArguments for AdamWInt8Args {
-    const FILE: &'static str = "adamw_int8";
+// SAFETY: see hip/compact_adamw.hip. Threads access no element beyond the last one. In 8 bits, a block takes a block of moments, and exactly
+// as many blocks are launched.
+unsafe impl KernelArguments for CompactAdamWArgs {
+    const FILE: &'static str = "compact_adamw";
+
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
+        let entry = if self.int8 == 1 {
+            "adamw_int8"
+        } else {
+            "adamw_bf16"
+        };
+        Ok(entry.into())
+    }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+        if self.int8 == 0 {
+            return target.update(self.elements);
+        }
         if self.elements == 0 {
             return Err("a weight has no elements".into());
         }
@@ -62,7 +97,11 @@ unsafe impl KernelArguments for AdamWInt8Args {
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let single = size_of::<f32>();
         let all = bytes(single, &[self.elements]);
-        let moments = bytes(single, &[self.blocks(), INT8_MOMENTS_WORDS]);
+        let moments = if self.int8 == 1 {
+            bytes(single, &[self.blocks(), INT8_MOMENTS_WORDS])
+        } else {
+            all
+        };
         let rounded = bytes(element, &[self.elements]);
         let gradient = if self.f32_gradient == 1 { all } else { rounded };
         visit(Access::read("weight", self.weight, all));
