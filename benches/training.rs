@@ -2,6 +2,8 @@
 //! [BATCH [STEPS [ROUNDS [DTYPE [DEVICE]]]]]`. The dtype `fp8` is that of [`Float8Options`] with activations in bf16, and `fp8-current` is
 //! without delayed scales, and `fp8-all` has all layers in FP8.
 //!
+//! With `HIPVIT_BENCH_TUNE=1`, kernels are measured first, as by `hipvit train --tune`.
+//!
 //! With `HIPVIT_BENCH_CALLS=1`, the device's time of a step follows, and those of its kernels and library calls, summed by name.
 //!
 //! Processes of a launcher, such as torchrun, each train on their GPU with `BATCH` images per step, and exchange gradients. Rank 0 prints the
@@ -78,6 +80,16 @@ fn main() -> Result<()> {
     let begun = Instant::now();
     let checkpoint = Checkpoint::open(Some(Path::new(directory)))?;
     let rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule = &|_| TensorRule::default();
+    if env::var_os("HIPVIT_BENCH_TUNE").is_some() {
+        let checkpoint = Checkpoint::open(Some(Path::new(directory)))?;
+        let tuning = Trainer::new(checkpoint, options.clone(), rule)?.tune(batch)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        eprintln!(
+            "{} problems in {seconds:.1} s, a step saves {:?}",
+            tuning.problems, tuning.gain
+        );
+    }
+    let begun = Instant::now();
     let mut trainer = match world {
         Some(world) => {
             let mesh = Mesh::join(Rendezvous::new(world, TIMEOUT)?, TIMEOUT)?;

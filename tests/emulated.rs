@@ -9,6 +9,7 @@ use std::time::Instant;
 use half::f16;
 use serde_json::Value;
 
+use crate::host::train::Set;
 use crate::support::bench;
 use crate::support::emulated::{all, available, clang_of_gfx950, command, hipvit, passes};
 use crate::support::program::{stderr, stdout};
@@ -56,6 +57,7 @@ fn works(arch: &str) {
     ];
     let backward = "gpu::backward::gradients_of_all_weights_follow_the_reference";
     let training = "gpu::training::steps_are_those_of_the_cpu";
+    let epilogues = "gpu::training::epilogues_compute_gelu_and_its_derivative";
     let ten_steps = "gpu::training::tinyvit32_has_the_losses_of_the_cpu";
     let rounded = "gpu::rounded_training::steps_are_those_of_the_cpu";
     let moments = "gpu::compact_moments::steps_are_those_of_the_cpu";
@@ -63,6 +65,7 @@ fn works(arch: &str) {
         "gfx942" => {
             passes(arch, "f32", &[backward, ten_steps]);
             passes(arch, "f32,f16", &[training]);
+            passes(arch, "f32,f16,bf16", &[epilogues]);
             passes(arch, "f32,bf16", &[rounded, moments]);
         }
         "gfx1100" => passes(arch, "bf16", &[backward, ten_steps]),
@@ -305,6 +308,47 @@ fn tuned_tiles_are_kept_and_selected() {
     let kernels = json["kernels"].as_array().unwrap();
     let count = |origin: &str| kernels.iter().filter(|of| of["origin"] == origin).count();
     assert!(count("rule") == 1 && count("tuned") > 1, "{kernels:?}");
+}
+
+/// `train --tune` measures the GEMMs of a step, also those of its backward pass. Later runs use the choices.
+#[test]
+fn kernels_of_a_training_step_are_measured_and_kept() {
+    if !available() {
+        return;
+    }
+    let (cache, set) = (Cache::new(), Set::new());
+    set.write_recipe("epochs = 1\nbatch = 16\n[schedule]\nwarmup_epochs = 0\n");
+    let train = |name: &str, more: &[&str]| {
+        let mut arguments = set.arguments(name, more);
+        let device = arguments.iter_mut().find(|argument| **argument == *"cpu");
+        *device.unwrap() = "hip".into();
+        let mut command = command(env!("CARGO_BIN_EXE_hipvit"), "gfx942");
+        command.args(arguments).args(["--dtype", "bf16"]);
+        let output = command.env("HIPVIT_CACHE_DIR", cache.0.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        (set.log(name).0, stderr(&output).to_owned())
+    };
+    let (tuned, notes) = train("tuned", &["--tune"]);
+    let measured = notes.lines().find(|line| line.contains("which saves"));
+    assert!(measured.is_some_and(|line| line.contains("measured ")), "{notes}");
+    let text = std::fs::read_to_string(cache.selection()).unwrap();
+    let json: Value = serde_json::from_str(&text).unwrap();
+    let linear = json["linear"].as_array().unwrap();
+    let has = |layout: &str, preactivation: bool| {
+        linear.iter().any(|entry| {
+            entry["layout"].as_str().unwrap_or("nt") == layout
+                && entry["preactivation"].as_bool().unwrap_or(false) == preactivation
+        })
+    };
+    assert!(
+        has("tn", false) && has("nn", false) && has("nn", true) && has("nt", true),
+        "{text}"
+    );
+    let (later, _) = train("later", &[]);
+    assert!(
+        later.len() == 3 && later == tuned,
+        "{later:?}, expected {tuned:?}"
+    );
 }
 
 /// Later processes use the measurements of `tune`, unless the file is damaged. Results stay within tolerance

@@ -118,6 +118,7 @@ def train(
     image_size: Optional[int] = None,
     skip_broken: bool = False,
     memory: Union[str, int, float, None] = None,
+    tune: bool = False,
     log_every: int = 10,
     distributed: bool = False,
     callback: Optional[Callable[[dict[str, Any]], object]] = None,
@@ -138,6 +139,7 @@ def train(
     - ``holdout``: the share of images that is held out for validation.
     - ``skip_broken``: replace broken images instead of raising an exception.
     - ``memory``: limit of the device's memory, such as ``"8G"``, or ``0.5`` of a GPU's. A resumed run may have another one.
+    - ``tune``: measure first which kernels are fastest on the GPU, and keep the choices for later runs.
     - ``distributed``: this process is a rank of a launcher such as torchrun, by its environment variables. Rank 0 has ``output`` and
       calls ``callback``.
     - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,

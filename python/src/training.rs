@@ -26,7 +26,7 @@ const SHORT: [(&str, &str); 2] = [("lr", "optimizer.lr"), ("lora", "lora.rank")]
 #[pyfunction]
 #[pyo3(signature = (
     data, model = None, *, output, recipe = None, device = None, dtype = None, threads = None, resume = false, holdout = 0.0,
-    image_size = None, skip_broken = false, memory = None, log_every = 10, distributed = false, callback = None, **overrides,
+    image_size = None, skip_broken = false, memory = None, tune = false, log_every = 10, distributed = false, callback = None, **overrides,
 ))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn train<'py>(
@@ -43,6 +43,7 @@ pub fn train<'py>(
     image_size: Option<usize>,
     skip_broken: bool,
     memory: Option<&Bound<'py, PyAny>>,
+    tune: bool,
     log_every: u64,
     distributed: bool,
     callback: Option<Py<PyAny>>,
@@ -104,7 +105,10 @@ pub fn train<'py>(
     };
     let ran = py.detach(|| {
         let run = || {
-            let ReadyRun { fit, model, .. } = options.ready(fit)?;
+            let ReadyRun { mut fit, model, .. } = options.ready(fit)?;
+            if tune {
+                (fit, _) = fit.tuned()?;
+            }
             Ok((fit.run(&mut calls)?, model))
         };
         let ran = run();

@@ -42,6 +42,7 @@ mod guarded;
 mod libraries;
 mod lower;
 mod memory;
+mod merge;
 mod order;
 mod pipeline;
 mod preprocess;

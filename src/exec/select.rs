@@ -189,10 +189,13 @@ impl Selection {
     /// Returns true if `candidate` can compute `problem` here. The check is needed since a selection file may contain anything.
     fn is_usable(&self, problem: &Problem, candidate: Choice) -> bool {
         match (problem, candidate) {
-            (Problem::Linear(shape), Choice::Rocblas) => shape.float8.is_none(),
+            (Problem::Linear(shape), Choice::Rocblas) => shape.float8.is_none() && !shape.preactivation,
             (Problem::Linear(shape), Choice::Int8) => shape.int8.is_some() && has_int8_gemm(&self.key.arch),
             (Problem::Linear(shape), Choice::Hipblaslt { epilogue, .. }) => {
-                self.has_hipblaslt() && shape.int8.is_none() && (!epilogue || self.can_fuse(shape))
+                let can_fuse = self.can_fuse(shape);
+                self.has_hipblaslt()
+                    && shape.int8.is_none()
+                    && (can_fuse || !epilogue && !shape.preactivation)
             }
             (Problem::Linear(_), _) => false,
             (Problem::PatternAttention(shape), Choice::Tile(tile)) => {
@@ -272,6 +275,7 @@ mod tests {
             sparse: false,
             bias: true,
             activation: Some(Activation::GeluErf),
+            preactivation: false,
             residual: false,
         }
     }

@@ -178,6 +178,7 @@ impl Lowering<'_> {
             out: self.out,
             scratch: self.addresses.scratch.offset(sums),
             activation: spec.activation,
+            preactivation: DeviceAddress::NULL,
             float8: None,
             int8: None,
             sparse: match self.operand(1)? {

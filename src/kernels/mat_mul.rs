@@ -40,6 +40,7 @@ impl Lower for MatMul {
             out: step.out,
             scratch: step.addresses.scratch,
             activation: None,
+            preactivation: DeviceAddress::NULL,
             float8: None,
             int8: None,
             sparse: None,

@@ -44,7 +44,7 @@ use crate::inference::run_dataset;
 use crate::ranks::Ranks;
 use crate::recipe::{Recipe, RecipeError};
 use crate::run_directory::RunDirectory;
-use crate::trainer::{Trainer, Weights};
+use crate::trainer::{Trainer, Tuning, Weights};
 
 /// Options of a run that do not belong to its recipe.
 #[derive(Clone, Debug)]
@@ -230,6 +230,25 @@ impl Fit {
     #[must_use]
     pub fn trainer(&self) -> &Trainer {
         &self.trainer
+    }
+
+    /// [Measures](Trainer::tune) the kernels of a step. Returns the run with the fastest ones.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Trainer::tune`] and of [`Fit::new`].
+    pub fn tuned(self) -> Result<(Self, Tuning), FitError> {
+        let tuning = self.trainer.tune(self.recipe.batch)?;
+        // Its states take as much memory as those of the next one.
+        drop(self.trainer);
+        let checkpoint = Checkpoint::open(Some(&self.run.initial()))?;
+        let mut trainer = new_trainer(checkpoint, &self.recipe, &self.options, self.ranks.clone())?;
+        if self.progress.step > 0
+            && let Some(saved) = self.checkpoints.newest()?
+        {
+            trainer.restore(&saved.states)?;
+        }
+        Ok((Self { trainer, ..self }, tuning))
     }
 
     /// Returns true if several ranks train together.

@@ -40,4 +40,4 @@ pub use quantization::{PrecisionOptions, Quantization};
 pub use ranks::RankPlan;
 pub use scatter::Frozen;
 pub use step_graph::{TensorInfo, TensorRule};
-pub use trainer::{StepReport, Targets, TrainOptions, Trainer, Weights, step_graph};
+pub use trainer::{StepReport, Targets, TrainOptions, Trainer, Tuning, Weights, step_graph};

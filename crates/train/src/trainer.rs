@@ -10,6 +10,7 @@ mod second_try;
 mod states;
 mod step;
 mod targets;
+mod tuning;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -34,6 +35,7 @@ pub(crate) use self::options::{computed_dtype, placement};
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, StepTarget, passes};
 pub use self::targets::Targets;
+pub use self::tuning::Tuning;
 use crate::dropout::{self, branch_factors};
 use crate::float8::{Float8Layers, LayerEvent};
 use crate::lora::Lora;

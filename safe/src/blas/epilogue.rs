@@ -18,13 +18,28 @@ pub enum Epilogue {
     BiasGelu,
     /// Adds the bias, then ReLU.
     BiasRelu,
+    /// Writes the sum to the auxiliary matrix, then GELU in the tanh form.
+    GeluAux,
+    /// Adds the bias, writes the sum to the auxiliary matrix, then GELU in the tanh form.
+    BiasGeluAux,
+    /// Multiplies by the derivative of GELU in the tanh form at the auxiliary matrix.
+    GeluGradient,
     /// Writes the sums of A's rows to the bias, of `m` elements: the gradient of a bias, if A is that of the biased rows, transposed.
     BiasGradient,
 }
 
 impl Epilogue {
     pub(super) fn has_bias(self) -> bool {
-        !matches!(self, Self::None | Self::Gelu)
+        !matches!(self, Self::None | Self::Gelu | Self::GeluAux | Self::GeluGradient)
+    }
+
+    /// Returns true if the epilogue reads or writes an auxiliary matrix, which has the dtype and layout of the result.
+    pub(super) fn has_aux(self) -> bool {
+        self.writes_aux() || self == Self::GeluGradient
+    }
+
+    pub(super) fn writes_aux(self) -> bool {
+        matches!(self, Self::GeluAux | Self::BiasGeluAux)
     }
 
     /// Returns the elements of the bias.
@@ -42,6 +57,9 @@ impl Epilogue {
             Self::Gelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU,
             Self::BiasGelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_BIAS,
             Self::BiasRelu => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_RELU_BIAS,
+            Self::GeluAux => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_AUX,
+            Self::BiasGeluAux => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_GELU_AUX_BIAS,
+            Self::GeluGradient => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DGELU,
             // The library's B is A.
             Self::BiasGradient => hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_BGRADB,
         }

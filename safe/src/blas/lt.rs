@@ -51,6 +51,8 @@ pub struct MatmulOperands<'a> {
     pub d: Operand<'a>,
     /// Bias, if the epilogue has one.
     pub bias: Option<Operand<'a>>,
+    /// Auxiliary matrix, if the epilogue has one.
+    pub aux: Option<Operand<'a>>,
     /// Factors of the matrices.
     pub scales: Scales<'a>,
     /// Receives an f32. Required by [`Gemm::amax`].
@@ -220,6 +222,7 @@ impl BlasLt {
             c,
             d,
             bias,
+            aux,
             scales,
             amax,
         } = operands;
@@ -238,6 +241,15 @@ impl BlasLt {
             bias.expect("bias", elements * matmul.gemm.bias().size(), false)?;
             matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_BIAS_POINTER, &bias.address())?;
             used.push(bias);
+        }
+        if matmul.epilogue.has_aux() {
+            let aux = aux.ok_or_else(|| Error::argument("aux", "is needed by the epilogue"))?;
+            aux.expect("aux", bytes, matmul.epilogue.writes_aux())?;
+            matmul.set(
+                Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                &aux.address(),
+            )?;
+            used.push(aux);
         }
         for ((attribute, count), scale) in matmul
             .scale_pointers()

@@ -159,6 +159,7 @@ pub(crate) fn blas_lt(device: &Device) -> Check {
                 c: Some(dc.reading()),
                 d: d.writing(),
                 bias: has_bias.then(|| dbias.reading()),
+                aux: None,
                 scales: Scales::default(),
                 amax: None,
             };
@@ -166,6 +167,83 @@ pub(crate) fn blas_lt(device: &Device) -> Check {
             let error = worst(d.read()?.into_iter().map(Element::to), &expected);
             within(error, 2.0 * bound(DType::F16, k))
                 .map_err(|e| format!("{epilogue:?} {algorithm}: {e}"))?;
+        }
+        notes.push(format!("{epilogue:?} by {} algorithms", matmul.algorithms()));
+    }
+    Ok(notes.join(", "))
+}
+
+/// The epilogues of a layer in training: GELU that keeps its operand, and GELU's derivative at it.
+pub(crate) fn blas_lt_aux(device: &Device) -> Check {
+    let stream = device.stream()?;
+    let mut lt = BlasLt::new(&stream)?;
+    let (m, n, k) = (192, 256, 128);
+    let [a, b, kept, bias] =
+        [(m * k, 17), (n * k, 18), (m * n, 19), (n, 20)].map(|(len, seed)| values::<bf16>(len, seed));
+    let [da, db, dbias] = [&a, &b, &bias].map(|values| stream.upload(values));
+    let (da, db, dbias) = (da?, db?, dbias?);
+    let mut d = stream.zeroed::<bf16>(m * n)?;
+    let argument = |x: f64| (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
+    let gelu = |x: f64| 0.5 * x * (1.0 + argument(x).tanh());
+    let slope = |x: f64| {
+        let (tanh, inner) = (
+            argument(x).tanh(),
+            (2.0 / std::f64::consts::PI).sqrt() * (1.0 + 3.0 * 0.044_715 * x * x),
+        );
+        0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * inner
+    };
+    let mut notes = Vec::new();
+    for epilogue in [Epilogue::GeluAux, Epilogue::BiasGeluAux, Epilogue::GeluGradient] {
+        let is_gradient = epilogue == Epilogue::GeluGradient;
+        let has_bias = epilogue == Epilogue::BiasGeluAux;
+        let sum = |index: usize| {
+            let (i, j) = (index / n, index % n);
+            let product: f64 = (0..k).map(|l| a[i * k + l].to() * b[j * k + l].to()).sum();
+            product + if has_bias { bias[j].to() } else { 0.0 }
+        };
+        let sums: Vec<f64> = (0..m * n).map(sum).collect();
+        let expected: Vec<f64> = if is_gradient {
+            sums.iter()
+                .zip(&kept)
+                .map(|(sum, at)| sum * slope(at.to()))
+                .collect()
+        } else {
+            sums.iter().map(|&sum| gelu(sum)).collect()
+        };
+        let mut matmul = lt.matmul(Gemm::linear(m, n, k, DType::BF16), epilogue)?;
+        for algorithm in 0..matmul.algorithms() {
+            matmul.select(algorithm)?;
+            d.fill(0xff)?;
+            let mut aux = stream.upload(&kept)?;
+            let mut run = |aux| {
+                let operands = MatmulOperands {
+                    a: da.reading(),
+                    b: db.reading(),
+                    c: None,
+                    d: d.writing(),
+                    bias: has_bias.then(|| dbias.reading()),
+                    aux,
+                    scales: Scales::default(),
+                    amax: None,
+                };
+                lt.run(&mut matmul, operands)
+            };
+            match run(None) {
+                Err(Error::Argument { .. }) => {}
+                done => return Err(format!("{epilogue:?} without its matrix: {done:?}").into()),
+            }
+            run(Some(aux.writing()))?;
+            let at = |what| move |e| format!("{epilogue:?} {algorithm}, {what}: {e}");
+            // The slope is up to 1.13.
+            let error = worst(d.read()?.into_iter().map(Element::to), &expected);
+            within(error, 2.0 * bound(DType::BF16, k)).map_err(at("result"))?;
+            let before = if is_gradient {
+                kept.iter().map(|x| x.to()).collect()
+            } else {
+                sums.clone()
+            };
+            let error = worst(aux.read()?.into_iter().map(Element::to), &before);
+            within(error, 2.0 * bound(DType::BF16, k)).map_err(at("auxiliary matrix"))?;
         }
         notes.push(format!("{epilogue:?} by {} algorithms", matmul.algorithms()));
     }
@@ -206,6 +284,7 @@ pub(crate) fn blas_lt_amax(device: &Device) -> Check {
             c: None,
             d: d.writing(),
             bias: None,
+            aux: None,
             scales: Scales {
                 a: Some(one.reading()),
                 b: Some(one.reading()),
@@ -293,6 +372,7 @@ pub(crate) fn blas_lt_float8(device: &Device) -> Check {
                     c: None,
                     d: d.writing(),
                     bias: Some(dbias.reading()),
+                    aux: None,
                     scales,
                     amax: None,
                 };

@@ -81,6 +81,7 @@ checks! {
     gemm_f16: |device| gemm::blas::<f16>(device, DType::F16);
     gemm_bf16: |device| gemm::blas::<bf16>(device, DType::BF16);
     hipblaslt_adds_bias_and_gelu: gemm::blas_lt;
+    hipblaslt_keeps_the_operand_of_gelu_for_its_gradient: gemm::blas_lt_aux;
     hipblaslt_multiplies_e4m3_by_scales: gemm::blas_lt_float8;
     hipblaslt_gives_the_largest_magnitude: gemm::blas_lt_amax;
     hipsparselt_multiplies_compressed_weights: sparse::sparse_lt;

@@ -181,12 +181,9 @@ fn linear(call: &Call) -> Result<&LinearCall, KernelError> {
     }
 }
 
-/// Returns the calls that sum columns after a GEMM without an epilogue, if a backward pass needs the sums.
+/// Returns the calls that sum columns after a GEMM, if a backward pass needs the sums.
 fn column_sums(choice: Choice, linear: &LinearCall) -> Result<Vec<Call>> {
-    if choice.has_epilogue() {
-        return Ok(Vec::new());
-    }
-    linear.column_sums().map_err(unusable)
+    linear.column_sums(choice.has_epilogue()).map_err(unusable)
 }
 
 /// Reports a library's GEMM, the kernel after it, and the calls that follow.

@@ -51,6 +51,7 @@ impl LinearCall {
             sparse: self.sparse.is_some(),
             bias: !self.bias.is_null(),
             activation: self.activation,
+            preactivation: !self.preactivation.is_null(),
             residual: !self.residual.is_null(),
         }
     }

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::inspection::{KernelLaunch, SelectedKernels};
 use crate::graph::plan::{Plan, Step};
 use crate::hip::{DeviceAddress, Launch};
+use crate::ops::Op;
 
 impl HipExecutor {
     /// Returns the kernels and library calls of each step of `plan`. Identical steps of different layers are counted together.
@@ -19,12 +20,16 @@ impl HipExecutor {
     pub fn kernels(&self, plan: &Plan) -> Result<Vec<SelectedKernels>> {
         let mut libraries = Libraries::new(&self.device.stream()?, None);
         let mut all: Vec<SelectedKernels> = Vec::new();
-        for (step, calls) in self.lowered(plan)? {
+        for (step, calls) in self.lowered(plan, &mut libraries)? {
             let node = plan.node(step);
             let mut origin = None;
             let mut called: Vec<Called> = Vec::new();
             if calls.is_empty() {
-                called.push(Called::library("in attention"));
+                called.push(Called::library(match node.op {
+                    Op::Activation(_) | Op::ActivationBackward(_) => "in the GEMM before it",
+                    Op::AdamW(_) => "in the launch before it",
+                    _ => "in attention",
+                }));
             }
             for call in calls {
                 let (new, from) = libraries.describe(&call, &self.selection, &self.kernels);
@@ -54,8 +59,12 @@ impl HipExecutor {
         Ok(all)
     }
 
-    /// Returns the calls of each step, with placeholder addresses.
-    pub(super) fn lowered<'a>(&self, plan: &'a Plan) -> Result<Vec<(&'a Step, Vec<Call>)>> {
+    /// Returns the calls of each step, with placeholder addresses. Steps that are [merged](Self::merge) with the step before them have none.
+    pub(super) fn lowered<'a>(
+        &self,
+        plan: &'a Plan,
+        libraries: &mut Libraries,
+    ) -> Result<Vec<(&'a Step, Vec<Call>)>> {
         // A null address would mean an absent operand.
         let placeholder = DeviceAddress::from_raw(256);
         let addresses = Addresses {
@@ -70,11 +79,23 @@ impl HipExecutor {
             results: None,
             scratch: placeholder,
         };
-        let of_step = |step: &'a Step| {
-            let calls = lower(plan, step, addresses);
-            let calls = calls.map_err(|reason| Error::op(plan.node(step), None, reason))?;
-            Ok((step, calls))
-        };
-        plan.steps().iter().map(of_step).collect()
+        let mut all: Vec<(&Step, Vec<Call>)> = Vec::new();
+        // Index of the step that the next one may be merged with.
+        let mut open = 0;
+        for step in plan.steps() {
+            let calls =
+                lower(plan, step, addresses).map_err(|reason| Error::op(plan.node(step), None, reason))?;
+            let merged = match all.get_mut(open) {
+                Some((_, before)) => {
+                    self.may_merge(before, plan, step) && self.merge(before, plan, step, &calls, libraries)
+                }
+                None => false,
+            };
+            if !merged {
+                open = all.len();
+            }
+            all.push((step, if merged { Vec::new() } else { calls }));
+        }
+        Ok(all)
     }
 }

@@ -154,20 +154,6 @@ impl HipExecutor {
             .map_err(|error| self.at_node(plan.node(sum), error))
     }
 
-    /// Tries to compute the step `next` in the launch of `calls`, the calls of the step before it. Returns true if it did.
-    fn merge(&self, calls: &mut [Call], plan: &Plan, next: &Step, regions: &Regions<'_>) -> Result<bool> {
-        let [Call::Kernel(KernelCall::AdamW(arguments))] = calls else {
-            return Ok(false);
-        };
-        if !matches!(plan.node(next).op, Op::AdamW(_)) {
-            return Ok(false);
-        }
-        Ok(match &self.calls(plan, next, regions)?[..] {
-            [Call::Kernel(KernelCall::AdamW(more))] => arguments.merge(more),
-            _ => false,
-        })
-    }
-
     /// Adds the node's name to the error of one of its calls, and the device's name unless the error has it.
     pub(super) fn at_node(&self, node: &Node, error: Error) -> Error {
         let device = match error {
@@ -240,12 +226,16 @@ impl Work for Steps<'_, '_> {
                 tick()?;
             } else {
                 let mut calls = executor.calls(plan, step, &regions)?;
+                let mut merged = 0;
                 while let Some(next) = steps.peek()
-                    && executor.merge(&mut calls, plan, next, &regions)?
+                    && executor.may_merge(&calls, plan, next)
                 {
-                    // The merged step takes no time.
+                    let of_next = executor.calls(plan, next, &regions)?;
+                    if !executor.merge(&mut calls, plan, next, &of_next, self.libraries) {
+                        break;
+                    }
                     steps.next();
-                    tick()?;
+                    merged += 1;
                 }
                 if let Some(clock) = &mut self.libraries.calls {
                     clock.set_node(step.node);
@@ -254,6 +244,10 @@ impl Work for Steps<'_, '_> {
                 self.libraries
                     .submit(calls, plan.batch(), selection, kernels, &regions)
                     .map_err(|error| executor.at_node(plan.node(step), error))?;
+                // The merged steps take no time.
+                for _ in 0..merged {
+                    tick()?;
+                }
             }
             tick()?;
         }

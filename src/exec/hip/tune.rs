@@ -86,7 +86,12 @@ impl HipExecutor {
             Some((_, steps)) => *steps += 1,
             None => all.push((call, 1)),
         };
-        for call in self.lowered(plan)?.into_iter().flat_map(|(_, calls)| calls) {
+        let mut libraries = Libraries::new(&self.device.stream()?, None);
+        for call in self
+            .lowered(plan, &mut libraries)?
+            .into_iter()
+            .flat_map(|(_, calls)| calls)
+        {
             match call {
                 Call::Linear(_) | Call::Attention(_) | Call::PatternAttention(_) => add(call),
                 Call::Projection(embedding) => {

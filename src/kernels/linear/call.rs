@@ -11,6 +11,9 @@ use crate::kernels::{KernelCall, KernelError, column_sum};
 
 /// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be null. Or a GEMM of a backward pass: if x is transposed,
 /// `bias` receives the sums of its columns.
+///
+/// With `preactivation`, a library's epilogue computes a layer in training: it also writes the sum before the activation, or, if the weight is
+/// not transposed, it computes `activation'(preactivation) · (x · weight)`, and `bias` receives the sums of the result's columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LinearCall {
     pub(crate) gemm: Gemm,
@@ -23,6 +26,8 @@ pub(crate) struct LinearCall {
     /// activation before it. In int8 and in FP8 by rows, memory for the sums of a library. For sums of columns, memory for partial sums.
     pub(crate) scratch: DeviceAddress,
     pub(crate) activation: Option<Activation>,
+    /// Operand of the activation, if it is kept for the backward pass, or if this is the backward pass.
+    pub(crate) preactivation: DeviceAddress,
     /// Set if x and the weight are in FP8.
     pub(crate) float8: Option<Float8Call>,
     /// Set if x and the weight are in int8.
@@ -104,24 +109,34 @@ impl LinearCall {
 
     /// Returns the bytes of scratch memory for partial sums of columns.
     pub(crate) fn partial_sum_bytes(&self) -> usize {
-        if self.gemm.a.transposed {
-            column_sum::partial_bytes([self.gemm.k, self.gemm.m])
-        } else {
-            0
+        let Gemm { m, n, k, a, b, .. } = self.gemm;
+        match (a.transposed, b.transposed) {
+            (true, _) => column_sum::partial_bytes([k, m]),
+            (false, false) => column_sum::partial_bytes([m, n]),
+            (false, true) => 0,
         }
     }
 
-    /// Returns the calls that sum the columns of x, if a backward pass needs the sums.
-    pub(crate) fn column_sums(&self) -> Result<Vec<Call>, KernelError> {
-        if self.bias.is_null() || !self.gemm.a.transposed {
-            return Ok(Vec::new());
+    /// Returns the calls that sum columns after the GEMM, if a backward pass needs the sums: of x, unless the epilogue computes them, or of
+    /// the result.
+    pub(crate) fn column_sums(&self, epilogue: bool) -> Result<Vec<Call>, KernelError> {
+        let Gemm { m, n, k, a, b, .. } = self.gemm;
+        match (a.transposed, b.transposed) {
+            _ if self.bias.is_null() => Ok(Vec::new()),
+            (true, _) if !epilogue => ColumnSumArgs::calls([self.x, self.scratch, self.bias], [k, m]),
+            (false, false) => ColumnSumArgs::calls([self.out, self.scratch, self.bias], [m, n]),
+            _ => Ok(Vec::new()),
         }
-        ColumnSumArgs::calls([self.x, self.scratch, self.bias], [self.gemm.k, self.gemm.m])
     }
 
     /// Returns the GEMM without an epilogue, and the kernel after it. The GEMM adds a residual in place itself. With an activation before
     /// the residual that would be wrong, so the GEMM writes to scratch memory then, as for an FP8 result.
     pub(crate) fn unfused(&self) -> Result<Unfused, KernelError> {
+        if !self.preactivation.is_null() {
+            return Err(KernelError::internal(
+                "is of a layer in training, which only an epilogue computes",
+            ));
+        }
         if let Some(int8) = self.int8 {
             return self.unfused_int8(int8);
         }

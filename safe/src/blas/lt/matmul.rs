@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::libraries;
 use crate::status::call;
 
-/// Placeholder address for factors until the GEMM runs, with the alignment that cuBLASLt requires.
+/// Placeholder address for factors and the auxiliary matrix until the GEMM runs, with the alignment that cuBLASLt requires.
 const PLACEHOLDER_ADDRESS: DeviceAddress = DeviceAddress::from_raw(256);
 
 pub(super) const AMAX: Attribute = Attribute::HIPBLASLT_MATMUL_DESC_AMAX_D_POINTER;
@@ -68,6 +68,20 @@ impl Matmul {
             matmul.set(
                 Attribute::HIPBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                 &datatype(gemm.bias()),
+            )?;
+        }
+        if epilogue.has_aux() {
+            if gemm.batch > 1 {
+                return Err(Error::argument(
+                    "epilogue",
+                    "has an auxiliary matrix, which a batch does not",
+                ));
+            }
+            let stride = i64::from(int(gemm.c.stride)?);
+            matmul.set(Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &stride)?;
+            matmul.set(
+                Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER,
+                &PLACEHOLDER_ADDRESS,
             )?;
         }
         let matrices = [

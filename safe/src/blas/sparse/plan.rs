@@ -116,10 +116,10 @@ impl Plan {
             Epilogue::None | Epilogue::Bias => None,
             Epilogue::Gelu | Epilogue::BiasGelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_GELU),
             Epilogue::BiasRelu => Some(Attribute::HIPSPARSELT_MATMUL_ACTIVATION_RELU),
-            Epilogue::BiasGradient => {
+            Epilogue::GeluAux | Epilogue::BiasGeluAux | Epilogue::GeluGradient | Epilogue::BiasGradient => {
                 return Err(Error::argument(
                     "epilogue",
-                    "hipSPARSELt has no gradient of a bias",
+                    "hipSPARSELt has none for the gradients of a layer",
                 ));
             }
         };

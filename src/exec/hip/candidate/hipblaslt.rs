@@ -118,6 +118,8 @@ impl Hipblaslt {
         let regions = to.regions;
         let (d, bias, c, kernel) = if prepared.epilogue {
             let [bias, residual] = [regions.optional(call.bias)?, regions.optional(call.residual)?];
+            // A kernel sums the columns of a derivative.
+            let bias = bias.filter(|_| prepared.shape.layout != GemmLayout::Nn);
             (call.out, bias, residual, None)
         } else {
             let Unfused { gemm, c, kernel } = call.unfused().map_err(unusable)?;
@@ -130,6 +132,7 @@ impl Hipblaslt {
             c,
             d: regions.from(d)?,
             bias,
+            aux: regions.optional(call.preactivation)?,
             scales: match call.float8 {
                 Some(scales) if scaling(&prepared.shape, prepared.epilogue) != Scaling::None => Scales {
                     a: regions.optional(scales.x)?,

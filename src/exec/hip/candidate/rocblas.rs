@@ -88,7 +88,8 @@ impl Rocblas {
 
 impl Candidate for Rocblas {
     fn choices(&mut self, call: &Call, _options: SelectOptions) -> Vec<Choice> {
-        let computes = linear(call).is_ok_and(|linear| linear.float8.is_none());
+        let computes =
+            linear(call).is_ok_and(|linear| linear.float8.is_none() && linear.preactivation.is_null());
         computes.then_some(Choice::Rocblas).into_iter().collect()
     }
 

@@ -217,6 +217,7 @@ fn placed(
             // Do not alias `out`: repeated launches would accumulate.
             residual: optional(call.residual, place(m * n * element)),
             out: place(m * n * element),
+            preactivation: optional(call.preactivation, place(m * n * element)),
             scratch: place((m * n * scratch).max(call.partial_sum_bytes())),
             float8,
             int8,

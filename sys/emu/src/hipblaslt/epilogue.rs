@@ -8,6 +8,8 @@ pub(crate) enum Activation {
     Relu,
     /// The tanh form, as in the real library.
     Gelu,
+    /// The derivative of the tanh form at the auxiliary matrix, times the sum.
+    GeluGradient,
     /// `x·sigmoid(x)`
     Swish,
     Sigmoid,
@@ -34,7 +36,7 @@ pub(super) enum BiasGradient {
 }
 
 impl Epilogue {
-    /// Returns the epilogue of a number. Those with the gradient of an activation are not supported.
+    /// Returns the epilogue of a number. GELU is the only activation with a gradient, without the sums of a bias.
     pub(super) fn new(number: u32, [least, most]: [f32; 2]) -> Result<Self, hipblasStatus_t> {
         use hipblasLtEpilogue_t as Hip;
         let (least, most) = (least.into(), most.into());
@@ -57,6 +59,7 @@ impl Epilogue {
             Hip::HIPBLASLT_EPILOGUE_GELU_BIAS => (true, false, Activation::Gelu),
             Hip::HIPBLASLT_EPILOGUE_GELU_AUX => (false, true, Activation::Gelu),
             Hip::HIPBLASLT_EPILOGUE_GELU_AUX_BIAS => (true, true, Activation::Gelu),
+            Hip::HIPBLASLT_EPILOGUE_DGELU => (false, true, Activation::GeluGradient),
             Hip::HIPBLASLT_EPILOGUE_SWISH_EXT => (false, false, Activation::Swish),
             Hip::HIPBLASLT_EPILOGUE_SWISH_BIAS_EXT => (true, false, Activation::Swish),
             Hip::HIPBLASLT_EPILOGUE_SIGMOID_EXT => (false, false, Activation::Sigmoid),
@@ -76,11 +79,27 @@ impl Epilogue {
     }
 }
 
+/// Returns √(2/π) · (x + 0.044715 x³), of which GELU takes the tanh. Hendrycks and Gimpel, arXiv:1606.08415.
+fn gelu_argument(x: f64) -> f64 {
+    (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3))
+}
+
 impl Activation {
+    /// Returns the factor of the sum, which depends on the auxiliary matrix. `None` if the activation is a function of the sum.
+    pub(super) fn slope(self, aux: f64) -> Option<f64> {
+        if self != Self::GeluGradient {
+            return None;
+        }
+        let tanh = gelu_argument(aux).tanh();
+        let slope = (2.0 / std::f64::consts::PI).sqrt() * (1.0 + 3.0 * 0.044_715 * aux.powi(2));
+        Some(0.5 * (1.0 + tanh) + 0.5 * aux * (1.0 - tanh * tanh) * slope)
+    }
+
+    /// Returns the activation of the sum `x`.
     pub(crate) fn of(self, x: f64) -> f64 {
         let sigmoid = || 1.0 / (1.0 + (-x).exp());
         match self {
-            Self::None => x,
+            Self::None | Self::GeluGradient => x,
             // Keeps NaN, which `f64::max` would not.
             Self::Relu => {
                 if x < 0.0 {
@@ -89,11 +108,7 @@ impl Activation {
                     x
                 }
             }
-            Self::Gelu => {
-                // Hendrycks and Gimpel, arXiv:1606.08415.
-                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x.powi(3));
-                0.5 * x * (1.0 + inner.tanh())
-            }
+            Self::Gelu => 0.5 * x * (1.0 + gelu_argument(x).tanh()),
             Self::Swish => x * sigmoid(),
             Self::Sigmoid => sigmoid(),
             Self::Clamp { least, most } => {
@@ -134,15 +149,22 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_activations_are_refused() {
-        for epilogue in [
-            hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DGELU,
-            hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DGELU_BGRAD,
-        ] {
-            assert_eq!(
-                Epilogue::new(epilogue.0, [0.0; 2]),
-                Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED)
-            );
+    fn the_slope_of_gelu_is_its_difference_quotient() {
+        for x in [-3.0, -0.7, 0.0, 0.3, 2.0, 6.0] {
+            let step = 1e-5;
+            let quotient = (Activation::Gelu.of(x + step) - Activation::Gelu.of(x - step)) / (2.0 * step);
+            let slope = Activation::GeluGradient.slope(x).unwrap();
+            assert!((slope - quotient).abs() < 1e-9, "{x}: {slope} {quotient}");
         }
+        assert_eq!(Activation::Gelu.slope(1.0), None);
+    }
+
+    #[test]
+    fn the_gradient_of_gelu_with_that_of_a_bias_is_refused() {
+        let epilogue = hipblasLtEpilogue_t::HIPBLASLT_EPILOGUE_DGELU_BGRAD;
+        assert_eq!(
+            Epilogue::new(epilogue.0, [0.0; 2]),
+            Err(hipblasStatus_t::HIPBLAS_STATUS_NOT_SUPPORTED)
+        );
     }
 }

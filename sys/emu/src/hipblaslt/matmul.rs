@@ -451,11 +451,17 @@ impl Problem {
                 }
             }
         });
-        if let Some((address, layout)) = self.aux {
+        let activation = self.epilogue.activation;
+        if let Some((address, layout)) = self.aux.filter(|_| activation == Activation::GeluGradient) {
+            let at = matrix(layout, address)?.load::<T>(memory)?;
+            for (value, at) in result.iter_mut().zip(at) {
+                let slope = activation.slope((at * T::of(aux_scale)).wide());
+                *value = *value * T::of(slope.unwrap_or(1.0));
+            }
+        } else if let Some((address, layout)) = self.aux {
             let kept: Vec<T> = result.iter().map(|value| *value * T::of(aux_scale)).collect();
             matrix(layout, address)?.store(memory, &kept)?;
         }
-        let activation = self.epilogue.activation;
         if activation != Activation::None {
             result
                 .par_iter_mut()
