@@ -26,6 +26,7 @@
     __attribute__((constant)) __attribute__((used)) hipvit::u32 name = __VA_ARGS__;                                    \
     }
 #else
+#define HIPVIT_AMD 0
 #define HIPVIT_CUDA 1
 #define HIPVIT_DEVICE __device__ __forceinline__
 #define HIPVIT_LDS __shared__
