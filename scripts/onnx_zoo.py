@@ -13,6 +13,7 @@ See also: onnx_models.py, the models; onnx_goldens.py, small models that are com
 
 import argparse
 import collections
+import fnmatch
 import json
 import os
 import signal
@@ -21,17 +22,22 @@ import time
 import traceback
 from pathlib import Path
 
+import numpy
+
+from onnx_runner import Refused, difference, hipvit, runtime
+
 ROOT = Path(__file__).resolve().parent.parent
 EXPORTERS = ("dynamo", "torchscript")
 EXPORT_BATCH, RUN_BATCH = 2, 3
+TOLERANCE = 2e-5
 
 
-def export_model(case, exporter: str, path: Path, dynamic: bool) -> None:
+def export_model(case, exporter: str, path: Path, batch: int, opset: int | None = None, dynamic: bool = True) -> None:
     """Writes the ONNX file as a user of torch.onnx would; the first axis of each input is the batch if `dynamic`."""
     import torch
 
-    inputs = case.inputs(EXPORT_BATCH)
-    names = {"input_names": list(inputs), "output_names": case.outputs}
+    inputs = case.inputs(batch)
+    names = {"input_names": list(inputs), "output_names": case.outputs, "opset_version": opset}
     if exporter == "dynamo":
         axes = tuple({0: torch.export.Dim("batch")} for _ in inputs)
         varargs = any(str(kind.kind) == "VAR_POSITIONAL" for kind in signature(case.model))
@@ -47,38 +53,6 @@ def signature(model):
     import inspect
 
     return inspect.signature(model.forward).parameters.values()
-
-
-def runtime(path: Path, inputs: dict) -> dict:
-    """ONNX Runtime's outputs on the CPU, by name."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    taken = {input.name for input in session.get_inputs()}
-    names = [output.name for output in session.get_outputs()]
-    results = session.run(names, {name: value for name, value in inputs.items() if name in taken})
-    return dict(zip(names, results, strict=True))
-
-
-def difference(results: dict, expected: dict) -> float:
-    """The largest difference as a part of the output's largest value, over all outputs. Shapes must be equal."""
-    import numpy
-
-    worst = 0.0
-    for name, value in expected.items():
-        result = results[name]
-        if result.shape != value.shape:
-            return float("inf")
-        if value.size == 0:
-            continue
-        value, result = value.astype(numpy.float64), result.astype(numpy.float64)
-        scale = numpy.abs(value).max() or 1.0
-        error = numpy.abs(result - value).max() / scale
-        worst = max(worst, float(error) if numpy.isfinite(error) else float("inf"))
-    return worst
 
 
 def facts(path: Path) -> dict:
@@ -104,7 +78,6 @@ def facts(path: Path) -> dict:
 
 def export_one(name: str, exporter: str, directory: Path) -> dict:
     """Exports a model and runs it in ONNX Runtime. The report tells how far the runtime is from torch in double precision."""
-    import numpy
     import torch
 
     import onnx_models
@@ -117,7 +90,7 @@ def export_one(name: str, exporter: str, directory: Path) -> dict:
     start = time.time()
     try:
         with torch.no_grad():
-            export_model(case, exporter, path, dynamic=True)
+            export_model(case, exporter, path, EXPORT_BATCH)
             report["seconds"] = round(time.time() - start, 1)
         inputs = {name: tensor.numpy() for name, tensor in case.inputs(batch).items()}
         outputs = runtime(path, inputs)
@@ -125,7 +98,7 @@ def export_one(name: str, exporter: str, directory: Path) -> dict:
         report["dynamic_error"] = brief(error)
         batch = EXPORT_BATCH
         with torch.no_grad():
-            export_model(case, exporter, path, dynamic=False)
+            export_model(case, exporter, path, EXPORT_BATCH, dynamic=False)
         report["seconds"] = round(time.time() - start, 1)
         inputs = {name: tensor.numpy() for name, tensor in case.inputs(batch).items()}
         outputs = runtime(path, inputs)
@@ -265,6 +238,60 @@ def replace(path: Path, text: str) -> None:
     path.with_suffix(".new").replace(path)
 
 
+def check_one(report: dict, arguments) -> dict:
+    """Runs an exported model in hipvit and compares the outputs with ONNX Runtime's."""
+    directory = report["directory"]
+    inputs = {path.name[3:-4]: numpy.load(path) for path in sorted(directory.glob("in.*.npy"))}
+    expected = {path.name[4:-4]: numpy.load(path) for path in sorted(directory.glob("out.*.npy"))}
+    rows = arguments.rows if report["batch"] == RUN_BATCH else None
+    inputs = {name: value[:rows] for name, value in inputs.items()}
+    expected = {name: value[:rows] for name, value in expected.items()}
+    command = [*arguments.hipvit.split(), "run", *arguments.options.split()]
+    start = time.time()
+    result = {"rows": rows or report["batch"]}
+    try:
+        results = hipvit(command, directory / "model.onnx", inputs, arguments.limit)
+    except Refused as refusal:
+        result |= {"stage": "load", "message": str(refusal)}
+    except TimeoutError as error:
+        result |= {"stage": "time", "message": str(error)}
+    else:
+        error = difference(results, expected)
+        # A network that amplifies rounding does so in both runtimes: the allowance follows ONNX Runtime's own error.
+        allowed = max(TOLERANCE, 4 * report.get("runtime_error", 0.0))
+        result |= {"difference": error, "allowed": allowed, "stage": "agrees" if error <= allowed else "differs"}
+        if result["stage"] == "differs":
+            shapes = [f"{name} {list(value.shape)}" for name, value in sorted(results.items())]
+            result["message"] = f"differs by {error:.1e}, allowed {allowed:.1e}; outputs {', '.join(shapes)}"
+    return result | {"seconds": round(time.time() - start, 1)}
+
+
+def check(arguments) -> None:
+    for report in reports(arguments.zoo):
+        if "error" in report or not any(fnmatch.fnmatch(report["directory"].name, only) for only in arguments.only):
+            continue
+        path = report["directory"] / "check.json"
+        if path.exists() and (not arguments.retry or json.loads(path.read_text())["stage"] == "agrees") and not arguments.again:
+            continue
+        result = check_one(report, arguments)
+        path.write_text(json.dumps(result, indent=1))
+        message = result.get("message", "").replace("\n", " ")[:300]
+        print(f"{report['directory'].name}: {result['stage']} {result.get('difference', '')} {message} ({result['seconds']} s)", flush=True)
+        failures(arguments.zoo)
+    failures(arguments.zoo)
+
+
+def failures(zoo: Path) -> None:
+    """Writes FAILURES.tsv, a row for each model that is refused or differs."""
+    rows = ["model\tstage\tmessage\n"]
+    for path in sorted(zoo.glob("*/check.json")):
+        result = json.loads(path.read_text())
+        if result["stage"] != "agrees":
+            message = result["message"].replace("\n", " | ").replace("\t", " ")[:2000]
+            rows.append(f"{path.parent.name}\t{result['stage']}\t{message}\n")
+    replace(zoo / "FAILURES.tsv", "".join(rows))
+
+
 def ops(arguments) -> None:
     index(arguments.zoo)
     print((arguments.zoo / "OPS.tsv").read_text(), end="")
@@ -284,7 +311,19 @@ def main() -> None:
     command = commands.add_parser("ops", help="count ops over the exported models")
     command.add_argument("zoo", type=Path)
     command.set_defaults(run=ops)
+    command = commands.add_parser("check", help="run the exported models in hipvit")
+    command.add_argument("zoo", type=Path)
+    command.add_argument("--hipvit", default=str(ROOT / "target/release/hipvit"), help="the program")
+    command.add_argument("--options", default="--device cpu", help="options of `hipvit run`")
+    command.add_argument("--only", action="append", help="names of directories that match this pattern")
+    command.add_argument("--rows", type=int, help="use the first rows of the batch only, where the batch is dynamic")
+    command.add_argument("--retry", action="store_true", help="check again what failed")
+    command.add_argument("--again", action="store_true", help="check everything again")
+    command.add_argument("--limit", type=int, default=600, help="seconds for each model")
+    command.set_defaults(run=check)
     arguments = parser.parse_args()
+    if arguments.command == "check":
+        arguments.only = arguments.only or ["*"]
     if arguments.command == "export" and not arguments.exporter:
         arguments.exporter = list(EXPORTERS)
     arguments.run(arguments)
