@@ -30,6 +30,12 @@ def hipvit(command: list[str], model: Path, inputs: dict[str, numpy.ndarray], li
         return {path.stem: numpy.load(path) for path in results.glob("*.npy")}
 
 
+def named(results: dict[str, numpy.ndarray], name: str) -> numpy.ndarray | None:
+    """An output by its name in the model. hipvit's files have `_` for characters that file names cannot have."""
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in name).lstrip(".")
+    return results.get(name, results.get(safe))
+
+
 def runtime(path: Path, inputs: dict[str, numpy.ndarray]) -> dict[str, numpy.ndarray]:
     """ONNX Runtime's outputs on the CPU, by name."""
     import onnxruntime
@@ -48,7 +54,7 @@ def difference(results: dict[str, numpy.ndarray], expected: dict[str, numpy.ndar
     """The largest difference as a part of the output's largest value, over all outputs; infinite if a shape differs."""
     worst = 0.0
     for name, value in expected.items():
-        result = results.get(name)
+        result = named(results, name)
         if result is None or result.shape != value.shape:
             return float("inf")
         if value.size == 0:
