@@ -123,7 +123,7 @@ pub(crate) fn scratch_bytes(plan: &Plan) -> usize {
 
 /// Returns true if the input `id` is images, which kernels read in their own dtype.
 fn is_image(plan: &Plan, id: ValueId) -> bool {
-    id == plan.graph().input() && !plan.graph().takes_activations()
+    id == plan.graph().input() && plan.graph().takes_images()
 }
 
 /// Returns the operand's extents, at batch 1 for images and constants.

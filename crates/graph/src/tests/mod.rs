@@ -1,8 +1,9 @@
-//! The passes and the plan on whole Vision Transformers.
+//! The passes and the plan on whole Vision Transformers and other graphs.
 
 mod float8;
 mod grad;
 mod interpreter;
+mod named;
 mod passes;
 mod plan;
 mod recompute;
