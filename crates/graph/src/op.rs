@@ -16,6 +16,7 @@ pub mod operands;
 mod optimizers;
 mod pixel_layout;
 mod shape;
+mod windows;
 
 use std::any::Any;
 use std::fmt;
@@ -32,6 +33,7 @@ pub use definition::{Definition, Division, Locality, OperandShare};
 pub use distillation_loss::DistillationKind;
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use interpolate::{Coordinates, InterpolationKernel, NearestRounding};
 pub use loss::LossKind;
 pub use permute_tokens::TokenOrder;
 pub use pixel_layout::PixelLayout;
@@ -60,9 +62,12 @@ macro_rules! for_each_op {
             all_reduce: AllReduce,
             attention: Attention,
             attention_backward: AttentionBackward,
+            average_pool: AveragePool,
             concat_channels: ConcatChannels,
             contrastive_loss: ContrastiveLoss,
             contrastive_loss_backward: ContrastiveLossBackward,
+            conv: Conv,
+            conv_transpose: ConvTranspose,
             custom: Custom,
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,
@@ -74,6 +79,7 @@ macro_rules! for_each_op {
             fake_quantize_backward: FakeQuantizeBackward,
             grid_mask: GridMask,
             grid_positions: GridPositions,
+            interpolate: Interpolate,
             l2_norm: L2Norm,
             lamb: Lamb,
             layer_norm: LayerNorm,
@@ -83,6 +89,7 @@ macro_rules! for_each_op {
             loss: Loss,
             loss_backward: LossBackward,
             mat_mul: MatMul,
+            max_pool: MaxPool,
             moving_average: MovingAverage,
             mul: Mul,
             mul_scalar: MulScalar,

@@ -9,3 +9,4 @@ mod recompute;
 mod round_rows;
 mod shards;
 pub(crate) mod vit;
+mod windows;
