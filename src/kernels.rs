@@ -18,11 +18,12 @@ mod builtin;
 mod cache_folder;
 pub(crate) mod call;
 mod compiled;
-mod concat_channels;
+mod concat;
 pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
+mod elementwise;
 mod exchange;
 mod expand_as;
 mod float8;
