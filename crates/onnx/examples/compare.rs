@@ -12,6 +12,8 @@ use hipvit_graph::reference::Array;
 use hipvit_graph::{Passes, ValueId, evaluate, optimize};
 use hipvit_onnx::{Dim, Options, load};
 
+mod npy;
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let optimized = arguments.iter().any(|argument| argument == "--optimized");
@@ -59,7 +61,7 @@ fn compare(directory: &Path, [optimized, only_load, lists]: [bool; 3]) -> Result
     }
     let mut inputs: HashMap<ValueId, Array<f32>> = HashMap::new();
     for (info, of_graph) in model.inputs.iter().zip(graph.inputs()) {
-        let (shape, values) = npy(&directory.join(format!("in.{}.npy", info.name)))?;
+        let (shape, values) = npy::read(&directory.join(format!("in.{}.npy", info.name)))?;
         let batch = info.dims.first().is_some_and(|dim| matches!(dim, Dim::Batch(_)));
         let fits = info
             .dims
@@ -81,7 +83,7 @@ fn compare(directory: &Path, [optimized, only_load, lists]: [bool; 3]) -> Result
             .as_ref()
             .or_else(|| inputs.get(id))
             .ok_or("is not computed")?;
-        let (shape, expected) = npy(&directory.join(format!("out.{}.npy", info.name)))?;
+        let (shape, expected) = npy::read(&directory.join(format!("out.{}.npy", info.name)))?;
         if result.shape() != shape {
             return Err(format!(
                 "`{}` has shape {:?}, expected {shape:?}",
@@ -103,65 +105,4 @@ fn compare(directory: &Path, [optimized, only_load, lists]: [bool; 3]) -> Result
         }
     }
     Ok(text)
-}
-
-/// Reads a NumPy array. Returns its shape and its elements in row-major order.
-fn npy(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Box<dyn Error>> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let long = bytes.get(6) != Some(&1);
-    let start = if long { 12 } else { 10 };
-    let length = if long {
-        u32::from_le_bytes(bytes[8..12].try_into()?) as usize
-    } else {
-        u16::from_le_bytes(bytes[8..10].try_into()?) as usize
-    };
-    let header = std::str::from_utf8(&bytes[start..start + length])?;
-    let between = |from: &str, to: char| {
-        header
-            .split_once(from)
-            .and_then(|(_, rest)| rest.split(to).next())
-    };
-    let dtype = between("'descr': '", '\'').ok_or("no dtype")?;
-    let shape = between("'shape': (", ')').ok_or("no shape")?;
-    let shape = shape
-        .split(',')
-        .map(str::trim)
-        .filter(|extent| !extent.is_empty());
-    let shape = shape.map(str::parse).collect::<Result<Vec<usize>, _>>()?;
-    let data = &bytes[start + length..];
-    let values = match dtype {
-        "<f4" => data
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| f32::from_le_bytes(b))
-            .collect(),
-        "<f8" => data
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| f64::from_le_bytes(b) as f32)
-            .collect(),
-        "<f2" => data
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| half::f16::from_le_bytes(b).to_f32())
-            .collect(),
-        "<i8" => data
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| i64::from_le_bytes(b) as f32)
-            .collect(),
-        "<i4" => data
-            .as_chunks()
-            .0
-            .iter()
-            .map(|&b| i32::from_le_bytes(b) as f32)
-            .collect(),
-        "|u1" | "|b1" => data.iter().map(|&b| b.into()).collect(),
-        other => return Err(format!("{}: dtype {other}", path.display()).into()),
-    };
-    Ok((shape, values))
 }
