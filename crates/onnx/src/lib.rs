@@ -19,6 +19,7 @@ mod mapped;
 mod ops;
 mod program;
 mod proto;
+mod ramp;
 mod source;
 mod value;
 

@@ -7,6 +7,7 @@ use hipvit_graph::{DType, Provenance, ValueId, tensor::Tensor};
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
+use crate::ramp::Ramp;
 
 /// Largest number of elements of a tensor of integers that is computed at import.
 pub(crate) const MOST_INTEGERS: usize = 1 << 24;
@@ -30,6 +31,8 @@ pub(crate) struct Value {
 pub(crate) enum Data {
     /// Integers and booleans that are known, up to the batch size, in row-major order.
     Integers(Arc<[Linear]>),
+    /// Integers that grow evenly, as many as the batch size.
+    Ramp(Ramp),
     /// Floating-point numbers that are known.
     Constant(Constant),
     /// A value of the graph.
@@ -134,7 +137,7 @@ impl Value {
                 .map(|element| element.known().map(|number| number as f64))
                 .collect(),
             Data::Constant(constant) => Some(constant.tensor.to_f32().iter().map(|&x| x.into()).collect()),
-            Data::Computed(_) => None,
+            Data::Computed(_) | Data::Ramp(_) => None,
         }
     }
 
@@ -166,6 +169,7 @@ impl Value {
         match &self.data {
             Data::Constant(constant) => Ok(constant.clone()),
             Data::Integers(elements) => integers_as_tensor(self.element, &self.fixed_shape()?, elements),
+            Data::Ramp(_) => refuse!("has an operand with an index for each image, which is not supported"),
             Data::Computed(_) => refuse!("has an operand that is computed from the input, not fixed"),
         }
     }

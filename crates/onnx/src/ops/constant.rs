@@ -9,7 +9,8 @@ use crate::dim::Linear;
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::initializer;
-use crate::value::{MOST_FLOATS, MOST_INTEGERS, Value, axis};
+use crate::ramp::Ramp;
+use crate::value::{Data, MOST_FLOATS, MOST_INTEGERS, Value, axis};
 
 pub(super) const OPS: Group = &[
     ("Constant", constant),
@@ -71,6 +72,9 @@ fn constant_of_shape(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
 
 fn range(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let operands = [context.input(0)?, context.input(1)?, context.input(2)?];
+    if let Some(ramp) = ramp(&operands) {
+        return Ok(vec![ramp]);
+    }
     let [start, limit, delta] = operands.each_ref().map(Value::number);
     let (Some(start), Some(limit), Some(delta)) = (start, limit, delta) else {
         refuse!("has limits that depend on the input or the batch size, not fixed ones");
@@ -89,6 +93,23 @@ fn range(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     }
     let integers: Vec<Linear> = numbers.map(|x| Linear::new(x as i64)).collect();
     Ok(vec![Value::integers(element, &[count], integers)?])
+}
+
+/// Returns the range of integers from 0 to a multiple of the batch size.
+fn ramp(operands: &[Value; 3]) -> Option<Value> {
+    let only = |value: &Value| value.as_integers().and_then(|integers| integers.first().copied());
+    let [start, limit, delta] = operands.each_ref().map(only);
+    let (start, delta) = (start?, delta?);
+    let count = limit?.checked_sub(start)?.checked_div(delta)?;
+    let dim = count.dim().filter(|dim| dim.is_batch())?;
+    Some(Value {
+        element: operands[0].element,
+        dims: vec![dim],
+        data: Data::Ramp(Ramp {
+            start,
+            strides: vec![delta],
+        }),
+    })
 }
 
 fn shape(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

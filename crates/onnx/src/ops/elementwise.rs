@@ -12,6 +12,7 @@ use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::integers;
 use crate::ops::broadcast;
+use crate::ramp;
 use crate::value::Value;
 
 pub(super) const OPS: Group = &[
@@ -162,11 +163,13 @@ type OfIntegers = fn([Linear; 2]) -> Option<Linear>;
 /// Applies a function of two operands.
 fn binary(
     builder: &mut Builder,
+    op: &str,
     [x, y]: [&Value; 2],
     function: impl FnOnce(Float, Float) -> Float,
     of_integers: OfIntegers,
 ) -> Result<Value, Refusal> {
-    if let Some(result) = integers::apply(x.element, [x, y], of_integers) {
+    let known = ramp::combine(x, y, op, of_integers);
+    if let Some(result) = known.or_else(|| integers::apply(x.element, [x, y], of_integers)) {
         return result;
     }
     let element = x.element;
@@ -197,12 +200,12 @@ pub(super) fn sum(builder: &mut Builder, x: &Value, y: &Value) -> Result<Value, 
             }
         }
     }
-    binary(builder, [x, y], |x, y| x + y, |[x, y]| x.checked_add(y))
+    binary(builder, "Add", [x, y], |x, y| x + y, |[x, y]| x.checked_add(y))
 }
 
 fn sub(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, y] = pair(context)?;
-    binary(context.builder, [&x, &y], |x, y| x - y, |[x, y]| x.checked_sub(y)).map(|value| vec![value])
+    binary(context.builder, "Sub", [&x, &y], |x, y| x - y, |[x, y]| x.checked_sub(y)).map(|value| vec![value])
 }
 
 fn mul(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -225,16 +228,16 @@ pub(super) fn product(builder: &mut Builder, x: &Value, y: &Value) -> Result<Val
             return builder.apply(Mul, &[x, y]);
         }
     }
-    binary(builder, [x, y], |x, y| x * y, |[x, y]| x.checked_mul(y))
+    binary(builder, "Mul", [x, y], |x, y| x * y, |[x, y]| x.checked_mul(y))
 }
 
 fn div(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, y] = pair(context)?;
     let result = if x.element.is_integer() {
         let quotient = |x: Float, y: Float| (x / y).trunc();
-        binary(context.builder, [&x, &y], quotient, |[x, y]| x.checked_div(y))
+        binary(context.builder, &context.node.op, [&x, &y], quotient, |[x, y]| x.checked_div(y))
     } else {
-        binary(context.builder, [&x, &y], |x, y| x / y, |[x, y]| x.checked_div(y))
+        binary(context.builder, &context.node.op, [&x, &y], |x, y| x / y, |[x, y]| x.checked_div(y))
     };
     result.map(|value| vec![value])
 }
@@ -245,19 +248,20 @@ fn modulo(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let result = if truncates {
         binary(
             context.builder,
+            &context.node.op,
             [&x, &y],
             |x, y| x.remainder(y),
             integers::remainder,
         )
     } else {
-        binary(context.builder, [&x, &y], |x, y| x.modulo(y), integers::modulo)
+        binary(context.builder, &context.node.op, [&x, &y], |x, y| x.modulo(y), integers::modulo)
     };
     result.map(|value| vec![value])
 }
 
 fn pow(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, y] = pair(context)?;
-    binary(context.builder, [&x, &y], |x, y| x.pow(y), integers::power).map(|value| vec![value])
+    binary(context.builder, &context.node.op, [&x, &y], |x, y| x.pow(y), integers::power).map(|value| vec![value])
 }
 
 fn comparison(
@@ -306,7 +310,7 @@ fn variadic(
     for index in 1..context.inputs.len() {
         let operand = context.input(index)?;
         broadcast(&result.dims, &operand.dims)?;
-        result = binary(context.builder, [&result, &operand], &function, of_integers)?;
+        result = binary(context.builder, &context.node.op, [&result, &operand], &function, of_integers)?;
     }
     Ok(vec![result])
 }
@@ -351,7 +355,7 @@ fn clip(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         // Of two limits in the wrong order, the upper one counts, as the last one here.
         let function = |x: Float, limit: Float| if is_low { x.max(limit) } else { x.min(limit) };
         let of_integers = if is_low { integers::max } else { integers::min };
-        x = binary(context.builder, [&x, &limit], function, of_integers)?;
+        x = binary(context.builder, &context.node.op, [&x, &limit], function, of_integers)?;
     }
     Ok(vec![x])
 }

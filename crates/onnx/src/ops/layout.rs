@@ -8,7 +8,7 @@ use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
 use crate::error::{Refusal, refuse};
-use crate::value::{MOST_AXES, Value, axis, show};
+use crate::value::{Data, MOST_AXES, Value, axis, show};
 
 pub(super) const OPS: Group = &[
     ("DepthToSpace", depth_to_space),
@@ -109,6 +109,13 @@ pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Resu
             .reshaped(shape)
             .ok_or("has another number of elements")?;
         return Ok(Value::constant(x.element, tensor, constant.provenance.clone()));
+    }
+    if let Data::Ramp(ramp) = &x.data {
+        return Ok(Value {
+            element: x.element,
+            dims: dims.to_vec(),
+            data: Data::Ramp(ramp.reshaped(&x.dims, dims)?),
+        });
     }
     if let Some(integers) = x.as_integers() {
         let shape: Vec<usize> = dims.iter().map(|dim| dim.at_one()).collect();

@@ -5,12 +5,14 @@ use hipvit_graph::op::{Concat, Gather, Pad, Slice};
 use hipvit_graph::tensor::Tensor;
 
 use super::Group;
+use super::constant::product;
 use super::layout::reshape_to;
 use crate::builder::{Builder, show_all};
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
+use crate::ramp::Ramp;
 use crate::value::{Data, Value, axis, count, show};
 
 pub(super) const OPS: Group = &[
@@ -300,6 +302,9 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     if indices.element.is_float() || indices.element == ElementType::Bool {
         refuse!("has indices of type {}", indices.element);
     }
+    if let Data::Ramp(ramp) = &indices.data {
+        return view(context.builder, &x, axis, &indices, ramp).map(|value| vec![value]);
+    }
     let Some(integers) = indices.as_integers() else {
         if x.dims[axis].is_batch() {
             refuse!(
@@ -362,6 +367,23 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         .builder
         .apply(Gather { axis }, &[&x, &indices])
         .map(|value| vec![value])
+}
+
+/// Gathers all indices of an axis in order, as another shape.
+fn view(
+    builder: &mut Builder,
+    x: &Value,
+    axis: usize,
+    indices: &Value,
+    ramp: &Ramp,
+) -> Result<Value, Refusal> {
+    let all = product(indices.dims.iter().map(|&dim| dim.into()))?;
+    if !ramp.is_every_index(&indices.dims) || all != x.dims[axis].into() {
+        refuse!("gathers indices that depend on the batch size from {}, which is not supported", show(&x.dims));
+    }
+    let (before, after) = (&x.dims[..axis], &x.dims[axis + 1..]);
+    let dims = [before, &indices.dims, after].concat();
+    reshape_to(builder, x, &dims)
 }
 
 fn pad(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
