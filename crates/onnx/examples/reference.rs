@@ -45,7 +45,9 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
     let mut inputs: HashMap<ValueId, Array<f32>> = HashMap::new();
     for (info, input) in model.inputs.iter().zip(graph.inputs()) {
-        let file = files.get(&info.name).ok_or_else(|| format!("`{}` is not given", info.name))?;
+        let file = files
+            .get(&info.name)
+            .ok_or_else(|| format!("`{}` is not given", info.name))?;
         let (shape, values) = npy::read(Path::new(file))?;
         let array = Array::new(shape, values).ok_or("the file does not fit its shape")?;
         inputs.insert(input.value, array);
@@ -54,8 +56,15 @@ fn run() -> Result<(), Box<dyn Error>> {
     let results = evaluate(&graph, |id| inputs.get(&id), &wanted)?;
     fs::create_dir_all(&directory)?;
     for (info, id) in model.outputs.iter().zip(&wanted) {
-        let result = results[id.index()].as_ref().or_else(|| inputs.get(id)).ok_or("is not computed")?;
-        npy::write(&directory.join(format!("{}.npy", info.name)), result.shape(), &result.to_f32())?;
+        let result = results[id.index()]
+            .as_ref()
+            .or_else(|| inputs.get(id))
+            .ok_or("is not computed")?;
+        npy::write(
+            &directory.join(format!("{}.npy", info.name)),
+            result.shape(),
+            &result.to_f32(),
+        )?;
     }
     Ok(())
 }

@@ -64,7 +64,10 @@ impl Ramp {
 
     /// Returns the strides for another shape that differs in extents of 1 only.
     pub(crate) fn reshaped(&self, from: &[Dim], to: &[Dim]) -> Result<Self, Refusal> {
-        let moved = from.iter().zip(&self.strides).filter(|(dim, _)| **dim != Dim::Fixed(1));
+        let moved = from
+            .iter()
+            .zip(&self.strides)
+            .filter(|(dim, _)| **dim != Dim::Fixed(1));
         let mut moved = moved.peekable();
         let mut strides = Vec::with_capacity(to.len());
         for &dim in to {
@@ -105,7 +108,8 @@ pub(crate) fn combine(x: &Value, y: &Value, op: &str, function: Function) -> Opt
 }
 
 fn combined(x: &Value, y: &Value, op: &str, function: Function) -> Result<Value, Refusal> {
-    let unsupported = || format!("computes {op} of indices that depend on the batch size, which is not supported");
+    let unsupported =
+        || format!("computes {op} of indices that depend on the batch size, which is not supported");
     let (Some(a), Some(b)) = (Ramp::of(x), Ramp::of(y)) else {
         refuse!("{}", unsupported());
     };

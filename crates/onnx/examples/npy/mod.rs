@@ -15,19 +15,56 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Box<dyn Error>
         u16::from_le_bytes(bytes[8..10].try_into()?) as usize
     };
     let header = std::str::from_utf8(&bytes[start..start + length])?;
-    let between = |from: &str, to: char| header.split_once(from).and_then(|(_, rest)| rest.split(to).next());
+    let between = |from: &str, to: char| {
+        header
+            .split_once(from)
+            .and_then(|(_, rest)| rest.split(to).next())
+    };
     let dtype = between("'descr': '", '\'').ok_or("no dtype")?;
     let shape = between("'shape': (", ')').ok_or("no shape")?;
-    let shape = shape.split(',').map(str::trim).filter(|extent| !extent.is_empty());
+    let shape = shape
+        .split(',')
+        .map(str::trim)
+        .filter(|extent| !extent.is_empty());
     let shape = shape.map(str::parse).collect::<Result<Vec<usize>, _>>()?;
     let data = &bytes[start + length..];
     let values = match dtype {
-        "<f4" => data.as_chunks().0.iter().map(|&b| f32::from_le_bytes(b)).collect(),
-        "<f8" => data.as_chunks().0.iter().map(|&b| f64::from_le_bytes(b) as f32).collect(),
-        "<f2" => data.as_chunks().0.iter().map(|&b| half::f16::from_le_bytes(b).to_f32()).collect(),
-        "<i8" => data.as_chunks().0.iter().map(|&b| i64::from_le_bytes(b) as f32).collect(),
-        "<i4" => data.as_chunks().0.iter().map(|&b| i32::from_le_bytes(b) as f32).collect(),
-        "<i2" => data.as_chunks().0.iter().map(|&b| i16::from_le_bytes(b).into()).collect(),
+        "<f4" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| f32::from_le_bytes(b))
+            .collect(),
+        "<f8" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| f64::from_le_bytes(b) as f32)
+            .collect(),
+        "<f2" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| half::f16::from_le_bytes(b).to_f32())
+            .collect(),
+        "<i8" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| i64::from_le_bytes(b) as f32)
+            .collect(),
+        "<i4" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| i32::from_le_bytes(b) as f32)
+            .collect(),
+        "<i2" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| i16::from_le_bytes(b).into())
+            .collect(),
         "|i1" => data.iter().map(|&b| (b as i8).into()).collect(),
         "|u1" | "|b1" => data.iter().map(|&b| b.into()).collect(),
         other => return Err(format!("{}: dtype {other}", path.display()).into()),

@@ -55,7 +55,9 @@ pub(super) fn convert(builder: &mut Builder, x: Value, element: ElementType) -> 
             Data::Integers(numbers.iter().map(integer).collect())
         }
         Data::Ramp(_) if element.is_integer() => x.data,
-        Data::Ramp(_) => refuse!("converts indices that depend on the batch size to {element}, which is not supported"),
+        Data::Ramp(_) => {
+            refuse!("converts indices that depend on the batch size to {element}, which is not supported")
+        }
         Data::Computed(_) => return computed(builder, x, element),
     };
     Ok(Value {

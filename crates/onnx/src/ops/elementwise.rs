@@ -205,7 +205,14 @@ pub(super) fn sum(builder: &mut Builder, x: &Value, y: &Value) -> Result<Value, 
 
 fn sub(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, y] = pair(context)?;
-    binary(context.builder, "Sub", [&x, &y], |x, y| x - y, |[x, y]| x.checked_sub(y)).map(|value| vec![value])
+    binary(
+        context.builder,
+        "Sub",
+        [&x, &y],
+        |x, y| x - y,
+        |[x, y]| x.checked_sub(y),
+    )
+    .map(|value| vec![value])
 }
 
 fn mul(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -235,9 +242,17 @@ fn div(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, y] = pair(context)?;
     let result = if x.element.is_integer() {
         let quotient = |x: Float, y: Float| (x / y).trunc();
-        binary(context.builder, &context.node.op, [&x, &y], quotient, |[x, y]| x.checked_div(y))
+        binary(context.builder, &context.node.op, [&x, &y], quotient, |[x, y]| {
+            x.checked_div(y)
+        })
     } else {
-        binary(context.builder, &context.node.op, [&x, &y], |x, y| x / y, |[x, y]| x.checked_div(y))
+        binary(
+            context.builder,
+            &context.node.op,
+            [&x, &y],
+            |x, y| x / y,
+            |[x, y]| x.checked_div(y),
+        )
     };
     result.map(|value| vec![value])
 }
@@ -254,14 +269,27 @@ fn modulo(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
             integers::remainder,
         )
     } else {
-        binary(context.builder, &context.node.op, [&x, &y], |x, y| x.modulo(y), integers::modulo)
+        binary(
+            context.builder,
+            &context.node.op,
+            [&x, &y],
+            |x, y| x.modulo(y),
+            integers::modulo,
+        )
     };
     result.map(|value| vec![value])
 }
 
 fn pow(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, y] = pair(context)?;
-    binary(context.builder, &context.node.op, [&x, &y], |x, y| x.pow(y), integers::power).map(|value| vec![value])
+    binary(
+        context.builder,
+        &context.node.op,
+        [&x, &y],
+        |x, y| x.pow(y),
+        integers::power,
+    )
+    .map(|value| vec![value])
 }
 
 fn comparison(
@@ -310,7 +338,13 @@ fn variadic(
     for index in 1..context.inputs.len() {
         let operand = context.input(index)?;
         broadcast(&result.dims, &operand.dims)?;
-        result = binary(context.builder, &context.node.op, [&result, &operand], &function, of_integers)?;
+        result = binary(
+            context.builder,
+            &context.node.op,
+            [&result, &operand],
+            &function,
+            of_integers,
+        )?;
     }
     Ok(vec![result])
 }
@@ -355,7 +389,13 @@ fn clip(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         // Of two limits in the wrong order, the upper one counts, as the last one here.
         let function = |x: Float, limit: Float| if is_low { x.max(limit) } else { x.min(limit) };
         let of_integers = if is_low { integers::max } else { integers::min };
-        x = binary(context.builder, &context.node.op, [&x, &limit], function, of_integers)?;
+        x = binary(
+            context.builder,
+            &context.node.op,
+            [&x, &limit],
+            function,
+            of_integers,
+        )?;
     }
     Ok(vec![x])
 }

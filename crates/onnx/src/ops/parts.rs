@@ -379,7 +379,10 @@ fn view(
 ) -> Result<Value, Refusal> {
     let all = product(indices.dims.iter().map(|&dim| dim.into()))?;
     if !ramp.is_every_index(&indices.dims) || all != x.dims[axis].into() {
-        refuse!("gathers indices that depend on the batch size from {}, which is not supported", show(&x.dims));
+        refuse!(
+            "gathers indices that depend on the batch size from {}, which is not supported",
+            show(&x.dims)
+        );
     }
     let (before, after) = (&x.dims[..axis], &x.dims[axis + 1..]);
     let dims = [before, &indices.dims, after].concat();
