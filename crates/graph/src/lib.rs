@@ -41,6 +41,7 @@ mod rounding;
 mod shard;
 mod softmax;
 mod stages;
+pub mod strided;
 pub mod tensor;
 #[cfg(test)]
 mod tests;

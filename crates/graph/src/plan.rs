@@ -178,7 +178,10 @@ impl Plan {
                 let result_dtype = match rounding {
                     Some(Rounding::Float8(_)) => DType::F8E4M3,
                     Some(Rounding::Int8(_)) => DType::I8,
-                    None | Some(Rounding::Bf16) => node.op.result_dtype(position, dtype),
+                    None | Some(Rounding::Bf16) => match node.op.keeps_dtype_of().filter(|_| position == 0) {
+                        Some(operand) => operand_dtype(&graph, &buffers, inputs[operand], dtype),
+                        None => node.op.result_dtype(position, dtype),
+                    },
                 };
                 let mut bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
                 if rounding.is_none() && matches!(result_dtype, DType::F8E4M3 | DType::F8E5M2) {
@@ -193,8 +196,7 @@ impl Plan {
                     Some(Operand::Buffer(id)) => {
                         let value = node.inputs[i];
                         buffers[id.index()].last_step == index
-                            && (buffers[id.index()].dtype, &buffers[id.index()].shape)
-                                == (result_dtype, shape)
+                            && (buffers[id.index()].dtype, buffers[id.index()].bytes) == (result_dtype, bytes)
                             && !is_output(value)
                             && node.inputs.iter().filter(|&&other| other == value).count() == 1
                     }
@@ -461,6 +463,20 @@ pub fn state_dtype(graph: &Graph, id: ValueId, dtype: DType) -> DType {
     };
     let of_result = written.and_then(of_result);
     of_result.unwrap_or_else(|| dtype_of_readers(graph, id, dtype))
+}
+
+/// Returns the dtype in which an operand is in memory. Constants are kept in `dtype`, except for integers.
+fn operand_dtype(graph: &Graph, buffers: &[Buffer], operand: Operand, dtype: DType) -> DType {
+    match operand {
+        Operand::Buffer(id) => buffers[id.index()].dtype,
+        Operand::Constant(id) if graph.value(id).dtype == DType::I32 => DType::I32,
+        Operand::Constant(_) => dtype,
+        Operand::State(id) => state_dtype(graph, id, dtype),
+        Operand::Input(id) => {
+            let input = graph.inputs().find(|input| input.value == id);
+            input.map_or(dtype, |input| input_dtype(graph, input, dtype))
+        }
+    }
 }
 
 /// Returns the inputs of a plan. `shapes` has the shapes of all values.
