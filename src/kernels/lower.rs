@@ -4,9 +4,7 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{
-    BatchMatMul, Expand, Gather, GroupNorm, Normalize, Op, Pad, PatchConv, Permute, Reduce, Reshape, Softmax,
-};
+use hipvit_graph::op::{AveragePool, BatchMatMul, Conv, ConvTranspose, Expand, Gather, GroupNorm, Interpolate, MaxPool, Normalize, Op, Pad, PatchConv, Permute, Reduce, Reshape, Softmax};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -61,6 +59,17 @@ impl Lower for Permute {}
 impl Lower for Reduce {}
 impl Lower for Reshape {}
 impl Lower for Softmax {}
+
+macro_rules! on_the_cpu_only {
+    ($($Op:ident)*) => {
+        $(impl Lower for $Op {
+            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+                Err(KernelError::unsupported("has no kernel for GPUs yet"))
+            }
+        })*
+    };
+}
+on_the_cpu_only!(AveragePool Conv ConvTranspose Interpolate MaxPool);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

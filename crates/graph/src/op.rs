@@ -16,6 +16,7 @@ pub mod operands;
 mod optimizers;
 mod pixel_layout;
 mod shape;
+mod windows;
 
 use std::any::Any;
 use std::fmt;
@@ -30,8 +31,10 @@ pub use contrastive_loss::ContrastiveKind;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use distillation_loss::DistillationKind;
+pub use elementwise::{Broadcast, Formula};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use interpolate::{Coordinates, InterpolationKernel, NearestRounding};
 pub use loss::LossKind;
 pub use pad::PadMode;
 pub use permute_tokens::TokenOrder;
@@ -62,14 +65,18 @@ macro_rules! for_each_op {
             all_reduce: AllReduce,
             attention: Attention,
             attention_backward: AttentionBackward,
+            average_pool: AveragePool,
             batch_mat_mul: BatchMatMul,
             concat: Concat,
             contrastive_loss: ContrastiveLoss,
             contrastive_loss_backward: ContrastiveLossBackward,
+            conv: Conv,
+            conv_transpose: ConvTranspose,
             custom: Custom,
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,
             dropout: Dropout,
+            elementwise: Elementwise,
             exchange: Exchange,
             exchange_result: ExchangeResult,
             expand: Expand,
@@ -80,6 +87,7 @@ macro_rules! for_each_op {
             grid_mask: GridMask,
             grid_positions: GridPositions,
             group_norm: GroupNorm,
+            interpolate: Interpolate,
             l2_norm: L2Norm,
             lamb: Lamb,
             layer_norm: LayerNorm,
@@ -89,6 +97,7 @@ macro_rules! for_each_op {
             loss: Loss,
             loss_backward: LossBackward,
             mat_mul: MatMul,
+            max_pool: MaxPool,
             moving_average: MovingAverage,
             mul: Mul,
             mul_scalar: MulScalar,

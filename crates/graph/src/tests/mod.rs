@@ -10,3 +10,4 @@ mod recompute;
 mod round_rows;
 mod shards;
 pub(crate) mod vit;
+mod windows;
