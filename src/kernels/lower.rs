@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{AveragePool, BatchMatMul, Conv, ConvTranspose, Expand, Gather, GroupNorm, Interpolate, MaxPool, Normalize, Op, Pad, PatchConv, Permute, Reduce, Reshape, Softmax};
+use hipvit_graph::op::{
+    AveragePool, BatchMatMul, Conv, ConvTranspose, Expand, Gather, GroupNorm, Interpolate, MaxPool,
+    Normalize, Op, Pad, PatchConv, Permute, Reduce, Reshape, Softmax,
+};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
