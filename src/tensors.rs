@@ -1,10 +1,12 @@
 //! Tensors of a model's inputs and outputs, by name: see [`Session::run_tensors`](crate::Session::run_tensors).
 
-use std::borrow::Cow;
 use std::fmt;
 
 pub use hipvit_onnx::{Dim, ElementType};
-use ndarray::{ArrayD, ArrayRef, ArrayViewD, Axis, CowArray, Dimension, IxDyn, Slice};
+use ndarray::{ArrayD, ArrayRef, ArrayViewD, Axis, CowArray, Dimension, IxDyn};
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 use crate::tensor::{DType, Input};
@@ -31,6 +33,21 @@ impl TensorInfo {
     }
 }
 
+/// Serialises as an object with `name`, `dtype` and `shape`, in which the batch is `"B"`.
+impl Serialize for TensorInfo {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_struct("TensorInfo", 3)?;
+        object.serialize_field("name", &self.name)?;
+        object.serialize_field("dtype", &self.element.to_string())?;
+        let dim = |dim: &Dim| match dim.fixed() {
+            Some(extent) => Value::from(extent),
+            None => Value::from(dim.to_string()),
+        };
+        object.serialize_field("shape", &self.dims.iter().map(dim).collect::<Vec<_>>())?;
+        object.end()
+    }
+}
+
 /// Writes `pixel_values: f32 [B, 3, 224, 224]`.
 impl fmt::Display for TensorInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -41,7 +58,6 @@ impl fmt::Display for TensorInfo {
 
 /// Elements of an input. References to arrays of ndarray convert into it.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub enum TensorView<'a> {
     /// Floating-point numbers, for inputs of any floating-point type.
     F32(ArrayViewD<'a, f32>),
@@ -57,7 +73,6 @@ pub enum TensorView<'a> {
 
 /// Elements of an output.
 #[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
 pub enum TensorArray {
     /// Floating-point numbers, of outputs of any floating-point type.
     F32(ArrayD<f32>),
@@ -105,13 +120,6 @@ macro_rules! elements {
             pub fn element(&self) -> ElementType {
                 match self {
                     $(Self::$Variant(_) => ElementType::$Variant,)*
-                }
-            }
-
-            /// Returns the rows `rows` of the first axis.
-            pub(crate) fn rows(&self, rows: Slice) -> TensorView<'_> {
-                match self {
-                    $(Self::$Variant(array) => TensorView::$Variant(array.slice_axis(Axis(0), rows)),)*
                 }
             }
         }
@@ -192,7 +200,10 @@ pub struct NamedTensors(Vec<(String, TensorArray)>);
 impl NamedTensors {
     /// Returns the output of this name.
     pub fn get(&self, name: &str) -> Option<&TensorArray> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, array)| array)
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, array)| array)
     }
 
     /// Returns names and outputs, in the order of the model.
@@ -251,7 +262,9 @@ impl<'a> Elements<'a> {
     pub(crate) fn new(name: &str, view: &'a TensorView<'_>, dtype: DType) -> Result<Self> {
         Ok(match (dtype, view) {
             (DType::F32, TensorView::F32(array)) => Self::F32(standard(array)),
-            (DType::F32, TensorView::Bool(array)) => Self::F32(array.mapv(|value| f32::from(u8::from(value))).into()),
+            (DType::F32, TensorView::Bool(array)) => {
+                Self::F32(array.mapv(|value| f32::from(u8::from(value))).into())
+            }
             (DType::I32, TensorView::I32(array)) => Self::I32(standard(array)),
             (DType::I32, TensorView::U8(array)) => Self::I32(array.mapv(i32::from).into()),
             (DType::I32, TensorView::I64(array)) => Self::I32(narrowed(name, array)?.into()),
@@ -286,9 +299,4 @@ fn narrowed(name: &str, array: &ArrayViewD<'_, i64>) -> Result<ArrayD<i32>> {
         return Err(Error::argument("inputs", reason));
     }
     Ok(array.mapv(|value| value as i32))
-}
-
-/// Formats extents: `[1, 3, 224, 224]`.
-pub(crate) fn extents(shape: &[usize]) -> Cow<'static, str> {
-    format!("{shape:?}").into()
 }

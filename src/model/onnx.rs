@@ -26,7 +26,7 @@ use crate::tensor::DType;
 use crate::tensors::TensorInfo;
 
 /// Returns true if `path` names an ONNX file.
-pub(crate) fn is_onnx(path: &Path) -> bool {
+pub(super) fn is_onnx(path: &Path) -> bool {
     path.extension()
         .is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
 }
@@ -43,6 +43,21 @@ pub(crate) fn open_extents(path: &Path) -> Result<Vec<(String, Vec<(usize, Strin
         (input.name, open.collect())
     };
     Ok(inputs.map(open).collect())
+}
+
+/// Returns the names of the inputs of the ONNX file `path`, without loading the model.
+///
+/// # Errors
+///
+/// - [`Error::Argument`] if `path` does not end in `.onnx`.
+/// - [`Error::Onnx`] if the file cannot be read or is not an ONNX model.
+pub fn input_names(path: &Path) -> Result<Vec<String>> {
+    if !is_onnx(path) {
+        let reason = format!("{} is not an .onnx file", path.display());
+        return Err(Error::argument("model", reason));
+    }
+    let inputs = hipvit_onnx::inputs(path)?.into_iter();
+    Ok(inputs.map(|input| input.name).collect())
 }
 
 /// Loads the ONNX file `path`.
@@ -129,7 +144,11 @@ fn check_flops(path: &Path, graph: &Graph, options: &LoadOptions) -> Result<()> 
 
 /// Returns the file's name without its extension. A file called `model.onnx` has the name of its directory.
 fn name(path: &Path) -> String {
-    let stem = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let stem = path
+        .file_stem()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy()
+        .into_owned();
     let directory = path.canonicalize().ok();
     let mut above = directory.iter().flat_map(|path| path.ancestors().skip(1));
     let directory = above.find(|directory| !directory.ends_with("onnx"));
@@ -163,7 +182,9 @@ fn info(
         heads: 0,
         merged_grid: None,
         classes,
-        parameters: constants.map(|value| value.shape.iter().product::<usize>() as u64).sum(),
+        parameters: constants
+            .map(|value| value.shape.iter().product::<usize>() as u64)
+            .sum(),
         interpolated: None,
         ignored: Vec::new(),
         text: None,

@@ -19,7 +19,11 @@ impl Session {
         let graph = self.graph();
         let info = |input: GraphInput| {
             let value = graph.value(input.value);
-            TensorInfo::new(graph.input_name(input), element(value.dtype), dims(graph, input.value))
+            TensorInfo::new(
+                graph.input_name(input),
+                element(value.dtype),
+                dims(graph, input.value),
+            )
         };
         graph.inputs().map(info).collect()
     }
@@ -31,7 +35,8 @@ impl Session {
         }
         let graph = self.graph();
         let outputs = graph.outputs().iter();
-        let info = |&(kind, value)| TensorInfo::new(graph.output_name(kind), ElementType::F32, dims(graph, value));
+        let info =
+            |&(kind, value)| TensorInfo::new(graph.output_name(kind), ElementType::F32, dims(graph, value));
         outputs.map(info).collect()
     }
 
@@ -73,7 +78,7 @@ impl Session {
         }
     }
 
-    pub(super) fn run_views(&self, inputs: &[(&str, TensorView<'_>)]) -> Result<NamedTensors> {
+    pub(super) fn run_views<'a>(&self, inputs: &[(&'a str, TensorView<'a>)]) -> Result<NamedTensors> {
         if self.packing().is_some() {
             let reason = "are packed images in this session. Load the model without packing";
             return Err(Error::argument("inputs", reason));
@@ -81,11 +86,12 @@ impl Session {
         let graph = self.graph();
         let inputs = in_order(graph, inputs)?;
         let batch = batch(graph, &inputs)?;
-        let elements = |&(input, view): &(GraphInput, &TensorView<'_>)| {
-            Elements::new(graph.input_name(input), view, graph.value(input.value).dtype)
-        };
         // The elements borrow the caller's arrays, or have those that were converted.
-        let elements = inputs.iter().map(elements).collect::<Result<Vec<_>>>()?;
+        let mut elements = Vec::with_capacity(inputs.len());
+        for (input, view) in inputs {
+            let dtype = graph.value(input.value).dtype;
+            elements.push(Elements::new(graph.input_name(input), view, dtype)?);
+        }
         let most = if has_rows(graph)? { self.batch() } else { batch };
         let mut all: Option<NamedTensors> = None;
         for start in (0..batch).step_by(most) {
@@ -124,7 +130,10 @@ impl Session {
             self.check_tensor(&name, &values, rows.start)?;
             Ok((name, TensorArray::new(element, &plan.buffer(id).shape, values)?))
         };
-        results.map(tensor).collect::<Result<Vec<_>>>().map(NamedTensors::from_iter)
+        results
+            .map(tensor)
+            .collect::<Result<Vec<_>>>()
+            .map(NamedTensors::from_iter)
     }
 
     /// Returns the element types of the graph's outputs.
@@ -192,7 +201,10 @@ fn batch(graph: &Graph, inputs: &[(GraphInput, &TensorView<'_>)]) -> Result<usiz
             if let Some(first) = extents.first_mut().filter(|_| input.per_image) {
                 "B".clone_into(first);
             }
-            let reason = format!("`{name}` has the shape {given:?}, expected [{}]", extents.join(", "));
+            let reason = format!(
+                "`{name}` has the shape {given:?}, expected [{}]",
+                extents.join(", ")
+            );
             return Err(Error::argument("inputs", reason));
         }
         match (rows, batch) {
@@ -213,10 +225,11 @@ fn batch(graph: &Graph, inputs: &[(GraphInput, &TensorView<'_>)]) -> Result<usiz
 /// Returns true if each output has one row per image, so that batches can be divided.
 fn has_rows(graph: &Graph) -> Result<bool> {
     let double = graph.shapes(2)?;
-    let is_row = |&(_, id): &(_, ValueId)| match (graph.value(id).shape.as_slice(), double[id.index()].as_slice()) {
-        ([1, one @ ..], [2, two @ ..]) => one == two,
-        _ => false,
-    };
+    let is_row =
+        |&(_, id): &(_, ValueId)| match (graph.value(id).shape.as_slice(), double[id.index()].as_slice()) {
+            ([1, one @ ..], [2, two @ ..]) => one == two,
+            _ => false,
+        };
     Ok(graph.outputs().iter().all(is_row))
 }
 
@@ -226,7 +239,13 @@ fn dims(graph: &Graph, id: ValueId) -> Vec<Dim> {
     // The session has planned this graph, so its shapes fit.
     let double = graph.shapes(2).unwrap_or_default();
     let two = double.get(id.index()).unwrap_or(one);
-    let dim = |(&one, &two): (&usize, &usize)| if one == two { Dim::Fixed(one) } else { Dim::Batch(one) };
+    let dim = |(&one, &two): (&usize, &usize)| {
+        if one == two {
+            Dim::Fixed(one)
+        } else {
+            Dim::Batch(one)
+        }
+    };
     one.iter().zip(two).map(dim).collect()
 }
 

@@ -44,7 +44,9 @@ impl ImageInput {
             return Err(NotImages(format!("its input `{name}` is a scalar")));
         };
         if let Extent::Fixed(2..) = batch {
-            return Err(NotImages(format!("its input `{name}` is fixed to several images")));
+            return Err(NotImages(format!(
+                "its input `{name}` is fixed to several images"
+            )));
         }
         let [a, b, c] = axes else {
             let count = input.extents.len();
@@ -82,7 +84,11 @@ impl ImageInput {
     /// Returns the options that load the model for images of this size.
     fn options(&self, [height, width]: [usize; 2], options: &LoadOptions) -> Options {
         let mut extents = options.extents.clone();
-        let numbers = [(&self.channels, 3), (&self.size[0], height), (&self.size[1], width)];
+        let numbers = [
+            (&self.channels, 3),
+            (&self.size[0], height),
+            (&self.size[1], width),
+        ];
         for (extent, number) in numbers {
             if let Extent::Named(name) = extent {
                 extents.insert(name.clone(), number);
@@ -102,7 +108,11 @@ pub(super) fn load(
     let size = [height, width];
     let mut model = hipvit_onnx::load(path, &prepared.image.options(size, options))?;
     let Some(results) = Results::find(&model) else {
-        let outputs: Vec<String> = model.outputs.iter().map(|output| format!("`{}`", output.name)).collect();
+        let outputs: Vec<String> = model
+            .outputs
+            .iter()
+            .map(|output| format!("`{}`", output.name))
+            .collect();
         let reason = format!("of its outputs {}, none is [B, classes]", outputs.join(", "));
         return Ok(Err(NotImages(reason)));
     };
@@ -163,7 +173,8 @@ impl Results {
     fn find(model: &hipvit_onnx::Model) -> Option<Self> {
         let outputs = model.outputs.iter().zip(model.graph.outputs());
         let vectors = outputs.filter(|(output, _)| {
-            output.element.is_float() && matches!(*output.dims, [Dim::Batch(1) | Dim::Fixed(1), Dim::Fixed(_)])
+            output.element.is_float()
+                && matches!(*output.dims, [Dim::Batch(1) | Dim::Fixed(1), Dim::Fixed(_)])
         });
         let (mut logits, mut embedding) = (None, None);
         for (output, &(_, id)) in vectors {

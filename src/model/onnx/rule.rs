@@ -52,7 +52,11 @@ impl Prepared {
         match &self.beside.config {
             Some(config) if self.beside.is_timm() => timm::labels(config.fields()?, classes),
             Some(config) => hugging_face::labels(config.fields()?, classes),
-            None => Ok(Labels::of_model(classes, |_| None, |index| format!("class {index}"))),
+            None => Ok(Labels::of_model(
+                classes,
+                |_| None,
+                |index| format!("class {index}"),
+            )),
         }
     }
 
@@ -79,7 +83,11 @@ impl Beside {
         };
         let of_parent = Self::of_directory(parent)?;
         let is_empty = of_parent.config.is_none() && !of_parent.has_processor;
-        match parent.canonicalize().ok().filter(|parent| is_empty && parent.ends_with("onnx")) {
+        match parent
+            .canonicalize()
+            .ok()
+            .filter(|parent| is_empty && parent.ends_with("onnx"))
+        {
             Some(parent) => Self::of_directory(&parent.join("..")),
             None => Ok(of_parent),
         }
@@ -96,7 +104,11 @@ impl Beside {
 
     /// Returns true if the configuration is timm's.
     fn is_timm(&self) -> bool {
-        let has = |key| self.config.as_ref().is_some_and(|config| config.value.get(key).is_some());
+        let has = |key| {
+            self.config
+                .as_ref()
+                .is_some_and(|config| config.value.get(key).is_some())
+        };
         has("architecture") || has("pretrained_cfg")
     }
 
@@ -108,13 +120,21 @@ impl Beside {
                 Ok(Some(of_timm(&config.file, rules, size)?))
             }
             _ if !self.has_processor => Ok(None),
-            Some(config) => Ok(Some(preprocessing::transformers(&self.source, config.fields()?, size)?)),
+            Some(config) => Ok(Some(preprocessing::transformers(
+                &self.source,
+                config.fields()?,
+                size,
+            )?)),
             None => {
                 let empty = Document {
                     file: self.source.place(CONFIG),
                     value: json!({}),
                 };
-                Ok(Some(preprocessing::transformers(&self.source, empty.fields()?, size)?))
+                Ok(Some(preprocessing::transformers(
+                    &self.source,
+                    empty.fields()?,
+                    size,
+                )?))
             }
         }
     }
@@ -136,7 +156,10 @@ pub(super) fn prepare(
 ) -> Result<Result<Prepared, NotImages>> {
     let size = options.image_size.or(image.fixed_size());
     if let Some([height, width]) = size.filter(|&size| !image.takes(size)) {
-        let reason = format!("{} does not take images of {height}×{width}: its size is fixed", path.display());
+        let reason = format!(
+            "{} does not take images of {height}×{width}: its size is fixed",
+            path.display()
+        );
         return Err(Error::argument("image size", reason));
     }
     let beside = Beside::open(path)?;
@@ -162,11 +185,14 @@ pub(super) fn prepare(
         return Ok(Err(NotImages::new(reason)));
     };
     if matches!(preprocess.resize(), Some((Resize::Patches { .. }, _))) {
-        return Ok(Err(NotImages::new("its images keep their aspect ratio, which ONNX models do not support")));
+        return Ok(Err(NotImages::new(
+            "its images keep their aspect ratio, which ONNX models do not support",
+        )));
     }
     let (height, width) = preprocess.output_size();
     if !image.takes([height, width]) {
-        let reason = format!("its configuration prepares images of {height}×{width}, which its input does not take");
+        let reason =
+            format!("its configuration prepares images of {height}×{width}, which its input does not take");
         return Ok(Err(NotImages(reason)));
     }
     Ok(Ok(Prepared {
