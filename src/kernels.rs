@@ -23,6 +23,7 @@ pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
+mod elementwise;
 mod exchange;
 mod expand_as;
 mod float8;

@@ -30,6 +30,7 @@ pub use contrastive_loss::ContrastiveKind;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use distillation_loss::DistillationKind;
+pub use elementwise::{Broadcast, Formula};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
 pub use loss::LossKind;
@@ -70,6 +71,7 @@ macro_rules! for_each_op {
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,
             dropout: Dropout,
+            elementwise: Elementwise,
             exchange: Exchange,
             exchange_result: ExchangeResult,
             expand: Expand,

@@ -246,6 +246,8 @@ fn value(program: &Program, index: usize, step: &Step) -> String {
         Instruction::FloatTable { values, index: at } => {
             format!("TABLE_{index}[this->clamped(v{at}, {})]", values.len())
         }
+        // A pattern has no operands.
+        Instruction::Operand(_) => "0.0f".into(),
         Instruction::Apply(op, operands) => format!("op_{}({})", op.name(), list(operands)),
     }
 }
