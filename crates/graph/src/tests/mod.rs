@@ -4,6 +4,7 @@ mod float8;
 mod grad;
 mod interpreter;
 mod passes;
+mod permutes;
 mod plan;
 mod recompute;
 mod round_rows;
