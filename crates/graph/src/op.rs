@@ -34,6 +34,7 @@ pub use distillation_loss::DistillationKind;
 pub use elementwise::{Broadcast, Formula};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use grid_sample::{Outside, SampleKernel};
 pub use interpolate::{Coordinates, InterpolationKernel, NearestRounding};
 pub use loss::LossKind;
 pub use pad::PadMode;
@@ -85,8 +86,10 @@ macro_rules! for_each_op {
             fake_quantize: FakeQuantize,
             fake_quantize_backward: FakeQuantizeBackward,
             gather: Gather,
+            gather_elements: GatherElements,
             grid_mask: GridMask,
             grid_positions: GridPositions,
+            grid_sample: GridSample,
             group_norm: GroupNorm,
             interpolate: Interpolate,
             l2_norm: L2Norm,
@@ -133,6 +136,7 @@ macro_rules! for_each_op {
             swiglu_backward: SwiGluBackward,
             swiglu_norm: SwiGluNorm,
             tokens: Tokens,
+            top_k: TopK,
             transpose: Transpose,
         }
     };
