@@ -107,7 +107,8 @@ pub struct Step {
     pub inputs: Vec<Operand>,
     /// Buffers of the results.
     pub outputs: Vec<BufferId>,
-    /// Operand whose storage the first result overwrites element by element, if any.
+    /// Operand whose storage the first result overwrites element by element, if any. A [`Reshape`](crate::op::Reshape) shares it and
+    /// changes nothing, so that both values remain.
     pub in_place: Option<usize>,
     /// Floating-point operations; see [`Op::flops`](crate::op::Op::flops).
     pub flops: u64,
@@ -188,17 +189,23 @@ impl Plan {
                     bytes = RoundFloat8::scale_offset(bytes) + DType::F32.size();
                 }
                 let own_storage = has_own_storage(&graph, value);
+                // Both values stay, since the op changes no element.
+                let is_view = matches!(node.op, Op::Reshape(_));
                 let may_alias = node
                     .op
                     .may_alias()
                     .filter(|_| position == 0 && reuse && !own_storage && !adds_residual(&graph, node));
+                let shares_storage = |other: &&Operand, id: &BufferId| match other {
+                    Operand::Buffer(other) => storage_of[other.index()] == storage_of[id.index()],
+                    _ => false,
+                };
                 let aliased = may_alias.filter(|&i| match inputs.get(i) {
                     Some(Operand::Buffer(id)) => {
                         let value = node.inputs[i];
-                        buffers[id.index()].last_step == index
-                            && (buffers[id.index()].dtype, buffers[id.index()].bytes) == (result_dtype, bytes)
-                            && !is_output(value)
-                            && node.inputs.iter().filter(|&&other| other == value).count() == 1
+                        let is_last = || storages[storage_of[id.index()]].last == index && !is_output(value);
+                        (buffers[id.index()].dtype, buffers[id.index()].bytes) == (result_dtype, bytes)
+                            && (is_last() || is_view && !has_own_storage(&graph, value))
+                            && inputs.iter().filter(|other| shares_storage(other, id)).count() == 1
                     }
                     _ => false,
                 });
@@ -219,7 +226,7 @@ impl Plan {
                         storages.len() - 1
                     }
                 };
-                storages[storage].last = last_step;
+                storages[storage].last = storages[storage].last.max(last_step);
                 storage_of.push(storage);
                 in_place = in_place.or(aliased);
                 bytes_written += bytes as u64;

@@ -2,6 +2,7 @@
 
 pub(super) mod attention_statistics;
 pub(super) mod bias_gradients;
+pub(super) mod cancel_permutes;
 pub(super) mod float8;
 pub(super) mod fold_constants;
 pub(super) mod fold_scales;

@@ -5,6 +5,7 @@ mod grad;
 mod interpreter;
 mod named;
 mod passes;
+mod permutes;
 mod plan;
 mod recompute;
 mod round_rows;
