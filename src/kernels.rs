@@ -18,7 +18,7 @@ mod builtin;
 mod cache_folder;
 pub(crate) mod call;
 mod compiled;
-mod concat_channels;
+mod concat;
 pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]

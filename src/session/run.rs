@@ -378,7 +378,8 @@ impl Session {
                 | OutputKind::EmbeddedTokens
                 | OutputKind::Loss
                 | OutputKind::GradientNorm
-                | OutputKind::Gradient(_) => {}
+                | OutputKind::Gradient(_)
+                | OutputKind::Named(_) => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
         }

@@ -16,6 +16,7 @@ pub mod operands;
 mod optimizers;
 mod pixel_layout;
 mod shape;
+mod windows;
 
 use std::any::Any;
 use std::fmt;
@@ -33,9 +34,12 @@ pub use distillation_loss::DistillationKind;
 pub use elementwise::{Broadcast, Formula};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use interpolate::{Coordinates, InterpolationKernel, NearestRounding};
 pub use loss::LossKind;
+pub use pad::PadMode;
 pub use permute_tokens::TokenOrder;
 pub use pixel_layout::PixelLayout;
+pub use reduce::ReduceKind;
 pub use rope::RopePairs;
 pub use round_float8::{Float8Source, HISTORY, STATISTICS};
 pub use shape::Shape;
@@ -61,9 +65,13 @@ macro_rules! for_each_op {
             all_reduce: AllReduce,
             attention: Attention,
             attention_backward: AttentionBackward,
-            concat_channels: ConcatChannels,
+            average_pool: AveragePool,
+            batch_mat_mul: BatchMatMul,
+            concat: Concat,
             contrastive_loss: ContrastiveLoss,
             contrastive_loss_backward: ContrastiveLossBackward,
+            conv: Conv,
+            conv_transpose: ConvTranspose,
             custom: Custom,
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,
@@ -71,11 +79,15 @@ macro_rules! for_each_op {
             elementwise: Elementwise,
             exchange: Exchange,
             exchange_result: ExchangeResult,
+            expand: Expand,
             expand_as: ExpandAs,
             fake_quantize: FakeQuantize,
             fake_quantize_backward: FakeQuantizeBackward,
+            gather: Gather,
             grid_mask: GridMask,
             grid_positions: GridPositions,
+            group_norm: GroupNorm,
+            interpolate: Interpolate,
             l2_norm: L2Norm,
             lamb: Lamb,
             layer_norm: LayerNorm,
@@ -85,22 +97,27 @@ macro_rules! for_each_op {
             loss: Loss,
             loss_backward: LossBackward,
             mat_mul: MatMul,
+            max_pool: MaxPool,
             moving_average: MovingAverage,
             mul: Mul,
             mul_scalar: MulScalar,
             normalize: Normalize,
+            pad: Pad,
             patch_conv: PatchConv,
             patch_extract: PatchExtract,
             patch_extract_backward: PatchExtractBackward,
             pattern_attention: PatternAttention,
             pattern_attention_backward: PatternAttentionBackward,
+            permute: Permute,
             permute_tokens: PermuteTokens,
             pool: Pool,
             pool_backward: PoolBackward,
             prepend: Prepend,
             rank_part: RankPart,
+            reduce: Reduce,
             relative_bias: RelativeBias,
             relative_bias_backward: RelativeBiasBackward,
+            reshape: Reshape,
             rms_norm: RmsNorm,
             rms_norm_backward: RmsNormBackward,
             rope: Rope,
@@ -109,6 +126,7 @@ macro_rules! for_each_op {
             scale_images: ScaleImages,
             sgd: Sgd,
             slice: Slice,
+            softmax: Softmax,
             sum_to_size: SumToSize,
             swiglu: SwiGlu,
             swiglu_backward: SwiGluBackward,
@@ -183,6 +201,13 @@ macro_rules! declare {
             pub fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
                 match self {
                     $(Self::$Op(op) => op.operand_dtype(index, dtype),)*
+                }
+            }
+
+            /// Operand whose dtype the first result has, if the op moves elements of any dtype.
+            pub fn keeps_dtype_of(&self) -> Option<usize> {
+                match self {
+                    $(Self::$Op(op) => op.keeps_dtype_of(),)*
                 }
             }
 
