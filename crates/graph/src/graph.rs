@@ -181,7 +181,7 @@ impl Graph {
             output_names: Vec::new(),
             updates: Vec::new(),
             optimizations: Optimizations::default(),
-            first_input: FirstInput::Images,
+            first_input: FirstInput::Images { per_image: true },
             shard: None,
         }
     }

@@ -100,7 +100,7 @@ impl Graph {
     ) -> Result<ValueId> {
         let is_first = match self.first_input {
             FirstInput::Named { .. } => self.value(self.input).name == name,
-            FirstInput::Images | FirstInput::Activations => FIRST_INPUT.contains(&name.as_str()),
+            FirstInput::Images { .. } | FirstInput::Activations => FIRST_INPUT.contains(&name.as_str()),
         };
         if is_first {
             let reason = "is the name under which runs provide the first input. Choose another name";
@@ -128,7 +128,7 @@ impl Graph {
 
     /// Returns true if the first input is pixels in u8 or pixel values in f32, which ops read in their own dtype.
     pub fn takes_images(&self) -> bool {
-        self.first_input == FirstInput::Images
+        matches!(self.first_input, FirstInput::Images { .. })
     }
 
     /// Returns true if the first input is the activations of an earlier [stage](crate::stages()), in a plan's dtype.
@@ -144,8 +144,8 @@ impl Graph {
         match self.first_input {
             FirstInput::Named { .. } => &value.name,
             FirstInput::Activations => activations,
-            FirstInput::Images if value.dtype == DType::U8 => pixels,
-            FirstInput::Images => values,
+            FirstInput::Images { .. } if value.dtype == DType::U8 => pixels,
+            FirstInput::Images { .. } => values,
         }
     }
 
@@ -169,7 +169,7 @@ impl Graph {
             FirstInput::Named { .. } => {
                 Error::argument("inputs", format!("`{}` {reason}", self.first_input_name()))
             }
-            FirstInput::Images | FirstInput::Activations => Error::argument("input", reason),
+            FirstInput::Images { .. } | FirstInput::Activations => Error::argument("input", reason),
         })
     }
 
@@ -224,9 +224,13 @@ impl Graph {
 
     /// Returns the first input.
     pub(crate) fn first_input(&self) -> GraphInput {
+        let per_image = match self.first_input {
+            FirstInput::Images { per_image } | FirstInput::Named { per_image } => per_image,
+            FirstInput::Activations => true,
+        };
         GraphInput {
             value: self.input,
-            per_image: self.first_input != FirstInput::Named { per_image: false },
+            per_image,
         }
     }
 

@@ -47,7 +47,10 @@ pub struct GraphInput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FirstInput {
     /// Pixels in u8 or pixel values in f32.
-    Images,
+    Images {
+        /// True if the first extent is the number of images.
+        per_image: bool,
+    },
     /// Activations of an earlier [stage](crate::stages()), in a plan's dtype.
     Activations,
     /// Elements of any meaning, under the name of the input's value.

@@ -12,7 +12,7 @@ impl Graph {
     /// - Names are unique.
     /// - Every value is computed once, before it is used.
     /// - The shapes are those that the ops give.
-    /// - Every output but gradients and named outputs has one row per image.
+    /// - Every output but gradients and named outputs has one row per image, unless all inputs have a fixed shape.
     ///
     /// # Errors
     ///
@@ -81,7 +81,12 @@ impl Graph {
                 OutputKind::Gradient(_) | OutputKind::GradientNorm | OutputKind::Named(_)
             )
         };
-        for &(_, id) in self.outputs.iter().filter(|&&(kind, _)| !is_other(kind)) {
+        let has_rows = self.inputs().any(|input| input.per_image);
+        let outputs = self
+            .outputs
+            .iter()
+            .filter(|&&(kind, _)| has_rows && !is_other(kind));
+        for &(_, id) in outputs {
             if double[id.index()].first() != Some(&2) {
                 return Err(Error::graph(
                     &self.value(id).name,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ndarray::arr2;
 
 use crate::error::Error;
-use crate::op::{Add, MulScalar};
+use crate::op::{Add, MulScalar, Normalize};
 use crate::plan::Plan;
 use crate::tensor::{DType, Input, Tensor};
-use crate::{Graph, Interpreter, OutputKind, Passes, Role, optimize};
+use crate::{Graph, Interpreter, OutputKind, Passes, Role, interpret, optimize};
 
 /// `x [B,2,2]` and the fixed `offset [1,2,2]` give `sum` and its double, `b`. `c` depends on no input.
 fn graph() -> Graph {
@@ -105,4 +105,49 @@ fn names_that_occur_twice_are_refused() {
     }
     // The names of other graphs' first inputs are free.
     graph.add_input("pixels", [1, 2], DType::U8).unwrap();
+}
+
+#[test]
+fn pixels_are_normalised_to_either_layout() {
+    let normalize = Normalize {
+        scale: [0.5, 0.25, 2.0],
+        shift: [1.0, -2.0, 3.0],
+    };
+    let pixels: Vec<u8> = (0..2 * 2 * 3 * 3).map(|i| (7 * i % 251) as u8).collect();
+    for channels_last in [false, true] {
+        let shape: Vec<usize> = if channels_last {
+            vec![1, 2, 3, 3]
+        } else {
+            vec![1, 3, 2, 3]
+        };
+        for per_image in [true, false] {
+            let graph = if per_image {
+                Graph::of_values("images", "x", shape.clone(), DType::F32)
+            } else {
+                Graph::of_fixed_values("images", "x", shape.clone(), DType::F32)
+            };
+            let mut graph = graph.unwrap();
+            let x = graph.input();
+            let y = graph.push(Role::Other, "normalize", MulScalar(1.0), [x]).unwrap();
+            graph.add_output("y", y).unwrap();
+            let graph = graph.with_pixels(normalize, channels_last).unwrap();
+            graph.verify().unwrap();
+            assert_eq!(graph.first_input_name(), "pixels");
+            let batch = if per_image { 2 } else { 1 };
+            let given = &pixels[..batch * 18];
+            let outputs = interpret(&graph, batch, Input::Pixels(given)).unwrap();
+            let values = outputs[0].1.iter().copied();
+            let expected = (0..batch * 18).map(|i| {
+                let (image, rest) = (i / 18, i % 18);
+                let (pixel, channel) = if channels_last {
+                    (rest / 3, rest % 3)
+                } else {
+                    (rest % 6, rest / 6)
+                };
+                let byte = given[image * 18 + pixel * 3 + channel];
+                f64::from(byte) * f64::from(normalize.scale[channel]) + f64::from(normalize.shift[channel])
+            });
+            assert_eq!(values.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        }
+    }
 }
