@@ -44,6 +44,7 @@ pub use rope::RopePairs;
 pub use round_float8::{Float8Source, HISTORY, STATISTICS};
 pub use shape::Shape;
 pub use transpose::Combine;
+pub use windows::Windows;
 
 pub use crate::float8::{Float8, Float8Scale};
 pub use crate::int8::Int8Grid;

@@ -29,7 +29,8 @@ pub struct AveragePool {
 }
 
 impl AveragePool {
-    fn windows(&self) -> [Windows; 2] {
+    /// Returns the windows along height and width.
+    pub fn windows(&self) -> [Windows; 2] {
         Windows::of(self.kernel, self.stride, self.dilation, self.padding)
     }
 

@@ -52,7 +52,8 @@ impl Conv {
         self.kernel == [1; 2] && self.stride == [1; 2] && self.padding == [[0; 2]; 2] && self.groups == 1
     }
 
-    fn windows(&self) -> [Windows; 2] {
+    /// Returns the windows along height and width.
+    pub fn windows(&self) -> [Windows; 2] {
         Windows::of(self.kernel, self.stride, self.dilation, self.padding)
     }
 }

@@ -46,7 +46,8 @@ impl ConvTranspose {
         }
     }
 
-    fn windows(&self) -> [Windows; 2] {
+    /// Returns the windows along height and width.
+    pub fn windows(&self) -> [Windows; 2] {
         Windows::of(self.kernel, self.stride, self.dilation, self.padding)
     }
 }

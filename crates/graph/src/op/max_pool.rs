@@ -25,7 +25,8 @@ pub struct MaxPool {
 }
 
 impl MaxPool {
-    fn windows(&self) -> [Windows; 2] {
+    /// Returns the windows along height and width.
+    pub fn windows(&self) -> [Windows; 2] {
         Windows::of(self.kernel, self.stride, self.dilation, self.padding)
     }
 }

@@ -1,19 +1,24 @@
 //! Sliding windows over images `[B,H,W,C]`: their geometry, and the reference implementation of both convolutions.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::OpError;
 use crate::array::{Array, Real};
 use crate::matmul::{product, rows};
 
-/// Windows along one axis.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Windows {
-    pub(super) kernel: usize,
-    pub(super) stride: usize,
-    pub(super) dilation: usize,
-    /// Elements before and after the axis.
-    pub(super) padding: [usize; 2],
+/// Sliding windows along one axis of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// Elements of a window.
+    pub kernel: usize,
+    /// Distance of windows.
+    pub stride: usize,
+    /// Distance of a window's elements.
+    pub dilation: usize,
+    /// Elements of padding before and after the axis.
+    pub padding: [usize; 2],
 }
 
 impl Windows {
@@ -95,13 +100,22 @@ impl Windows {
     }
 
     /// Returns the position of element `tap` of window `index`. `None` if it is in the padding.
-    pub(super) fn at(&self, index: usize, tap: usize, extent: usize) -> Option<usize> {
+    pub fn at(&self, index: usize, tap: usize, extent: usize) -> Option<usize> {
         let at = (index * self.stride + tap * self.dilation).checked_sub(self.padding[0])?;
         (at < extent).then_some(at)
     }
 
+    /// Returns the elements of window `index` that are not in the padding.
+    pub fn taps(&self, index: usize, extent: usize) -> Range<usize> {
+        let (start, before) = (index * self.stride, self.padding[0]);
+        let first = before.saturating_sub(start).div_ceil(self.dilation);
+        let end = (extent + before).saturating_sub(start).div_ceil(self.dilation);
+        let end = end.min(self.kernel);
+        first.min(end)..end
+    }
+
     /// Returns the position that a transposed convolution multiplies by element `tap` of the kernel for element `index` of the result.
-    pub(super) fn transposed_at(&self, index: usize, tap: usize, extent: usize) -> Option<usize> {
+    pub fn transposed_at(&self, index: usize, tap: usize, extent: usize) -> Option<usize> {
         let at = (index + self.padding[0]).checked_sub(tap * self.dilation)?;
         let aligned = at.is_multiple_of(self.stride) && at / self.stride < extent;
         aligned.then_some(at / self.stride)
