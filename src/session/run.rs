@@ -213,6 +213,7 @@ impl Session {
 
     /// Checks the input of a run. Returns its number of images.
     fn count_images(&self, input: &RunInput<'_>) -> Result<usize> {
+        self.check_takes_images()?;
         let each = self.image_elements();
         match input {
             RunInput::Images(images) => {

@@ -121,22 +121,35 @@ impl Builder {
         }
         let Constant { tensor, provenance } = value.to_constant()?;
         let key = (tensor.address(), tensor.dtype(), tensor.shape().to_vec());
-        let graph = &mut self.graph;
-        let id = self
-            .constants
-            .entry(key)
-            .or_insert_with(|| graph.constant(provenance, tensor));
-        Ok(*id)
+        if let Some(&id) = self.constants.get(&key) {
+            return Ok(id);
+        }
+        let given = provenance.to_string();
+        let name = self.unique_of(&given);
+        let provenance = if name == given {
+            provenance
+        } else {
+            Provenance::computed(name, [provenance])
+        };
+        let id = self.graph.constant(provenance, tensor);
+        self.constants.insert(key, id);
+        Ok(id)
     }
 
     fn unique(&mut self) -> String {
-        let mut name = self.name.clone();
+        let name = self.name.clone();
+        self.unique_of(&name)
+    }
+
+    /// Returns `name`, or `name` with a number if a node or a constant has it already.
+    fn unique_of(&mut self, name: &str) -> String {
+        let mut unique = name.to_owned();
         let mut number = 2;
-        while !self.names.insert(name.clone()) {
-            name = format!("{}:{number}", self.name);
+        while !self.names.insert(unique.clone()) {
+            unique = format!("{name}:{number}");
             number += 1;
         }
-        name
+        unique
     }
 }
 

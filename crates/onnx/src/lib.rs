@@ -31,6 +31,7 @@ use hipvit_graph::Graph;
 pub use dim::Dim;
 pub use element::ElementType;
 pub use error::{Error, Problem};
+pub use load::{Declared, Extent};
 
 /// Options of [`load`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,6 +84,17 @@ pub struct Info {
 pub fn load(path: &Path, options: &Options) -> Result<Model, Error> {
     let (source, bytes) = source::Source::open(path)?;
     load::load(&source, bytes, options)
+}
+
+/// Returns the inputs that an ONNX file declares, without loading the model.
+///
+/// # Errors
+///
+/// - [`Error::Io`] if the file cannot be read.
+/// - [`Error::Invalid`] if the file is not a valid model.
+pub fn inputs(path: &Path) -> Result<Vec<Declared>, Error> {
+    let (source, bytes) = source::Source::open(path)?;
+    load::inputs(&source, bytes)
 }
 
 /// Loads an ONNX model that is in memory and has no external data. `name` is used in errors.

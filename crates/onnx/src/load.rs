@@ -22,17 +22,36 @@ use crate::{Info, Model, Options, initializer};
 const OPSETS: std::ops::RangeInclusive<i64> = 11..=24;
 
 /// An input as the file declares it.
-struct Declared {
-    name: String,
-    element: ElementType,
-    extents: Vec<Extent>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Declared {
+    /// Name.
+    pub name: String,
+    /// Element type.
+    pub element: ElementType,
+    /// Extents.
+    pub extents: Vec<Extent>,
 }
 
 /// An extent of a declared input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Extent {
+pub enum Extent {
+    /// The same extent in each run.
     Fixed(usize),
+    /// An extent without a number. If it has no name in the file, its name is `<input>.<axis>`.
     Named(String),
+}
+
+/// Returns the inputs that the model in `bytes` declares.
+pub(crate) fn inputs(source: &Source, bytes: Bytes) -> Result<Vec<Declared>, Error> {
+    let model = ModelProto::decode(bytes).map_err(|error| {
+        source.invalid(format!(
+            "is not an ONNX model ({error}). Export or download it again"
+        ))
+    })?;
+    let graph = model
+        .graph
+        .ok_or_else(|| source.invalid("is not an ONNX model: it has no graph"))?;
+    declared(&graph).map_err(|refusal| source.invalid(refusal.to_string()))
 }
 
 /// Imports the model in `bytes`.
