@@ -27,6 +27,8 @@ mod elementwise;
 mod exchange;
 mod expand_as;
 mod float8;
+pub(crate) mod generated_call;
+mod generated_source;
 mod in_place;
 mod launch;
 mod library;

@@ -171,6 +171,11 @@ impl<'a> Rewriter<'a> {
         self.producer(id).filter(|_| self.uses[id.index()] == 1)
     }
 
+    /// Returns the number of operands that read the old value `id`. An output and an update of a state count as one each.
+    pub fn readers(&self, id: ValueId) -> usize {
+        self.uses[id.index()]
+    }
+
     /// Returns the tensor of the old value `id`, if it is a constant.
     pub fn tensor(&self, id: ValueId) -> Option<&'a Tensor> {
         self.old.value(id).constant.as_ref()

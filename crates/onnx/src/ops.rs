@@ -5,6 +5,7 @@ mod constant;
 mod conv;
 mod einsum;
 mod elementwise;
+mod indexing;
 mod layout;
 mod matmul;
 mod norm;
@@ -30,6 +31,7 @@ const ONNX: &[Group] = &[
     constant::OPS,
     conv::OPS,
     elementwise::OPS,
+    indexing::OPS,
     layout::OPS,
     matmul::OPS,
     norm::OPS,
