@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{
-    AveragePool, BatchMatMul, Conv, ConvTranspose, Expand, Gather, GatherElements, GridSample, GroupNorm,
-    Interpolate, MaxPool, Normalize, Op, Pad, PatchConv, Permute, Reduce, Reshape, Softmax, TopK,
+    AveragePool, BatchMatMul, Conv, ConvTranspose, CumSum, Expand, Gather, GatherElements, GridSample,
+    GroupNorm, Interpolate, MaxPool, Normalize, Op, Pad, PatchConv, Permute, Reduce, Reshape, Softmax, TopK,
 };
 
 use super::KernelError;
@@ -72,7 +72,7 @@ macro_rules! on_the_cpu_only {
         })*
     };
 }
-on_the_cpu_only!(AveragePool Conv ConvTranspose GatherElements GridSample Interpolate MaxPool TopK);
+on_the_cpu_only!(AveragePool Conv ConvTranspose CumSum GatherElements GridSample Interpolate MaxPool TopK);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {
