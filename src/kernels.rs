@@ -29,6 +29,8 @@ mod exchange;
 mod expand;
 mod expand_as;
 mod float8;
+pub(crate) mod generated_call;
+mod generated_source;
 mod in_place;
 mod launch;
 mod library;

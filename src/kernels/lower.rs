@@ -4,7 +4,9 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{Normalize, Op, PatchConv};
+use hipvit_graph::op::{
+    AveragePool, Conv, ConvTranspose, GatherElements, GridSample, Interpolate, MaxPool, Normalize, Op, PatchConv, TopK,
+};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -50,6 +52,17 @@ pub(crate) trait Lower {
 
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
+
+macro_rules! on_the_cpu_only {
+    ($($Op:ident)*) => {
+        $(impl Lower for $Op {
+            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+                Err(KernelError::unsupported("has no kernel for GPUs yet"))
+            }
+        })*
+    };
+}
+on_the_cpu_only!(AveragePool Conv ConvTranspose GatherElements GridSample Interpolate MaxPool TopK);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {
@@ -123,7 +136,7 @@ pub(crate) fn scratch_bytes(plan: &Plan) -> usize {
 
 /// Returns true if the input `id` is images, which kernels read in their own dtype.
 fn is_image(plan: &Plan, id: ValueId) -> bool {
-    id == plan.graph().input() && !plan.graph().takes_activations()
+    id == plan.graph().input() && plan.graph().takes_images()
 }
 
 /// Returns the operand's extents, at batch 1 for images and constants.

@@ -31,6 +31,7 @@ mod optimize;
 mod overlap;
 mod passes;
 pub mod pattern;
+mod pixels;
 pub mod plan;
 mod precision;
 mod provenance;

@@ -16,6 +16,7 @@ pub mod operands;
 mod optimizers;
 mod pixel_layout;
 mod shape;
+mod windows;
 
 use std::any::Any;
 use std::fmt;
@@ -33,6 +34,8 @@ pub use distillation_loss::DistillationKind;
 pub use elementwise::{Broadcast, Formula};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use grid_sample::{Outside, SampleKernel};
+pub use interpolate::{Coordinates, InterpolationKernel, NearestRounding};
 pub use loss::LossKind;
 pub use pad::PadMode;
 pub use permute_tokens::TokenOrder;
@@ -42,6 +45,7 @@ pub use rope::RopePairs;
 pub use round_float8::{Float8Source, HISTORY, STATISTICS};
 pub use shape::Shape;
 pub use transpose::Combine;
+pub use windows::Windows;
 
 pub use crate::float8::{Float8, Float8Scale};
 pub use crate::int8::Int8Grid;
@@ -63,10 +67,13 @@ macro_rules! for_each_op {
             all_reduce: AllReduce,
             attention: Attention,
             attention_backward: AttentionBackward,
+            average_pool: AveragePool,
             batch_mat_mul: BatchMatMul,
             concat: Concat,
             contrastive_loss: ContrastiveLoss,
             contrastive_loss_backward: ContrastiveLossBackward,
+            conv: Conv,
+            conv_transpose: ConvTranspose,
             custom: Custom,
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,
@@ -79,9 +86,12 @@ macro_rules! for_each_op {
             fake_quantize: FakeQuantize,
             fake_quantize_backward: FakeQuantizeBackward,
             gather: Gather,
+            gather_elements: GatherElements,
             grid_mask: GridMask,
             grid_positions: GridPositions,
+            grid_sample: GridSample,
             group_norm: GroupNorm,
+            interpolate: Interpolate,
             l2_norm: L2Norm,
             lamb: Lamb,
             layer_norm: LayerNorm,
@@ -91,6 +101,7 @@ macro_rules! for_each_op {
             loss: Loss,
             loss_backward: LossBackward,
             mat_mul: MatMul,
+            max_pool: MaxPool,
             moving_average: MovingAverage,
             mul: Mul,
             mul_scalar: MulScalar,
@@ -125,6 +136,7 @@ macro_rules! for_each_op {
             swiglu_backward: SwiGluBackward,
             swiglu_norm: SwiGluNorm,
             tokens: Tokens,
+            top_k: TopK,
             transpose: Transpose,
         }
     };

@@ -5,8 +5,8 @@ use crate::graph::Graph;
 use crate::optimizations::Optimizations;
 use crate::passes::{
     attention_statistics, bias_gradients, cancel_permutes, float8, fold_constants, fold_scales,
-    fuse_activations, fuse_gates, fuse_patches, fuse_residuals, fuse_roundings, fuse_tokens, infer_shapes,
-    pack_qkv, pad_hidden, pad_tokens, prune_tokens, round_rows,
+    fuse_activations, fuse_elementwise, fuse_gates, fuse_patches, fuse_residuals, fuse_roundings,
+    fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens, round_rows,
 };
 use crate::rewrite::Rewritten;
 
@@ -89,10 +89,11 @@ const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 /// - Permutations that cancel would separate the ops that later passes fuse.
 /// - Pruning precedes packing, since it separates queries from keys and values.
 /// - Activations are fused before residuals, since a Linear applies them in that order.
+/// - Elementwise ops are fused after those that become part of other ops.
 /// - Padding follows the passes that change the layers it pads.
 /// - Attention statistics come after these, so that they describe attention's final operands.
 /// - FP8 and rows in 8 bits come last, since they depend on the readers of a value.
-const PASSES: [Pass; 18] = [
+const PASSES: [Pass; 19] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -170,6 +171,12 @@ const PASSES: [Pass; 18] = [
         purpose: "activations and slopes into roundings to FP8",
         enabled: FUSION,
         run: |graph, _| fuse_roundings::run(graph),
+    },
+    Pass {
+        name: "fuse_elementwise",
+        purpose: "chains of elementwise ops",
+        enabled: FUSION,
+        run: |graph, _| fuse_elementwise::run(graph),
     },
     Pass {
         name: "pad_hidden",

@@ -89,8 +89,8 @@ pub struct PlanInput {
     pub input: GraphInput,
     /// Extents, outermost first.
     pub shape: Vec<usize>,
-    /// Dtype in which steps read it. Activations and f32 inputs with a row per image have the plan's dtype, unless all steps read them in
-    /// [f32](crate::op::Definition::operand_dtype). Pixels and fixed inputs keep their own dtype.
+    /// Dtype in which steps read it. Activations and other f32 inputs have the plan's dtype, unless all steps read them in
+    /// [f32](crate::op::Definition::operand_dtype). Pixels, pixel values and integers keep their own dtype.
     pub dtype: DType,
     /// Offset in bytes, a multiple of [`ALIGNMENT`], for executors that copy all inputs into one buffer.
     pub offset: usize,
@@ -347,6 +347,12 @@ impl Plan {
         &self.outputs
     }
 
+    /// Returns true if the output `kind`, the value `value`, shares its storage with no other value: logits, embeddings, and named outputs
+    /// of at most two dimensions. A caller that overwrites it before a run can tell whether the run wrote it.
+    pub fn has_own_storage(&self, kind: OutputKind, value: ValueId) -> bool {
+        is_small(&self.graph, kind, value)
+    }
+
     /// Returns the dtype in which executors keep a parameter or state; see [`state_dtype`].
     pub fn state_dtype(&self, id: ValueId) -> DType {
         state_dtype(&self.graph, id, self.dtype)
@@ -381,11 +387,19 @@ impl Plan {
 /// Returns true if the value shares its storage with no other value. This holds for the small results with one row per image. A caller that
 /// overwrites them before a run can tell whether the run wrote them.
 fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
-    let small = |kind| matches!(kind, OutputKind::Logits | OutputKind::Embedding);
     graph
         .outputs()
         .iter()
-        .any(|&(kind, output)| output == value && small(kind))
+        .any(|&(kind, output)| output == value && is_small(graph, kind, output))
+}
+
+/// Returns true for logits, embeddings, and named outputs of at most two dimensions.
+fn is_small(graph: &Graph, kind: OutputKind, value: ValueId) -> bool {
+    match kind {
+        OutputKind::Logits | OutputKind::Embedding => true,
+        OutputKind::Named(_) => graph.value(value).shape.len() <= 2,
+        _ => false,
+    }
 }
 
 /// Returns true if a layer of a training step adds a residual. In place, some GEMMs round the sum once more. So that
@@ -495,11 +509,8 @@ fn plan_inputs(graph: &Graph, shapes: &[Vec<usize>], dtype: DType) -> Result<Vec
 /// Returns the dtype in which steps read an input.
 fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
     let own = graph.value(input.value).dtype;
-    let is_activation = if input.value == graph.input() {
-        graph.takes_activations()
-    } else {
-        own == DType::F32
-    };
+    let is_image = input.value == graph.input() && graph.takes_images();
+    let is_activation = own == DType::F32 && !is_image;
     if is_activation {
         dtype_of_readers(graph, input.value, dtype)
     } else {

@@ -15,12 +15,13 @@ use crate::value::ValueId;
 /// Counts the nodes that became constants.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     let inner = inner(graph);
+    let is_output = |result| graph.outputs().iter().any(|&(_, output)| output == result);
     let integers = integers(graph);
     let mut computed: HashMap<ValueId, (Array, Provenance)> = HashMap::new();
     rewrite(graph, |rewriter, node| {
         let is_known = |id: &ValueId| computed.contains_key(id) || rewriter.tensor(*id).is_some();
-        // A constant takes the place of one result.
-        if node.outputs.len() > 1 || !node.inputs.iter().all(is_known) {
+        // A constant takes the place of one result. A named output that does not depend on the inputs stays the result of a node.
+        if node.outputs.len() > 1 || is_output(node.output()) || !node.inputs.iter().all(is_known) {
             return Ok(None);
         }
         for &id in &node.inputs {
