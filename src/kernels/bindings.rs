@@ -1947,6 +1947,266 @@ const _: () = {
     ][::core::mem::offset_of!(ContrastiveTotalsArgs, reserved) - 28usize];
 };
 
+/** Windows of `kernel` elements, `stride` apart, over images `[images, height, width, channels]` with padding: the pixels of a result
+ `[images, rows, columns, …]`. Pairs are of the vertical and the horizontal axis.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct WindowGeometry {
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image, at least 1.
+    pub height: u32,
+    /// Columns of an image, at least 1.
+    pub width: u32,
+    /// Channels of an image, at least 1.
+    pub channels: u32,
+    /// Rows of the result, at least 1.
+    pub rows: u32,
+    /// Columns of the result, at least 1.
+    pub columns: u32,
+    /// Elements of a window, at least 1.
+    pub kernel: [u32; 2usize],
+    /// Distance of windows, at least 1.
+    pub stride: [u32; 2usize],
+    /// Distance of a window's elements, at least 1.
+    pub dilation: [u32; 2usize],
+    /// Padding above and to the left.
+    pub before: [u32; 2usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WindowGeometry"][::core::mem::size_of::<WindowGeometry>() - 56usize];
+    ["Alignment of WindowGeometry"][::core::mem::align_of::<WindowGeometry>() - 4usize];
+    [
+        "Offset of field: WindowGeometry::images",
+    ][::core::mem::offset_of!(WindowGeometry, images) - 0usize];
+    [
+        "Offset of field: WindowGeometry::height",
+    ][::core::mem::offset_of!(WindowGeometry, height) - 4usize];
+    [
+        "Offset of field: WindowGeometry::width",
+    ][::core::mem::offset_of!(WindowGeometry, width) - 8usize];
+    [
+        "Offset of field: WindowGeometry::channels",
+    ][::core::mem::offset_of!(WindowGeometry, channels) - 12usize];
+    [
+        "Offset of field: WindowGeometry::rows",
+    ][::core::mem::offset_of!(WindowGeometry, rows) - 16usize];
+    [
+        "Offset of field: WindowGeometry::columns",
+    ][::core::mem::offset_of!(WindowGeometry, columns) - 20usize];
+    [
+        "Offset of field: WindowGeometry::kernel",
+    ][::core::mem::offset_of!(WindowGeometry, kernel) - 24usize];
+    [
+        "Offset of field: WindowGeometry::stride",
+    ][::core::mem::offset_of!(WindowGeometry, stride) - 32usize];
+    [
+        "Offset of field: WindowGeometry::dilation",
+    ][::core::mem::offset_of!(WindowGeometry, dilation) - 40usize];
+    [
+        "Offset of field: WindowGeometry::before",
+    ][::core::mem::offset_of!(WindowGeometry, before) - 48usize];
+};
+
+/// Vec128s of channels per block of `depthwise_conv`.
+pub const DEPTHWISE_VECS: u32 = 8;
+
+/// Adjacent pixels per thread of `depthwise_conv`.
+pub const DEPTHWISE_COLUMNS: u32 = 4;
+
+/// Maximum elements of a kernel of `depthwise_conv`, whose weights are in LDS.
+pub const DEPTHWISE_TAPS: u32 = 49;
+
+/// `conv_patches`: windows as rows of a matrix, for each group of channels.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ConvPatchesArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[groups, images · rows · columns, kernel[0] · kernel[1] · channels / groups]`.
+    pub out: DeviceAddress,
+    /// The windows.
+    pub windows: WindowGeometry,
+    /// Groups of channels, at least 1.
+    pub groups: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ConvPatchesArgs"][::core::mem::size_of::<ConvPatchesArgs>() - 80usize];
+    [
+        "Alignment of ConvPatchesArgs",
+    ][::core::mem::align_of::<ConvPatchesArgs>() - 8usize];
+    [
+        "Offset of field: ConvPatchesArgs::x",
+    ][::core::mem::offset_of!(ConvPatchesArgs, x) - 0usize];
+    [
+        "Offset of field: ConvPatchesArgs::out",
+    ][::core::mem::offset_of!(ConvPatchesArgs, out) - 8usize];
+    [
+        "Offset of field: ConvPatchesArgs::windows",
+    ][::core::mem::offset_of!(ConvPatchesArgs, windows) - 16usize];
+    [
+        "Offset of field: ConvPatchesArgs::groups",
+    ][::core::mem::offset_of!(ConvPatchesArgs, groups) - 72usize];
+    [
+        "Offset of field: ConvPatchesArgs::reserved",
+    ][::core::mem::offset_of!(ConvPatchesArgs, reserved) - 76usize];
+};
+
+/// `depthwise_conv`: out = activation(x ∗ weight + bias) + residual for each channel.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DepthwiseConvArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[channels, kernel[0], kernel[1]]`.
+    pub weight: DeviceAddress,
+    /// T `[channels]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[images, rows, columns, channels]`. May be null: 0.
+    pub residual: DeviceAddress,
+    /// T `[images, rows, columns, channels]`. May alias `residual`.
+    pub out: DeviceAddress,
+    /// The windows, of at most [`DEPTHWISE_TAPS`] elements.
+    pub windows: WindowGeometry,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DepthwiseConvArgs",
+    ][::core::mem::size_of::<DepthwiseConvArgs>() - 104usize];
+    [
+        "Alignment of DepthwiseConvArgs",
+    ][::core::mem::align_of::<DepthwiseConvArgs>() - 8usize];
+    [
+        "Offset of field: DepthwiseConvArgs::x",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, x) - 0usize];
+    [
+        "Offset of field: DepthwiseConvArgs::weight",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, weight) - 8usize];
+    [
+        "Offset of field: DepthwiseConvArgs::bias",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, bias) - 16usize];
+    [
+        "Offset of field: DepthwiseConvArgs::residual",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, residual) - 24usize];
+    [
+        "Offset of field: DepthwiseConvArgs::out",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, out) - 32usize];
+    [
+        "Offset of field: DepthwiseConvArgs::windows",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, windows) - 40usize];
+    [
+        "Offset of field: DepthwiseConvArgs::activation",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, activation) - 96usize];
+    [
+        "Offset of field: DepthwiseConvArgs::reserved",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, reserved) - 100usize];
+};
+
+/// `direct_conv`: out = activation(x ∗ weight + bias) + residual for groups of channels, or the transposed convolution.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DirectConvArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[features, kernel[0], kernel[1], channels / groups]`.
+    pub weight: DeviceAddress,
+    /// T `[features]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[images, rows, columns, features]`. May be null: 0.
+    pub residual: DeviceAddress,
+    /// T `[images, rows, columns, features]`. May alias `residual`.
+    pub out: DeviceAddress,
+    /// The windows.
+    pub windows: WindowGeometry,
+    /// Channels of the result, at least 1.
+    pub features: u32,
+    /// Groups of channels, at least 1.
+    pub groups: u32,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+    /// 1: the transposed convolution.
+    pub transposed: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DirectConvArgs"][::core::mem::size_of::<DirectConvArgs>() - 112usize];
+    ["Alignment of DirectConvArgs"][::core::mem::align_of::<DirectConvArgs>() - 8usize];
+    [
+        "Offset of field: DirectConvArgs::x",
+    ][::core::mem::offset_of!(DirectConvArgs, x) - 0usize];
+    [
+        "Offset of field: DirectConvArgs::weight",
+    ][::core::mem::offset_of!(DirectConvArgs, weight) - 8usize];
+    [
+        "Offset of field: DirectConvArgs::bias",
+    ][::core::mem::offset_of!(DirectConvArgs, bias) - 16usize];
+    [
+        "Offset of field: DirectConvArgs::residual",
+    ][::core::mem::offset_of!(DirectConvArgs, residual) - 24usize];
+    [
+        "Offset of field: DirectConvArgs::out",
+    ][::core::mem::offset_of!(DirectConvArgs, out) - 32usize];
+    [
+        "Offset of field: DirectConvArgs::windows",
+    ][::core::mem::offset_of!(DirectConvArgs, windows) - 40usize];
+    [
+        "Offset of field: DirectConvArgs::features",
+    ][::core::mem::offset_of!(DirectConvArgs, features) - 96usize];
+    [
+        "Offset of field: DirectConvArgs::groups",
+    ][::core::mem::offset_of!(DirectConvArgs, groups) - 100usize];
+    [
+        "Offset of field: DirectConvArgs::activation",
+    ][::core::mem::offset_of!(DirectConvArgs, activation) - 104usize];
+    [
+        "Offset of field: DirectConvArgs::transposed",
+    ][::core::mem::offset_of!(DirectConvArgs, transposed) - 108usize];
+};
+
+/// `conv_transpose_sum`: the sums of the products of a transposed convolution: out = Σ products + bias.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ConvTransposeSumArgs {
+    /// T `[images · height · width, features, kernel[0] · kernel[1]]`: each pixel of x times the weight.
+    pub products: DeviceAddress,
+    /// T `[features]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[images, rows, columns, features]`.
+    pub out: DeviceAddress,
+    /// The windows, of images of `features` channels.
+    pub windows: WindowGeometry,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ConvTransposeSumArgs",
+    ][::core::mem::size_of::<ConvTransposeSumArgs>() - 80usize];
+    [
+        "Alignment of ConvTransposeSumArgs",
+    ][::core::mem::align_of::<ConvTransposeSumArgs>() - 8usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::products",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, products) - 0usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::bias",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, bias) - 8usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::out",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, out) - 16usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::windows",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, windows) - 24usize];
+};
+
 /// `distillation_loss`: the loss of each row, (1 − alpha) · base + alpha · comparison with a teacher.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2435,6 +2695,140 @@ const _: () = {
     [
         "Offset of field: Int8GemmArgs::activation",
     ][::core::mem::offset_of!(Int8GemmArgs, activation) - 76usize];
+};
+
+#[repr(u32)]
+/// Function between pixels, the `kernel` of [`InterpolateArgs`].
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum InterpolateKernel {
+    /// The nearest pixel, a half down.
+    NearestPreferFloor = 0,
+    /// The nearest pixel, a half up.
+    NearestPreferCeil = 1,
+    /// The pixel at the position, rounded down.
+    NearestFloor = 2,
+    /// The pixel at the position, rounded up.
+    NearestCeil = 3,
+    /// Linear.
+    Linear = 4,
+    /// Cubic convolution.
+    Cubic = 5,
+}
+
+/// Positions along an axis: pixel i is at `(i + shift) · numerator / denominator − shift + offset` of x.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct InterpolateAxis {
+    /// See [`InterpolateAxis`].
+    pub shift: f32,
+    /// See [`InterpolateAxis`].
+    pub numerator: f32,
+    /// See [`InterpolateAxis`].
+    pub denominator: f32,
+    /// See [`InterpolateAxis`].
+    pub offset: f32,
+    /// Factor of the width of the kernel, at least 1.
+    pub stretch: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of InterpolateAxis"][::core::mem::size_of::<InterpolateAxis>() - 20usize];
+    [
+        "Alignment of InterpolateAxis",
+    ][::core::mem::align_of::<InterpolateAxis>() - 4usize];
+    [
+        "Offset of field: InterpolateAxis::shift",
+    ][::core::mem::offset_of!(InterpolateAxis, shift) - 0usize];
+    [
+        "Offset of field: InterpolateAxis::numerator",
+    ][::core::mem::offset_of!(InterpolateAxis, numerator) - 4usize];
+    [
+        "Offset of field: InterpolateAxis::denominator",
+    ][::core::mem::offset_of!(InterpolateAxis, denominator) - 8usize];
+    [
+        "Offset of field: InterpolateAxis::offset",
+    ][::core::mem::offset_of!(InterpolateAxis, offset) - 12usize];
+    [
+        "Offset of field: InterpolateAxis::stretch",
+    ][::core::mem::offset_of!(InterpolateAxis, stretch) - 16usize];
+};
+
+/// `interpolate`: images in another size.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct InterpolateArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[images, rows, columns, channels]`.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image, at least 1.
+    pub height: u32,
+    /// Columns of an image, at least 1.
+    pub width: u32,
+    /// Channels of an image, at least 1.
+    pub channels: u32,
+    /// Rows of the result, at least 1.
+    pub rows: u32,
+    /// Columns of the result, at least 1.
+    pub columns: u32,
+    /// Positions along height and width.
+    pub axes: [InterpolateAxis; 2usize],
+    /// One of [`InterpolateKernel`].
+    pub kernel: u32,
+    /// Coefficient of a cubic kernel.
+    pub coefficient: f32,
+    /// 1: weights are divided by their sum.
+    pub normalize: u32,
+    /// 1: pixels outside of x have no weight. 0: they are those at the edge.
+    pub exclude_outside: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of InterpolateArgs"][::core::mem::size_of::<InterpolateArgs>() - 96usize];
+    [
+        "Alignment of InterpolateArgs",
+    ][::core::mem::align_of::<InterpolateArgs>() - 8usize];
+    [
+        "Offset of field: InterpolateArgs::x",
+    ][::core::mem::offset_of!(InterpolateArgs, x) - 0usize];
+    [
+        "Offset of field: InterpolateArgs::out",
+    ][::core::mem::offset_of!(InterpolateArgs, out) - 8usize];
+    [
+        "Offset of field: InterpolateArgs::images",
+    ][::core::mem::offset_of!(InterpolateArgs, images) - 16usize];
+    [
+        "Offset of field: InterpolateArgs::height",
+    ][::core::mem::offset_of!(InterpolateArgs, height) - 20usize];
+    [
+        "Offset of field: InterpolateArgs::width",
+    ][::core::mem::offset_of!(InterpolateArgs, width) - 24usize];
+    [
+        "Offset of field: InterpolateArgs::channels",
+    ][::core::mem::offset_of!(InterpolateArgs, channels) - 28usize];
+    [
+        "Offset of field: InterpolateArgs::rows",
+    ][::core::mem::offset_of!(InterpolateArgs, rows) - 32usize];
+    [
+        "Offset of field: InterpolateArgs::columns",
+    ][::core::mem::offset_of!(InterpolateArgs, columns) - 36usize];
+    [
+        "Offset of field: InterpolateArgs::axes",
+    ][::core::mem::offset_of!(InterpolateArgs, axes) - 40usize];
+    [
+        "Offset of field: InterpolateArgs::kernel",
+    ][::core::mem::offset_of!(InterpolateArgs, kernel) - 80usize];
+    [
+        "Offset of field: InterpolateArgs::coefficient",
+    ][::core::mem::offset_of!(InterpolateArgs, coefficient) - 84usize];
+    [
+        "Offset of field: InterpolateArgs::normalize",
+    ][::core::mem::offset_of!(InterpolateArgs, normalize) - 88usize];
+    [
+        "Offset of field: InterpolateArgs::exclude_outside",
+    ][::core::mem::offset_of!(InterpolateArgs, exclude_outside) - 92usize];
 };
 
 /// Threads per block of `l2_norm` and `l2_norm_part`.
@@ -4692,6 +5086,59 @@ const _: () = {
     ][::core::mem::offset_of!(TransposeArgs, multiply) - 52usize];
 };
 
+#[repr(u32)]
+/// Elements of a window that count, the `mode` of [`WindowPoolArgs`].
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum WindowPoolMode {
+    /// The maximum of the elements in the image.
+    Max = 0,
+    /// The mean of the elements in the image.
+    Mean = 1,
+    /// The mean of the elements in the image and its padding.
+    MeanOfPadded = 2,
+}
+
+/// `window_pool`: maximum or mean of sliding windows.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct WindowPoolArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[images, rows, columns, channels]`.
+    pub out: DeviceAddress,
+    /// The windows.
+    pub windows: WindowGeometry,
+    /// Padding below and to the right.
+    pub after: [u32; 2usize],
+    /// One of [`WindowPoolMode`].
+    pub mode: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WindowPoolArgs"][::core::mem::size_of::<WindowPoolArgs>() - 88usize];
+    ["Alignment of WindowPoolArgs"][::core::mem::align_of::<WindowPoolArgs>() - 8usize];
+    [
+        "Offset of field: WindowPoolArgs::x",
+    ][::core::mem::offset_of!(WindowPoolArgs, x) - 0usize];
+    [
+        "Offset of field: WindowPoolArgs::out",
+    ][::core::mem::offset_of!(WindowPoolArgs, out) - 8usize];
+    [
+        "Offset of field: WindowPoolArgs::windows",
+    ][::core::mem::offset_of!(WindowPoolArgs, windows) - 16usize];
+    [
+        "Offset of field: WindowPoolArgs::after",
+    ][::core::mem::offset_of!(WindowPoolArgs, after) - 72usize];
+    [
+        "Offset of field: WindowPoolArgs::mode",
+    ][::core::mem::offset_of!(WindowPoolArgs, mode) - 80usize];
+    [
+        "Offset of field: WindowPoolArgs::reserved",
+    ][::core::mem::offset_of!(WindowPoolArgs, reserved) - 84usize];
+};
+
 /// `wire`: out = x, rounded to bf16 for the way between ranks, or back in f32.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -4774,6 +5221,12 @@ macro_rules! kernel_list {
                     ContrastiveLossBackward(ContrastiveLossBackwardArgs),
                     ContrastiveTotals(ContrastiveTotalsArgs),
                 }
+                conv {
+                    ConvPatches(ConvPatchesArgs),
+                    ConvTransposeSum(ConvTransposeSumArgs),
+                    DepthwiseConv(DepthwiseConvArgs),
+                    DirectConv(DirectConvArgs),
+                }
                 distillation_loss {
                     DistillationLoss(DistillationLossArgs),
                 }
@@ -4794,6 +5247,9 @@ macro_rules! kernel_list {
                 }
                 int8_gemm {
                     Int8Gemm(Int8GemmArgs),
+                }
+                interpolate {
+                    Interpolate(InterpolateArgs),
                 }
                 l2_norm {
                     L2Norm(L2NormArgs),
@@ -4883,6 +5339,9 @@ macro_rules! kernel_list {
                 }
                 transpose {
                     Transpose(TransposeArgs),
+                }
+                window_pool {
+                    WindowPool(WindowPoolArgs),
                 }
                 wire {
                     Wire(WireArgs),

@@ -6,6 +6,7 @@ use hipvit_graph::op::exchange::ExchangeKind;
 
 use super::attention::call::AttentionCall;
 use super::bindings::BiasActivationArgs;
+use super::conv::call::ConvCall;
 use super::custom::call::CustomCall;
 use super::linear::call::{LinearCall, SparseForm};
 use super::patch_extract::call::PatchEmbeddingCall;
@@ -53,6 +54,8 @@ pub(crate) enum Call {
     Custom(Box<CustomCall>),
     /// A kernel of attention with a pattern.
     Pattern(Arc<PatternCall>),
+    /// Convolution of images.
+    Conv(ConvCall),
     /// Attention with a pattern, whose tile is selected.
     PatternAttention(Arc<PatternAttentionCall>),
 }

@@ -12,7 +12,7 @@ use super::bindings::{
     DepthwiseConvArgs, DirectConvArgs, ELEMENTWISE_THREADS, WindowGeometry,
 };
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
-pub(crate) use lower::conv_units;
+pub(crate) use lower::{conv_units, has_group_gemm};
 
 impl WindowGeometry {
     /// Creates the geometry of windows over `x` `[images, height, width, channels]` that make `[rows, columns]` pixels.
@@ -28,7 +28,8 @@ impl WindowGeometry {
         let &[images, height, width, channels] = x else {
             return Err("takes images".into());
         };
-        let pair = |of: fn(&Windows) -> usize| Ok::<_, KernelError>([extent(of(&down))?, extent(of(&across))?]);
+        let pair =
+            |of: fn(&Windows) -> usize| Ok::<_, KernelError>([extent(of(&down))?, extent(of(&across))?]);
         Ok(Self {
             images: extent(images)?,
             height: extent(height)?,
@@ -90,7 +91,11 @@ fn check_groups(windows: &WindowGeometry, groups: u32, features: u32) -> Result<
     if divides(windows.channels) && divides(features) {
         return Ok(());
     }
-    Err(format!("{groups} groups do not divide {} channels into {features}", windows.channels).into())
+    Err(format!(
+        "{groups} groups do not divide {} channels into {features}",
+        windows.channels
+    )
+    .into())
 }
 
 // SAFETY: see hip/conv.hip. Threads beyond the last row return.
@@ -114,7 +119,11 @@ unsafe impl KernelArguments for ConvPatchesArgs {
         let WindowGeometry { kernel, channels, .. } = self.windows;
         let row = bytes(element, &[kernel[0], kernel[1], channels]);
         visit(Access::read("x", self.x, self.windows.bytes_of_x(element)));
-        visit(Access::write("out", self.out, self.windows.bytes_of_result(row, 1)));
+        visit(Access::write(
+            "out",
+            self.out,
+            self.windows.bytes_of_result(row, 1),
+        ));
     }
 }
 
@@ -206,7 +215,11 @@ unsafe impl KernelArguments for ConvTransposeSumArgs {
         let WindowGeometry { kernel, channels, .. } = self.windows;
         let products = self.windows.bytes_of_x(bytes(element, &kernel));
         visit(Access::read("products", self.products, products));
-        visit(optional(Access::read("bias", self.bias, bytes(element, &[channels]))));
+        visit(optional(Access::read(
+            "bias",
+            self.bias,
+            bytes(element, &[channels]),
+        )));
         visit(Access::write(
             "out",
             self.out,

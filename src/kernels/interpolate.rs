@@ -47,7 +47,9 @@ impl Lower for Interpolate {
             }
         };
         let kernel = match self.kernel {
-            InterpolationKernel::Nearest(NearestRounding::PreferFloor) => InterpolateKernel::NearestPreferFloor,
+            InterpolationKernel::Nearest(NearestRounding::PreferFloor) => {
+                InterpolateKernel::NearestPreferFloor
+            }
             InterpolationKernel::Nearest(NearestRounding::PreferCeil) => InterpolateKernel::NearestPreferCeil,
             InterpolationKernel::Nearest(NearestRounding::Floor) => InterpolateKernel::NearestFloor,
             InterpolationKernel::Nearest(NearestRounding::Ceil) => InterpolateKernel::NearestCeil,

@@ -27,11 +27,7 @@ unsafe impl KernelArguments for WindowPoolArgs {
     }
 }
 
-fn lower(
-    step: &Lowering<'_>,
-    windows: [Windows; 2],
-    mode: WindowPoolMode,
-) -> Result<Vec<Call>, KernelError> {
+fn lower(step: &Lowering<'_>, windows: [Windows; 2], mode: WindowPoolMode) -> Result<Vec<Call>, KernelError> {
     let &[_, rows, columns, _] = step.shape else {
         return Err("makes no images".into());
     };

@@ -59,7 +59,10 @@ impl ConvCall {
         let channels = self.windows.channels as usize;
         if self.groups == 1 {
             Form::Linear
-        } else if self.groups == channels && self.features == channels && self.taps() <= DEPTHWISE_TAPS as usize {
+        } else if self.groups == channels
+            && self.features == channels
+            && self.taps() <= DEPTHWISE_TAPS as usize
+        {
             Form::Depthwise
         } else if self.features / self.groups >= GEMM_FEATURES {
             Form::Groups
@@ -116,7 +119,8 @@ impl ConvCall {
 
     /// Returns the offset of the sums in the scratch memory.
     fn sums_at(&self) -> usize {
-        self.patch_bytes(self.images_at_once()).next_multiple_of(ALIGNMENT)
+        self.patch_bytes(self.images_at_once())
+            .next_multiple_of(ALIGNMENT)
     }
 
     /// Returns the memory for sums that a residual in place must not be overwritten by, or the result.

@@ -19,6 +19,15 @@ pub(crate) fn conv_units(graph: &Graph) -> impl Iterator<Item = Unit> {
     any.then(|| Unit::of("bias_activation")).into_iter()
 }
 
+/// Returns true if a step is a convolution in groups whose builtin way has GEMMs of rocBLAS.
+pub(crate) fn has_group_gemm(plan: &Plan, step: &Step) -> bool {
+    let call = match &plan.node(step).op {
+        Op::Conv(conv) if conv.groups != 1 => unplaced(conv, plan, step).ok(),
+        _ => None,
+    };
+    call.is_some_and(|call| call.has_group_gemm())
+}
+
 impl Lower for Conv {
     fn unit(&self) -> Option<Unit> {
         Some(Unit::of("conv"))
