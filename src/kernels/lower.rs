@@ -4,9 +4,7 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{
-    AveragePool, Conv, ConvTranspose, GatherElements, GridSample, Interpolate, MaxPool, Normalize, Op, PatchConv, TopK,
-};
+use hipvit_graph::op::{GatherElements, GridSample, Normalize, Op, PatchConv, TopK};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -62,7 +60,7 @@ macro_rules! on_the_cpu_only {
         })*
     };
 }
-on_the_cpu_only!(AveragePool Conv ConvTranspose GatherElements GridSample Interpolate MaxPool TopK);
+on_the_cpu_only!(GatherElements GridSample TopK);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

@@ -48,7 +48,12 @@ unsafe impl KernelArguments for ReduceArgs {
     const FILE: &'static str = "reduce";
 
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        Ok(if self.inner == 1 { "reduce_rows" } else { "reduce_columns" }.into())
+        Ok(if self.inner == 1 {
+            "reduce_rows"
+        } else {
+            "reduce_columns"
+        }
+        .into())
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
@@ -57,8 +62,7 @@ unsafe impl KernelArguments for ReduceArgs {
         }
         if self.inner == 1 {
             let outer = self.outer.into();
-            let (launch, whole_block) =
-                target.rows(outer, self.length, ROW_THREADS, target.row_of_wave())?;
+            let (launch, whole_block) = target.rows(outer, self.length, ROW_THREADS, target.row_of_wave())?;
             self.whole_block = whole_block;
             return Ok(launch);
         }

@@ -29,7 +29,10 @@ impl StridedCopyArgs {
     ) -> Result<Self, KernelError> {
         let view = view.merged();
         let Some(missing) = AXES.checked_sub(view.extents.len()) else {
-            let reason = format!("moves {} axes apart, the kernel at most {AXES}", view.extents.len());
+            let reason = format!(
+                "moves {} axes apart, the kernel at most {AXES}",
+                view.extents.len()
+            );
             return Err(KernelError::Unsupported(reason));
         };
         check_range(&view, elements)?;
@@ -58,7 +61,9 @@ impl StridedCopyArgs {
     fn divide(&mut self) {
         let stride = self.strides[LAST];
         let is_long = |axis: usize| self.extents[axis] >= SMALLEST_TILE;
-        let tile = (0..LAST).rev().find(|&axis| self.strides[axis] == 1 && is_long(axis));
+        let tile = (0..LAST)
+            .rev()
+            .find(|&axis| self.strides[axis] == 1 && is_long(axis));
         match tile {
             Some(axis) if ![0, 1].contains(&stride) && is_long(LAST) => self.tile_axis = axis as u32,
             _ if stride == 1 && self.is_vectorized() => self.width = VEC128_BYTES / self.element,
@@ -102,12 +107,18 @@ unsafe impl KernelArguments for StridedCopyArgs {
 
     fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
         let is_tiled = self.tile_axis < STRIDED_AXES;
-        Ok(if is_tiled { "strided_copy_tiled" } else { "strided_copy" }.into())
+        Ok(if is_tiled {
+            "strided_copy_tiled"
+        } else {
+            "strided_copy"
+        }
+        .into())
     }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let outer = |axes: &mut dyn Iterator<Item = usize>| {
-            axes.map(|axis| u64::from(self.extents[axis])).fold(1, u64::saturating_mul)
+            axes.map(|axis| u64::from(self.extents[axis]))
+                .fold(1, u64::saturating_mul)
         };
         let length = self.extents[LAST];
         if self.tile_axis < STRIDED_AXES {
@@ -125,7 +136,11 @@ unsafe impl KernelArguments for StridedCopyArgs {
         let element = self.element as usize;
         let x = usize::try_from(self.elements).unwrap_or(usize::MAX);
         visit(Access::read("x", self.x, x.saturating_mul(element)));
-        visit(Access::write("out", self.out, super::bytes(element, &self.extents)));
+        visit(Access::write(
+            "out",
+            self.out,
+            super::bytes(element, &self.extents),
+        ));
     }
 }
 
@@ -133,7 +148,11 @@ impl Lowering<'_> {
     /// Returns the copy of a view of operand 0 to the result.
     pub(super) fn copy_view(&self, view: &View) -> Result<Vec<Call>, KernelError> {
         let elements = self.shape_of(0)?.iter().product();
-        Ok(vec![self.copied_view(view, elements, [self.address(0)?, self.out])?])
+        Ok(vec![self.copied_view(
+            view,
+            elements,
+            [self.address(0)?, self.out],
+        )?])
     }
 
     /// Returns the copy of a view of a tensor of `elements` elements, which have the dtype of the result.

@@ -42,7 +42,13 @@ impl Backend for Cpu {
 
     fn lacks(&self, case: &Case, dtype: DType) -> Option<&'static str> {
         match &case.work {
-            Work::Op(Op::Linear(Linear { rounding: None, .. }) | Op::PatchConv(_) | Op::Attention(_)) => None,
+            Work::Op(
+                Op::Linear(Linear { rounding: None, .. })
+                | Op::PatchConv(_)
+                | Op::Conv(_)
+                | Op::ConvTranspose(_)
+                | Op::Attention(_),
+            ) => None,
             Work::Op(_) if dtype != DType::F32 => Some("is independent of the dtype on the CPU"),
             Work::Op(_) | Work::Resize(_) => None,
             Work::Kernel(_) => Some("is a form of a GPU kernel"),
