@@ -106,3 +106,25 @@ impl Lower for BatchMatMul {
         Ok(calls.collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(a: &[usize], b: &[usize], outer: &[usize]) -> (usize, usize, [usize; 2]) {
+        let views = [a, b].map(|shape| View::of(shape).expanded(outer));
+        let batch = Batch::of(&views);
+        (batch.count, batch.axes, batch.strides)
+    }
+
+    #[test]
+    fn a_batch_has_matrices_at_equal_distances() {
+        assert_eq!(batch(&[4, 3], &[4, 3], &[4, 3]), (12, 2, [1, 1]));
+        assert_eq!(batch(&[4, 3], &[], &[4, 3]), (12, 2, [1, 0]));
+        assert_eq!(batch(&[4, 3], &[3], &[4, 3]), (3, 1, [1, 1]));
+        assert_eq!(batch(&[4, 1], &[4, 3], &[4, 3]), (3, 1, [0, 1]));
+        assert_eq!(batch(&[4, 1, 3], &[4, 1, 3], &[4, 1, 3]), (12, 3, [1, 1]));
+        assert_eq!(batch(&[], &[], &[]), (1, 0, [0, 0]));
+        assert_eq!(batch(&[1, 1], &[5, 1], &[5, 1]), (5, 2, [0, 1]));
+    }
+}

@@ -2628,6 +2628,63 @@ const _: () = {
     ][::core::mem::offset_of!(GatherArgs, width) - 44usize];
 };
 
+/// Maximum number of axes. Fewer axes are preceded by extents of 1.
+pub const GATHER_AXES: u32 = 6;
+
+/// Threads per block of `gather_elements`, an element each.
+pub const GATHER_ELEMENTS_THREADS: u32 = 256;
+
+/** `gather_elements`: an element of out is that of x at the same place, except for one axis, where `indices` has its index. A negative index
+ counts from the end. Indices beyond an end become the last or first one.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GatherElementsArgs {
+    /// Elements of `element` bytes, `from`, row-major.
+    pub x: DeviceAddress,
+    /// i32 `extents`, row-major.
+    pub indices: DeviceAddress,
+    /// Elements of `element` bytes, `extents`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents of x. At least those of the indices, except for the axis.
+    pub from: [u32; 6usize],
+    /// Extents of the indices.
+    pub extents: [u32; 6usize],
+    /// Index of the axis.
+    pub axis: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of GatherElementsArgs",
+    ][::core::mem::size_of::<GatherElementsArgs>() - 80usize];
+    [
+        "Alignment of GatherElementsArgs",
+    ][::core::mem::align_of::<GatherElementsArgs>() - 8usize];
+    [
+        "Offset of field: GatherElementsArgs::x",
+    ][::core::mem::offset_of!(GatherElementsArgs, x) - 0usize];
+    [
+        "Offset of field: GatherElementsArgs::indices",
+    ][::core::mem::offset_of!(GatherElementsArgs, indices) - 8usize];
+    [
+        "Offset of field: GatherElementsArgs::out",
+    ][::core::mem::offset_of!(GatherElementsArgs, out) - 16usize];
+    [
+        "Offset of field: GatherElementsArgs::from",
+    ][::core::mem::offset_of!(GatherElementsArgs, from) - 24usize];
+    [
+        "Offset of field: GatherElementsArgs::extents",
+    ][::core::mem::offset_of!(GatherElementsArgs, extents) - 48usize];
+    [
+        "Offset of field: GatherElementsArgs::axis",
+    ][::core::mem::offset_of!(GatherElementsArgs, axis) - 72usize];
+    [
+        "Offset of field: GatherElementsArgs::element",
+    ][::core::mem::offset_of!(GatherElementsArgs, element) - 76usize];
+};
+
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
 pub const PATCH_GRID_BYTES: u32 = 4;
 
@@ -2740,6 +2797,106 @@ const _: () = {
     [
         "Offset of field: GridPositionsArgs::channels",
     ][::core::mem::offset_of!(GridPositionsArgs, channels) - 60usize];
+};
+
+#[repr(u32)]
+/// Interpolation of a sample.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Sampling {
+    /// The nearest pixel.
+    Nearest = 0,
+    /// Of 2×2 pixels.
+    Linear = 1,
+    /// Of 4×4 pixels.
+    Cubic = 2,
+}
+
+#[repr(u32)]
+/// Pixels beyond the edges of an image.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Border {
+    /// Zeros.
+    Zeros = 0,
+    /// The nearest pixel.
+    Edge = 1,
+    /// The image, reflected.
+    Reflect = 2,
+}
+
+/// `grid_sample`: samples of images at given positions.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GridSampleArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// f32, or T (`narrow_grid`), `[images, positions, 2]`: column and row, from −1 to 1 over the image.
+    pub grid: DeviceAddress,
+    /// T `[images, positions, channels]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Channels of a pixel.
+    pub channels: u32,
+    /// Positions in an image.
+    pub positions: u32,
+    /// A `Sampling`.
+    pub sampling: u32,
+    /// A `Border`.
+    pub border: u32,
+    /// 1: −1 and 1 are the centres of the corner pixels; 0: the edges of the image.
+    pub align_corners: u32,
+    /// 1: the grid is T; 0: f32.
+    pub narrow_grid: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GridSampleArgs"][::core::mem::size_of::<GridSampleArgs>() - 64usize];
+    ["Alignment of GridSampleArgs"][::core::mem::align_of::<GridSampleArgs>() - 8usize];
+    [
+        "Offset of field: GridSampleArgs::x",
+    ][::core::mem::offset_of!(GridSampleArgs, x) - 0usize];
+    [
+        "Offset of field: GridSampleArgs::grid",
+    ][::core::mem::offset_of!(GridSampleArgs, grid) - 8usize];
+    [
+        "Offset of field: GridSampleArgs::out",
+    ][::core::mem::offset_of!(GridSampleArgs, out) - 16usize];
+    [
+        "Offset of field: GridSampleArgs::images",
+    ][::core::mem::offset_of!(GridSampleArgs, images) - 24usize];
+    [
+        "Offset of field: GridSampleArgs::height",
+    ][::core::mem::offset_of!(GridSampleArgs, height) - 28usize];
+    [
+        "Offset of field: GridSampleArgs::width",
+    ][::core::mem::offset_of!(GridSampleArgs, width) - 32usize];
+    [
+        "Offset of field: GridSampleArgs::channels",
+    ][::core::mem::offset_of!(GridSampleArgs, channels) - 36usize];
+    [
+        "Offset of field: GridSampleArgs::positions",
+    ][::core::mem::offset_of!(GridSampleArgs, positions) - 40usize];
+    [
+        "Offset of field: GridSampleArgs::sampling",
+    ][::core::mem::offset_of!(GridSampleArgs, sampling) - 44usize];
+    [
+        "Offset of field: GridSampleArgs::border",
+    ][::core::mem::offset_of!(GridSampleArgs, border) - 48usize];
+    [
+        "Offset of field: GridSampleArgs::align_corners",
+    ][::core::mem::offset_of!(GridSampleArgs, align_corners) - 52usize];
+    [
+        "Offset of field: GridSampleArgs::narrow_grid",
+    ][::core::mem::offset_of!(GridSampleArgs, narrow_grid) - 56usize];
+    [
+        "Offset of field: GridSampleArgs::reserved",
+    ][::core::mem::offset_of!(GridSampleArgs, reserved) - 60usize];
 };
 
 /// Threads per block of `group_norm`.
@@ -5429,6 +5586,52 @@ const _: () = {
     ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
 };
 
+/// Threads per block of `top_k`, an element each.
+pub const TOP_K_THREADS: u32 = 256;
+
+/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Of equal elements, the first one comes first. NaN
+ counts as the largest element.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct TopKArgs {
+    /// T `[rows, length]`.
+    pub x: DeviceAddress,
+    /// T `[rows, k]`. Aliases no operand.
+    pub values: DeviceAddress,
+    /// i32 `[rows, k]`. Aliases no operand.
+    pub indices: DeviceAddress,
+    /// Number of rows.
+    pub rows: u32,
+    /// Elements of a row.
+    pub length: u32,
+    /// Elements to take, at most `length`.
+    pub k: u32,
+    /// 1: the largest elements; 0: the smallest.
+    pub largest: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of TopKArgs"][::core::mem::size_of::<TopKArgs>() - 40usize];
+    ["Alignment of TopKArgs"][::core::mem::align_of::<TopKArgs>() - 8usize];
+    ["Offset of field: TopKArgs::x"][::core::mem::offset_of!(TopKArgs, x) - 0usize];
+    [
+        "Offset of field: TopKArgs::values",
+    ][::core::mem::offset_of!(TopKArgs, values) - 8usize];
+    [
+        "Offset of field: TopKArgs::indices",
+    ][::core::mem::offset_of!(TopKArgs, indices) - 16usize];
+    [
+        "Offset of field: TopKArgs::rows",
+    ][::core::mem::offset_of!(TopKArgs, rows) - 24usize];
+    [
+        "Offset of field: TopKArgs::length",
+    ][::core::mem::offset_of!(TopKArgs, length) - 28usize];
+    ["Offset of field: TopKArgs::k"][::core::mem::offset_of!(TopKArgs, k) - 32usize];
+    [
+        "Offset of field: TopKArgs::largest",
+    ][::core::mem::offset_of!(TopKArgs, largest) - 36usize];
+};
+
 /// Maximum number of rows of `x` in a block's tile.
 pub const TRANSPOSE_ROWS: u32 = 224;
 
@@ -5655,11 +5858,17 @@ macro_rules! kernel_list {
                 gather {
                     Gather(GatherArgs),
                 }
+                gather_elements {
+                    GatherElements(GatherElementsArgs),
+                }
                 grid_mask {
                     GridMask(GridMaskArgs),
                 }
                 grid_positions {
                     GridPositions(GridPositionsArgs),
+                }
+                grid_sample {
+                    GridSample(GridSampleArgs),
                 }
                 group_norm {
                     GroupNorm(GroupNormArgs),
@@ -5764,6 +5973,9 @@ macro_rules! kernel_list {
                 }
                 tokens {
                     Tokens(TokensArgs),
+                }
+                top_k {
+                    TopK(TopKArgs),
                 }
                 transpose {
                     Transpose(TransposeArgs),

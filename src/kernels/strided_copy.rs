@@ -179,3 +179,58 @@ impl Lowering<'_> {
         Ok(StridedCopyArgs::new([x, out], view, elements, element)?.into())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::DType;
+
+    const NULL: DeviceAddress = DeviceAddress::NULL;
+
+    fn copy(view: &View, elements: usize, element: usize) -> (Cow<'static, str>, u32, u32) {
+        let mut arguments = StridedCopyArgs::new([NULL; 2], view, elements, element).unwrap();
+        let target = Target {
+            dtype: DType::F16,
+            wave_size: 64,
+            max_blocks: i32::MAX as u32,
+            tile: 0,
+        };
+        let launch = arguments.plan(&target).unwrap();
+        (arguments.entry().unwrap(), arguments.width, launch.grid[0])
+    }
+
+    #[test]
+    fn each_view_has_the_entry_that_reads_and_writes_lines() {
+        let images = View::of(&[2, 64, 96, 40]);
+        let elements = images.len();
+        // Channels last to first: 2 images of 192 × 2 tiles.
+        let first = images.permuted(&[0, 3, 1, 2]);
+        let tiles = ("strided_copy_tiled".into(), 1, 2 * 192 * 2);
+        assert_eq!(copy(&first, elements, 2), tiles);
+        // Rows of 40 elements: 5 vectors of 16 bits, or 10 of 32.
+        let rows = images.permuted(&[0, 2, 1, 3]);
+        let threads = |per_row: u32| (2 * 64 * 96 * per_row).div_ceil(STRIDED_THREADS);
+        assert_eq!(copy(&rows, elements, 2), ("strided_copy".into(), 8, threads(5)));
+        assert_eq!(copy(&rows, elements, 4), ("strided_copy".into(), 4, threads(10)));
+        // Rows that start between vectors, every other element, and repetitions.
+        let shifted = images.clone().sliced(3, 1, 8, 1);
+        assert_eq!(copy(&shifted, elements, 2), ("strided_copy".into(), 4, threads(2)));
+        let every_other = images.clone().sliced(3, 0, 20, 2);
+        assert_eq!(copy(&every_other, elements, 2), ("strided_copy".into(), 1, threads(20)));
+        let repeated = View::of(&[64, 1]).expanded(&[64, 8]);
+        assert_eq!(copy(&repeated, 64, 4), ("strided_copy".into(), 2, 1));
+    }
+
+    #[test]
+    fn views_outside_of_the_tensor_are_refused() {
+        let view = View::of(&[4, 5]).sliced(0, 3, 4, -1);
+        assert!(StridedCopyArgs::new([NULL; 2], &view, 20, 4).is_ok());
+        assert!(StridedCopyArgs::new([NULL; 2], &view, 19, 4).is_err());
+        let below = View::of(&[4, 5]).sliced(0, 2, 4, -1);
+        assert!(StridedCopyArgs::new([NULL; 2], &below, 20, 4).is_err());
+        let many: Vec<usize> = (0..8).rev().collect();
+        let apart = View::of(&[2; 8]).permuted(&many);
+        let error = StridedCopyArgs::new([NULL; 2], &apart, 256, 4).unwrap_err();
+        assert!(error.to_string().contains("moves 8 axes apart"), "{error}");
+    }
+}
