@@ -57,7 +57,10 @@ unsafe impl KernelArguments for GridSampleArgs {
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         // Pixels are counted by i32.
         const MOST: u32 = 1 << 28;
-        if [self.height, self.width].iter().any(|extent| !(1..=MOST).contains(extent)) {
+        if [self.height, self.width]
+            .iter()
+            .any(|extent| !(1..=MOST).contains(extent))
+        {
             return Err("samples an image without pixels, or with too many".into());
         }
         let samples = u64::from(self.images).saturating_mul(self.positions.into());
@@ -65,7 +68,11 @@ unsafe impl KernelArguments for GridSampleArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let of_grid = if self.narrow_grid == 0 { DType::F32.size() } else { element };
+        let of_grid = if self.narrow_grid == 0 {
+            DType::F32.size()
+        } else {
+            element
+        };
         let x = bytes(element, &[self.images, self.height, self.width, self.channels]);
         let grid = bytes(of_grid, &[self.images, self.positions, 2]);
         let out = bytes(element, &[self.images, self.positions, self.channels]);

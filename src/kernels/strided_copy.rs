@@ -214,9 +214,15 @@ mod tests {
         assert_eq!(copy(&rows, elements, 4), ("strided_copy".into(), 4, threads(10)));
         // Rows that start between vectors, every other element, and repetitions.
         let shifted = images.clone().sliced(3, 1, 8, 1);
-        assert_eq!(copy(&shifted, elements, 2), ("strided_copy".into(), 4, threads(2)));
+        assert_eq!(
+            copy(&shifted, elements, 2),
+            ("strided_copy".into(), 4, threads(2))
+        );
         let every_other = images.clone().sliced(3, 0, 20, 2);
-        assert_eq!(copy(&every_other, elements, 2), ("strided_copy".into(), 1, threads(20)));
+        assert_eq!(
+            copy(&every_other, elements, 2),
+            ("strided_copy".into(), 1, threads(20))
+        );
         let repeated = View::of(&[64, 1]).expanded(&[64, 8]);
         assert_eq!(copy(&repeated, 64, 4), ("strided_copy".into(), 2, 1));
     }
