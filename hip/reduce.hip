@@ -83,7 +83,7 @@ template <class T> HIPVIT_DEVICE void reduce_rows(const ReduceArgs &a) {
     auto exponentials = [&](float shift) {
         float total = 0.0f;
         Row<T, 0> row(a.length, group);
-        row.again(load, [&](u32, float v) { total += exponential(v - shift); });
+        row.again(load, [&](u32, float v) { total += fast_exp2((v - shift) * 1.44269504f); });
         return group.template reduce<Sum>(total);
     };
     const float total = by_kind(a, reduce, exponentials);
@@ -121,7 +121,7 @@ template <class T> HIPVIT_DEVICE void reduce_columns(const ReduceArgs &a) {
     };
     auto exponentials = [&](float shift) {
         float total = 0.0f;
-        for_each([&](float v) { total += exponential(v - shift); });
+        for_each([&](float v) { total += fast_exp2((v - shift) * 1.44269504f); });
         return over_slices(Sum(), total);
     };
     const float total = by_kind(a, reduce, exponentials);
