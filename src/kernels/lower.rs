@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{CumSum, GatherElements, GridSample, Normalize, Op, PatchConv, TopK};
+use hipvit_graph::op::{CumSum, Normalize, Op, PatchConv};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -60,7 +60,7 @@ macro_rules! on_the_cpu_only {
         })*
     };
 }
-on_the_cpu_only!(CumSum GatherElements GridSample TopK);
+on_the_cpu_only!(CumSum);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {
