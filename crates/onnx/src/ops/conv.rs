@@ -1,9 +1,10 @@
 //! Convolutions. Graphs compute them with channels last.
 
-use hipvit_graph::op::{Conv, ConvTranspose, Linear as LinearOp};
+use hipvit_graph::op::{Conv, ConvTranspose};
 
 use super::Group;
 use super::layout::{permute, reshape_to};
+use super::matmul::linear;
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::Dim;
@@ -212,21 +213,12 @@ fn conv(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let builder = &mut *context.builder;
     let weight = channels_last(builder, &weight)?;
     let input = channels_last(builder, &x)?;
-    let mut operands = vec![&input];
-    let matrix = if op.is_pointwise() {
-        Some(reshape_to(builder, &weight, &[weight.dims[0], weight.dims[3]])?)
+    let result = if op.is_pointwise() {
+        let matrix = reshape_to(builder, &weight, &[weight.dims[0], weight.dims[3]])?;
+        linear(builder, &input, &matrix, bias.as_ref())?
     } else {
-        None
-    };
-    operands.push(matrix.as_ref().unwrap_or(&weight));
-    operands.extend(bias.as_ref());
-    let result = if matrix.is_some() {
-        let op = LinearOp {
-            bias: op.bias,
-            ..LinearOp::default()
-        };
-        builder.apply(op, &operands)?
-    } else {
+        let mut operands = vec![&input, &weight];
+        operands.extend(bias.as_ref());
         builder.apply(op, &operands)?
     };
     channels_first(builder, &result, x.rank()).map(|value| vec![value])

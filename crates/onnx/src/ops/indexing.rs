@@ -1,6 +1,6 @@
 //! Gathering and scattering by indices of elements or slices. Indices that are known become one gather of rows.
 
-use hipvit_graph::op::{Concat, Gather};
+use hipvit_graph::op::{Concat, Gather, GatherElements};
 
 use super::Group;
 use super::constant::product;
@@ -10,7 +10,8 @@ use crate::context::Context;
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, axis, count, show};
+use crate::ramp::Ramp;
+use crate::value::{Data, Value, axis, count, show};
 
 pub(super) const OPS: Group = &[
     ("GatherElements", gather_elements),
@@ -24,7 +25,10 @@ fn fixed_extents(x: &Value, axes: std::ops::Range<usize>) -> Result<Vec<usize>, 
     let extents: Option<Vec<usize>> = x.dims[axes].iter().map(|dim| dim.fixed()).collect();
     match extents {
         Some(extents) => Ok(extents),
-        None => refuse!("has indices along axes of {} that grow with the batch", show(&x.dims)),
+        None => refuse!(
+            "has indices along axes of {} that grow with the batch",
+            show(&x.dims)
+        ),
     }
 }
 
@@ -33,7 +37,11 @@ fn position(indices: &[i64], extents: &[usize]) -> Result<i64, Refusal> {
     let mut position = 0;
     for (&index, &extent) in indices.iter().zip(extents) {
         let extent = extent as i64;
-        let from_start = if index < 0 { index.saturating_add(extent) } else { index };
+        let from_start = if index < 0 {
+            index.saturating_add(extent)
+        } else {
+            index
+        };
         if !(0..extent).contains(&from_start) {
             refuse!("reads index {index} of an axis of {extent}");
         }
@@ -61,18 +69,30 @@ fn rows(builder: &mut Builder, x: &Value, positions: Vec<i64>) -> Result<Value, 
 /// Returns the positions of the slices that `indices [.., k]` name in axes of these extents.
 fn positions(indices: &Value, extents: &[usize]) -> Result<Vec<i64>, Refusal> {
     let given = indices.known_integers("indices")?;
-    given.chunks(extents.len().max(1)).map(|index| position(index, extents)).collect()
+    given
+        .chunks(extents.len().max(1))
+        .map(|index| position(index, extents))
+        .collect()
 }
 
 fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, indices] = [context.input(0)?, context.input(1)?];
+    if let (Data::Columns(columns), 0) = (&indices.data, context.int_or("batch_dims", 0)) {
+        return by_columns(context.builder, &x, &indices, columns).map(|value| vec![value]);
+    }
     let batch = usize::try_from(context.int_or("batch_dims", 0)).unwrap_or(usize::MAX);
     let Some((&last, outer)) = indices.dims.split_last() else {
         refuse!("has indices without axes");
     };
-    let depth = last.fixed().filter(|&depth| depth > 0 && batch.saturating_add(depth) <= x.rank());
+    let depth = last
+        .fixed()
+        .filter(|&depth| depth > 0 && batch.saturating_add(depth) <= x.rank());
     let Some(depth) = depth.filter(|_| batch == 0 && !indices.dims.contains(&Dim::Fixed(0))) else {
-        refuse!("has indices {} into {} with {batch} common axes, which is not supported", show(&indices.dims), show(&x.dims));
+        refuse!(
+            "has indices {} into {} with {batch} common axes, which is not supported",
+            show(&indices.dims),
+            show(&x.dims)
+        );
     };
     let extents = fixed_extents(&x, 0..depth)?;
     let positions = positions(&indices, &extents)?;
@@ -81,6 +101,57 @@ fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let taken = rows(builder, &table, positions)?;
     let result = [outer, &x.dims[depth..]].concat();
     reshape_to(builder, &taken, &result).map(|value| vec![value])
+}
+
+/// Gathers slices by columns of indices, of which the first is the index of the image.
+fn by_columns(
+    builder: &mut Builder,
+    x: &Value,
+    indices: &Value,
+    columns: &[Value],
+) -> Result<Value, Refusal> {
+    let depth = columns.len();
+    if depth > x.rank() {
+        refuse!("has {depth} indices into {}", show(&x.dims));
+    }
+    let (indexed, slice) = x.dims.split_at(depth);
+    let outer = &indices.dims[..indices.rank() - 1];
+    let result = [outer, slice].concat();
+    let all = product(indexed.iter().map(|&dim| dim.into()))?;
+    if let Some(position) = Ramp::position(columns, indexed) {
+        let named = product(outer.iter().map(|&dim| dim.into()))?;
+        if all == named && position.is_every_index(outer) {
+            return reshape_to(builder, x, &result);
+        }
+    }
+    let own = |image: &Value| {
+        // The index of the image is that of the first axis.
+        let mut dims = vec![Dim::Fixed(1); image.rank()];
+        dims[0] = image.dims[0];
+        let ramp = Ramp::of(image)?;
+        let is_first = ramp
+            .strides
+            .iter()
+            .skip(1)
+            .all(|&stride| stride == Linear::default());
+        (is_first && image.dims[0] == indexed[0] && ramp.is_every_index(&dims)).then_some(())
+    };
+    let [image, index] = columns else {
+        refuse!(
+            "gathers by {depth} columns of indices that depend on the batch size, which is not supported"
+        );
+    };
+    if own(image).is_none() {
+        refuse!("gathers by the index of another image, which is not supported");
+    }
+    // [B, M, ..] indices, each for a whole slice.
+    let count = product(outer[1..].iter().map(|&dim| dim.into()))?;
+    let count = dims(&[count])?[0];
+    let ones = vec![Dim::Fixed(1); slice.len()];
+    let index = reshape_to(builder, index, &[&[outer[0], count], &ones[..]].concat())?;
+    let index = super::layout::expand_dims(builder, &index, &[&[outer[0], count], slice].concat())?;
+    let taken = builder.apply(GatherElements { axis: 1 }, &[x, &index])?;
+    reshape_to(builder, &taken, &result)
 }
 
 /// Replaces rows of `x` at `positions` by those of `updates`.
@@ -106,13 +177,21 @@ fn check_reduction(context: &Context<'_>) -> Result<(), Refusal> {
 fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     check_reduction(context)?;
     let [x, indices, updates] = [context.input(0)?, context.input(1)?, context.input(2)?];
-    let depth = indices.dims.last().and_then(|dim| dim.fixed()).filter(|&depth| depth > 0 && depth <= x.rank());
+    let depth = indices
+        .dims
+        .last()
+        .and_then(|dim| dim.fixed())
+        .filter(|&depth| depth > 0 && depth <= x.rank());
     let Some(depth) = depth else {
         refuse!("has indices {} into {}", show(&indices.dims), show(&x.dims));
     };
     let expected = [&indices.dims[..indices.rank() - 1], &x.dims[depth..]].concat();
     if updates.dims != expected {
-        refuse!("has updates {}, expected {}", show(&updates.dims), show(&expected));
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&expected)
+        );
     }
     let extents = fixed_extents(&x, 0..depth)?;
     let positions = positions(&indices, &extents)?;
@@ -127,7 +206,13 @@ fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
 fn element_positions(indices: &Value, shape: &[usize], axis: usize) -> Result<Vec<i64>, Refusal> {
     let given = indices.known_integers("indices")?;
     let extents = indices.fixed_shape()?;
-    if extents.len() != shape.len() || extents.iter().zip(shape).enumerate().any(|(at, (own, of))| at != axis && own > of) {
+    if extents.len() != shape.len()
+        || extents
+            .iter()
+            .zip(shape)
+            .enumerate()
+            .any(|(at, (own, of))| at != axis && own > of)
+    {
         refuse!("has indices of shape {extents:?} into {shape:?}");
     }
     let mut at = vec![0i64; shape.len()];
@@ -150,6 +235,18 @@ fn element_positions(indices: &Value, shape: &[usize], axis: usize) -> Result<Ve
 fn gather_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, indices] = [context.input(0)?, context.input(1)?];
     let axis = axis(context.int_or("axis", 0), x.rank())?;
+    if indices.as_integers().is_none() || x.dims.iter().any(|dim| dim.is_batch()) {
+        if x.dims[axis].is_batch() {
+            refuse!(
+                "gathers along axis {axis} of {}, which grows with the batch",
+                show(&x.dims)
+            );
+        }
+        return context
+            .builder
+            .apply(GatherElements { axis }, &[&x, &indices])
+            .map(|value| vec![value]);
+    }
     let shape = fixed_extents(&x, 0..x.rank())?;
     let positions = element_positions(&indices, &shape, axis)?;
     let builder = &mut *context.builder;
@@ -165,7 +262,11 @@ fn scatter_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let shape = fixed_extents(&x, 0..x.rank())?;
     count(&shape)?;
     if updates.dims != indices.dims {
-        refuse!("has updates {}, expected {}", show(&updates.dims), show(&indices.dims));
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&indices.dims)
+        );
     }
     let positions = element_positions(&indices, &shape, axis)?;
     let builder = &mut *context.builder;
