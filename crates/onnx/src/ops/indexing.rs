@@ -5,6 +5,7 @@ use hipvit_graph::op::{Concat, Gather, GatherElements};
 use super::Group;
 use super::constant::product;
 use super::layout::{dims, reshape_to};
+use super::parts::{join, take_range};
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
@@ -167,6 +168,49 @@ fn replace(builder: &mut Builder, x: &Value, positions: &[i64], updates: &Value)
     rows(builder, &both, source)
 }
 
+/// Replaces the elements of a box, a range of each axis that columns of indices name, by `updates`.
+fn replace_box(
+    builder: &mut Builder,
+    x: &Value,
+    columns: &[Value],
+    updates: &Value,
+) -> Result<Value, Refusal> {
+    let unsupported = "replaces elements by indices that depend on the batch size, which is not supported";
+    if updates.rank() != x.rank() {
+        refuse!("{unsupported}");
+    }
+    let mut partial = None;
+    for (axis, column) in columns.iter().enumerate() {
+        let ramp = Ramp::of(column).ok_or(unsupported)?;
+        let steps = |at: usize, stride: Linear| stride == Linear::new(i64::from(at == axis));
+        // A stride along an axis of one element has no effect.
+        let mut strides = ramp.strides.iter().zip(&column.dims).enumerate();
+        let is_range = strides.all(|(at, (&stride, &dim))| dim == Dim::Fixed(1) || steps(at, stride));
+        let start = ramp.start.known().and_then(|start| usize::try_from(start).ok());
+        let Some(start) = start.filter(|_| is_range) else {
+            refuse!("{unsupported}");
+        };
+        if start == 0 && updates.dims[axis] == x.dims[axis] {
+            continue;
+        }
+        if partial.replace((axis, start)).is_some() {
+            refuse!("{unsupported}");
+        }
+    }
+    let Some((axis, start)) = partial else {
+        return Ok(updates.clone());
+    };
+    let (Some(extent), Some(len)) = (x.dims[axis].fixed(), updates.dims[axis].fixed()) else {
+        refuse!("{unsupported}");
+    };
+    let Some(after) = start.checked_add(len).and_then(|end| extent.checked_sub(end)) else {
+        refuse!("replaces {len} elements from {start} on of an axis of {extent}");
+    };
+    let before = take_range(builder, x, axis, 0, start)?;
+    let rest = take_range(builder, x, axis, extent - after, after)?;
+    join(builder, &[before, updates.clone(), rest], axis)
+}
+
 fn check_reduction(context: &Context<'_>) -> Result<(), Refusal> {
     match context.string_or("reduction", "none").as_str() {
         "none" => Ok(()),
@@ -192,6 +236,9 @@ fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
             show(&updates.dims),
             show(&expected)
         );
+    }
+    if let Data::Columns(columns) = &indices.data {
+        return replace_box(context.builder, &x, columns, &updates).map(|value| vec![value]);
     }
     let extents = fixed_extents(&x, 0..depth)?;
     let positions = positions(&indices, &extents)?;

@@ -228,14 +228,14 @@ pub(super) fn permute(builder: &mut Builder, x: &Value, axes: &[usize]) -> Resul
         let axes: Vec<usize> = axes.iter().map(|&axis| first.axes[axis]).collect();
         return permute(builder, &source, &axes);
     }
-    // Axes of one element move without a copy.
+    // Axes of one element move without a copy. A pass of the graph does that where permutations do not cancel.
     let moved = |axes: &[usize]| -> Vec<usize> {
         axes.iter()
             .copied()
             .filter(|&axis| x.dims[axis] != Dim::Fixed(1))
             .collect()
     };
-    if moved(axes).is_sorted() {
+    if x.is_known() && moved(axes).is_sorted() {
         let dims: Vec<Dim> = axes.iter().map(|&axis| x.dims[axis]).collect();
         return reshape_to(builder, x, &dims);
     }
