@@ -12,15 +12,15 @@ mod matmul;
 mod norm;
 mod parts;
 mod pool;
+mod quantize;
 mod reduce;
-mod selection;
+mod selecting;
 
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::value::Value;
 
-pub(crate) use self::elementwise::apply;
-pub(crate) use self::layout::{broadcast, expand_dims, reshape_to};
+pub(crate) use self::layout::broadcast;
 
 /// Appends what a node computes to the graph, and returns the node's results.
 pub(crate) type Converter = fn(&mut Context<'_>) -> Result<Vec<Value>, Refusal>;
@@ -41,8 +41,9 @@ const ONNX: &[Group] = &[
     norm::OPS,
     parts::OPS,
     pool::OPS,
+    quantize::OPS,
     reduce::OPS,
-    selection::OPS,
+    selecting::OPS,
 ];
 
 /// Operators of ONNX Runtime that exports contain.

@@ -100,7 +100,7 @@ pub(super) fn made(op: Result<Elementwise, PatternError>) -> Result<Elementwise,
 }
 
 /// Applies an expression to operands that may be integers, with a result of type `element`.
-pub(crate) fn apply(
+pub(super) fn apply(
     builder: &mut Builder,
     expression: Float,
     operands: &[&Value],

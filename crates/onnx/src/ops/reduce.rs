@@ -5,7 +5,6 @@ use hipvit_graph::op::{Reduce, Softmax};
 use hipvit_graph::pattern::floats;
 
 use super::Group;
-use super::cast::convert;
 use super::constant::axes;
 use super::layout::{dims, permute, reshape_to};
 use crate::builder::Builder;
@@ -13,7 +12,7 @@ use crate::context::Context;
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, axis, show};
+use crate::value::{Value, axis, count, show};
 
 pub(super) const OPS: Group = &[
     ("LogSoftmax", |c| softmax(c, true)),
@@ -68,39 +67,25 @@ pub(super) fn reduce_axes(
         );
     }
     if x.as_integers().is_some() {
-        return reduce_integers(builder, x, kind, axes, keep);
+        return reduce_integers(x, kind, axes, keep);
+    }
+    if !x.element.is_float() {
+        // Sums of integers are exact up to 24 bits.
+        let floats = super::cast::convert(builder, x.clone(), ElementType::F32)?;
+        let reduced = reduce_axes(builder, &floats, kind, axes, keep)?;
+        return super::cast::convert(builder, reduced, x.element);
     }
     let op = Reduce {
         kind,
         axes: axes.to_vec(),
         keep,
     };
-    if x.element.is_float() {
-        return builder.apply(op, &[x]);
-    }
-    // Truth values are floating-point numbers already.
-    let floats = convert(builder, x.clone(), ElementType::F32)?;
-    let result = builder.apply(op, &[&floats])?;
-    convert(builder, result, x.element)
+    builder.apply(op, &[x])
 }
 
-/// Reduces known integers. Those of all axes may depend on the batch size, as sizes do.
-fn reduce_integers(
-    builder: &mut Builder,
-    x: &Value,
-    kind: ReduceKind,
-    axes: &[usize],
-    keep: bool,
-) -> Result<Value, Refusal> {
+/// Reduces known integers, as sizes are.
+fn reduce_integers(x: &Value, kind: ReduceKind, axes: &[usize], keep: bool) -> Result<Value, Refusal> {
     let elements = x.linear_integers("elements")?;
-    let kept: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
-    if kept.iter().any(|&axis| x.dims[axis] != Dim::Fixed(1)) {
-        // Sums of indices are exact in f32.
-        let floats = convert(builder, x.clone(), ElementType::F32)?;
-        let axes = axes.to_vec();
-        let result = builder.apply(Reduce { kind, axes, keep }, &[&floats])?;
-        return convert(builder, result, x.element);
-    }
     let function = match kind {
         ReduceKind::Prod => |[x, y]: [Linear; 2]| x.checked_mul(y),
         ReduceKind::Sum => |[x, y]: [Linear; 2]| x.checked_add(y),
@@ -108,19 +93,40 @@ fn reduce_integers(
         ReduceKind::Min => crate::integers::min,
         _ => refuse!("reduces integers by {kind:?}, which is not supported"),
     };
-    let mut rest = elements.iter().copied();
-    let mut result = match rest.next() {
-        Some(first) => first,
-        None => Linear::new(i64::from(kind == ReduceKind::Prod)),
-    };
-    for element in rest {
-        let Some(next) = function([result, element]) else {
+    let shape = x.fixed_shape()?;
+    let is_kept = |axis: &usize| !axes.contains(axis);
+    let kept: Vec<usize> = (0..shape.len()).filter(is_kept).map(|axis| shape[axis]).collect();
+    let mut results: Vec<Option<Linear>> = vec![None; count(&kept)?];
+    for (index, &element) in elements.iter().enumerate() {
+        let (mut rest, mut place, mut stride) = (index, 0, 1);
+        for axis in (0..shape.len()).rev() {
+            if is_kept(&axis) {
+                place += rest % shape[axis] * stride;
+                stride *= shape[axis];
+            }
+            rest /= shape[axis];
+        }
+        let next = match results[place] {
+            None => Some(element),
+            Some(result) => function([result, element]),
+        };
+        let Some(next) = next else {
             refuse!("computes an integer that overflows or depends on the batch size");
         };
-        result = next;
+        results[place] = Some(next);
     }
-    let rank = if keep { x.rank() } else { kept.len() };
-    Value::integers(x.element, &vec![1; rank], vec![result])
+    // The sum and the product of no elements.
+    let none = Linear::new(i64::from(kind == ReduceKind::Prod));
+    let results: Vec<Linear> = results.into_iter().map(|result| result.unwrap_or(none)).collect();
+    let extent = |axis: usize| {
+        if is_kept(&axis) {
+            Some(shape[axis])
+        } else {
+            keep.then_some(1)
+        }
+    };
+    let shape: Vec<usize> = (0..shape.len()).filter_map(extent).collect();
+    Value::integers(x.element, &shape, results)
 }
 
 fn softmax(context: &mut Context<'_>, log: bool) -> Result<Vec<Value>, Refusal> {
