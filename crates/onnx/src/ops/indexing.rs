@@ -24,7 +24,10 @@ fn fixed_extents(x: &Value, axes: std::ops::Range<usize>) -> Result<Vec<usize>, 
     let extents: Option<Vec<usize>> = x.dims[axes].iter().map(|dim| dim.fixed()).collect();
     match extents {
         Some(extents) => Ok(extents),
-        None => refuse!("has indices along axes of {} that grow with the batch", show(&x.dims)),
+        None => refuse!(
+            "has indices along axes of {} that grow with the batch",
+            show(&x.dims)
+        ),
     }
 }
 
@@ -33,7 +36,11 @@ fn position(indices: &[i64], extents: &[usize]) -> Result<i64, Refusal> {
     let mut position = 0;
     for (&index, &extent) in indices.iter().zip(extents) {
         let extent = extent as i64;
-        let from_start = if index < 0 { index.saturating_add(extent) } else { index };
+        let from_start = if index < 0 {
+            index.saturating_add(extent)
+        } else {
+            index
+        };
         if !(0..extent).contains(&from_start) {
             refuse!("reads index {index} of an axis of {extent}");
         }
@@ -61,7 +68,10 @@ fn rows(builder: &mut Builder, x: &Value, positions: Vec<i64>) -> Result<Value, 
 /// Returns the positions of the slices that `indices [.., k]` name in axes of these extents.
 fn positions(indices: &Value, extents: &[usize]) -> Result<Vec<i64>, Refusal> {
     let given = indices.known_integers("indices")?;
-    given.chunks(extents.len().max(1)).map(|index| position(index, extents)).collect()
+    given
+        .chunks(extents.len().max(1))
+        .map(|index| position(index, extents))
+        .collect()
 }
 
 fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -70,9 +80,15 @@ fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let Some((&last, outer)) = indices.dims.split_last() else {
         refuse!("has indices without axes");
     };
-    let depth = last.fixed().filter(|&depth| depth > 0 && batch.saturating_add(depth) <= x.rank());
+    let depth = last
+        .fixed()
+        .filter(|&depth| depth > 0 && batch.saturating_add(depth) <= x.rank());
     let Some(depth) = depth.filter(|_| batch == 0 && !indices.dims.contains(&Dim::Fixed(0))) else {
-        refuse!("has indices {} into {} with {batch} common axes, which is not supported", show(&indices.dims), show(&x.dims));
+        refuse!(
+            "has indices {} into {} with {batch} common axes, which is not supported",
+            show(&indices.dims),
+            show(&x.dims)
+        );
     };
     let extents = fixed_extents(&x, 0..depth)?;
     let positions = positions(&indices, &extents)?;
@@ -106,13 +122,21 @@ fn check_reduction(context: &Context<'_>) -> Result<(), Refusal> {
 fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     check_reduction(context)?;
     let [x, indices, updates] = [context.input(0)?, context.input(1)?, context.input(2)?];
-    let depth = indices.dims.last().and_then(|dim| dim.fixed()).filter(|&depth| depth > 0 && depth <= x.rank());
+    let depth = indices
+        .dims
+        .last()
+        .and_then(|dim| dim.fixed())
+        .filter(|&depth| depth > 0 && depth <= x.rank());
     let Some(depth) = depth else {
         refuse!("has indices {} into {}", show(&indices.dims), show(&x.dims));
     };
     let expected = [&indices.dims[..indices.rank() - 1], &x.dims[depth..]].concat();
     if updates.dims != expected {
-        refuse!("has updates {}, expected {}", show(&updates.dims), show(&expected));
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&expected)
+        );
     }
     let extents = fixed_extents(&x, 0..depth)?;
     let positions = positions(&indices, &extents)?;
@@ -127,7 +151,13 @@ fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
 fn element_positions(indices: &Value, shape: &[usize], axis: usize) -> Result<Vec<i64>, Refusal> {
     let given = indices.known_integers("indices")?;
     let extents = indices.fixed_shape()?;
-    if extents.len() != shape.len() || extents.iter().zip(shape).enumerate().any(|(at, (own, of))| at != axis && own > of) {
+    if extents.len() != shape.len()
+        || extents
+            .iter()
+            .zip(shape)
+            .enumerate()
+            .any(|(at, (own, of))| at != axis && own > of)
+    {
         refuse!("has indices of shape {extents:?} into {shape:?}");
     }
     let mut at = vec![0i64; shape.len()];
@@ -165,7 +195,11 @@ fn scatter_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let shape = fixed_extents(&x, 0..x.rank())?;
     count(&shape)?;
     if updates.dims != indices.dims {
-        refuse!("has updates {}, expected {}", show(&updates.dims), show(&indices.dims));
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&indices.dims)
+        );
     }
     let positions = element_positions(&indices, &shape, axis)?;
     let builder = &mut *context.builder;
