@@ -6,6 +6,7 @@ use hipvit_graph::op::exchange::ExchangeKind;
 
 use super::attention::call::AttentionCall;
 use super::bindings::BiasActivationArgs;
+use super::conv::call::ConvCall;
 use super::custom::call::CustomCall;
 use super::generated_call::GeneratedCall;
 use super::linear::call::{LinearCall, SparseForm};
@@ -53,6 +54,8 @@ pub(crate) enum Call {
     Custom(Box<CustomCall>),
     /// A kernel of a generated program.
     Generated(Arc<GeneratedCall>),
+    /// Convolution of images.
+    Conv(ConvCall),
     /// Attention with a pattern, whose tile is selected.
     PatternAttention(Arc<PatternAttentionCall>),
 }

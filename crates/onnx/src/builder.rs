@@ -21,6 +21,8 @@ pub(crate) struct Builder {
     /// Constants of the graph by the address, dtype and shape of their elements.
     constants: HashMap<(usize, DType, Shape), ValueId>,
     names: HashSet<String>,
+    /// Operands of the nodes that only move elements, by their results.
+    moves: HashMap<ValueId, (Op, Value)>,
     /// Name of the nodes that are appended.
     name: String,
     role: Role,
@@ -34,6 +36,7 @@ impl Builder {
             graph,
             constants: HashMap::new(),
             names: HashSet::new(),
+            moves: HashMap::new(),
             name: String::new(),
             role: Role::Other,
             batched: None,
@@ -100,13 +103,19 @@ impl Builder {
             .map(|x| self.id(x))
             .collect::<Result<Vec<_>, _>>()?;
         let name = self.unique();
+        let is_move = matches!(op, Op::Permute(_) | Op::Reshape(_));
+        let moved = is_move.then(|| (op.clone(), operands[0].clone()));
         let node = self
             .graph
             .push_node(self.role, name, op, inputs)
             .map_err(reason)?;
-        let results = node.outputs.iter().zip(shapes);
+        let ids = node.outputs.clone();
+        if let Some(moved) = moved {
+            self.moves.insert(ids[0], moved);
+        }
+        let results = ids.into_iter().zip(shapes);
         Ok(results
-            .map(|(&id, dims)| Value {
+            .map(|(id, dims)| Value {
                 element,
                 dims,
                 data: Data::Computed(id),
@@ -134,6 +143,14 @@ impl Builder {
         let id = self.graph.constant(provenance, tensor);
         self.constants.insert(key, id);
         Ok(id)
+    }
+
+    /// Returns the permutation or reshape that computes `value`, and its operand.
+    pub(crate) fn move_of(&self, value: &Value) -> Option<&(Op, Value)> {
+        match value.data {
+            Data::Computed(id) => self.moves.get(&id),
+            _ => None,
+        }
     }
 
     fn unique(&mut self) -> String {

@@ -16,7 +16,7 @@ use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::source::Source;
 use crate::value::{Data, MOST_AXES, Value, count};
-use crate::{Info, Model, Options, initializer};
+use crate::{Info, Model, Options, initializer, recognize};
 
 /// Versions of ONNX's operator set that are supported.
 const OPSETS: std::ops::RangeInclusive<i64> = 11..=24;
@@ -109,7 +109,10 @@ pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<M
         let path = source.path().to_owned();
         return Err(Error::Problems { path, problems });
     }
-    let (graph, outputs) = end(builder, &outputs, &values).map_err(invalid)?;
+    let (mut graph, outputs) = end(builder, &outputs, &values).map_err(invalid)?;
+    if !options.keep_nodes {
+        graph = recognize::run(&graph).map_err(|error| invalid(reason(error)))?;
+    }
     let inputs = declared.into_iter().zip(dims).map(|(input, dims)| Info {
         name: input.name,
         element: input.element,

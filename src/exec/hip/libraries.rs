@@ -6,7 +6,7 @@ use super::call_clock::CallClock;
 use super::candidate::{Builtin, Called, Candidate, Hipblaslt, Hipsparselt, Miopen, Rocblas, Submitter};
 use super::direct::DirectRank;
 use super::exchanges::Exchanges;
-use super::lower::{AllReduceCall, Call, SparseForm, attention_is_unfused};
+use super::lower::{AllReduceCall, Call, SparseForm, attention_is_unfused, has_group_gemm};
 use super::rank::RankStream;
 use super::regions::Regions;
 use crate::dtype::to_hip;
@@ -72,8 +72,11 @@ impl Libraries {
         if selection.has_hipblaslt() {
             self.hipblaslt.open()?;
         }
-        let unfused = || plan.steps().iter().any(|step| attention_is_unfused(plan, step));
-        if selection.uses_rocblas() || unfused() {
+        let has_gemms = || {
+            let mut steps = plan.steps().iter();
+            steps.any(|step| attention_is_unfused(plan, step) || has_group_gemm(plan, step))
+        };
+        if selection.uses_rocblas() || has_gemms() {
             self.rocblas.open()?;
         }
         Ok(())
@@ -127,6 +130,8 @@ impl Libraries {
             self.calls = clock;
             let next = next?;
             if !next.is_empty() {
+                // In reproducible runs, each GEMM of a convolution is of one image.
+                let images = if matches!(call, Call::Conv(_)) { 1 } else { images };
                 self.submit(next, images, selection, kernels, regions)?;
             }
         }

@@ -93,6 +93,14 @@ impl HipExecutor {
                     add(Call::Linear(embedding.linear));
                     add(call);
                 }
+                Call::Conv(conv) => {
+                    let parts = conv.own().unwrap_or_default();
+                    parts
+                        .into_iter()
+                        .filter(|part| part.problem().is_some())
+                        .for_each(&mut add);
+                    add(call);
+                }
                 Call::Patches(_)
                 | Call::Kernel(_)
                 | Call::Gemm { .. }

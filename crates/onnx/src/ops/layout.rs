@@ -1,6 +1,6 @@
 //! Operators that change the shape of a tensor or the order of its axes.
 
-use hipvit_graph::op::{Expand, Permute, Reshape};
+use hipvit_graph::op::{Expand, Op, Permute, Reshape};
 
 use super::Group;
 use super::constant::{axes, product};
@@ -121,6 +121,10 @@ pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Resu
         let shape: Vec<usize> = dims.iter().map(|dim| dim.at_one()).collect();
         return Value::integers(x.element, &shape, integers);
     }
+    // A shape between two others is left out.
+    if let Some((Op::Reshape(_), source)) = builder.move_of(x).cloned() {
+        return reshape_to(builder, &source, dims);
+    }
     let op = Reshape {
         extents: dims.iter().map(|dim| dim.at_one()).collect(),
         batch: dims.iter().position(|dim| dim.is_batch()),
@@ -212,6 +216,11 @@ pub(super) fn permute(builder: &mut Builder, x: &Value, axes: &[usize]) -> Resul
     }
     if axes.iter().copied().eq(0..x.rank()) {
         return Ok(x.clone());
+    }
+    // Two permutations in a row are one, or none.
+    if let Some((Op::Permute(first), source)) = builder.move_of(x).cloned() {
+        let axes: Vec<usize> = axes.iter().map(|&axis| first.axes[axis]).collect();
+        return permute(builder, &source, &axes);
     }
     // Axes of one element move without a copy.
     let moved = |axes: &[usize]| -> Vec<usize> {

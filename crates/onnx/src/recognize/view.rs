@@ -173,7 +173,9 @@ pub(super) fn simplify(graph: &Graph) -> Result<Graph> {
         }
         let id = node.output();
         let view = views.of(id);
-        if view.source == node.inputs[0] && matches!(node.op, Op::Reshape(_)) && view.is_whole(views.shape(view.source)) {
+        // A view of itself does not begin earlier.
+        let is_single = view.source == node.inputs[0] && matches!(node.op, Op::Reshape(_));
+        if view.source == id || is_single {
             return Ok(None);
         }
         if !view.is_whole(views.shape(view.source)) {

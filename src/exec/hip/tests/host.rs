@@ -132,7 +132,7 @@ impl Memory {
             }
             Call::Custom(_) => panic!("{call:?} is of another crate"),
             Call::Generated(_) | Call::PatternAttention(_) => panic!("{call:?} is of a generated program"),
-            Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) => {
+            Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) | Call::Conv(_) => {
                 panic!("{call:?} is other calls on the host")
             }
             Call::CopyRows(copy) => {
