@@ -95,7 +95,10 @@ impl ImageInput {
                 extents.insert(name.clone(), number);
             }
         }
-        Options { extents }
+        Options {
+            extents,
+            ..Options::default()
+        }
     }
 }
 
