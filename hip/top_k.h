@@ -7,8 +7,8 @@ namespace hipvit {
 /// Threads per block of `top_k`, an element each.
 constexpr unsigned TOP_K_THREADS = 256;
 
-/// `top_k`: the k largest or smallest elements of each row in order, and their indices. Of equal elements, the first one comes first. NaN
-/// counts as the largest element.
+/// `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
+/// NaN counts as the largest element.
 struct TopKArgs {
     /// T `[rows, length]`.
     DEVICE_POINTER(const void) x;

@@ -27,9 +27,9 @@ pub struct GridSample {
 pub enum SampleKernel {
     /// The nearest pixel, of two the even one.
     Nearest,
-    /// Of 2×2 pixels.
+    /// Linear interpolation of 2×2 pixels.
     Linear,
-    /// Of 4×4 pixels, with the coefficient −0.75.
+    /// Cubic interpolation of 4×4 pixels, with the coefficient −0.75.
     Cubic,
 }
 
