@@ -128,6 +128,10 @@ impl Builder {
         if let Data::Computed(id) = value.data {
             return Ok(id);
         }
+        if let Data::Ramp(_) = value.data {
+            let computed = crate::ramp::compute(self, value)?;
+            return self.id(&computed);
+        }
         let Constant { tensor, provenance } = value.to_constant()?;
         let key = (tensor.address(), tensor.dtype(), tensor.shape().to_vec());
         if let Some(&id) = self.constants.get(&key) {

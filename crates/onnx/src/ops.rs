@@ -1,5 +1,6 @@
 //! Converters of operators, a file for each group.
 
+mod attention;
 mod cast;
 mod constant;
 mod conv;
@@ -12,12 +13,14 @@ mod norm;
 mod parts;
 mod pool;
 mod reduce;
+mod selection;
 
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::value::Value;
 
-pub(crate) use self::layout::broadcast;
+pub(crate) use self::elementwise::apply;
+pub(crate) use self::layout::{broadcast, expand_dims, reshape_to};
 
 /// Appends what a node computes to the graph, and returns the node's results.
 pub(crate) type Converter = fn(&mut Context<'_>) -> Result<Vec<Value>, Refusal>;
@@ -27,6 +30,7 @@ type Group = &'static [(&'static str, Converter)];
 
 /// ONNX's own operators.
 const ONNX: &[Group] = &[
+    attention::OPS,
     cast::OPS,
     constant::OPS,
     conv::OPS,
@@ -38,6 +42,7 @@ const ONNX: &[Group] = &[
     parts::OPS,
     pool::OPS,
     reduce::OPS,
+    selection::OPS,
 ];
 
 /// Operators of ONNX Runtime that exports contain.

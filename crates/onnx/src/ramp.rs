@@ -1,9 +1,13 @@
 //! Integers that grow evenly along each axis, as many as the batch size: the indices of a view of a tensor.
 
+use hipvit_graph::op::CumSum;
+use hipvit_graph::pattern::floats;
+
+use crate::builder::Builder;
 use crate::dim::{Dim, Linear};
 use crate::error::{Refusal, refuse};
-use crate::ops::broadcast;
-use crate::value::{Data, Value};
+use crate::ops::{apply, broadcast, expand_dims, reshape_to};
+use crate::value::{Data, Value, show};
 
 /// Integers `start + Σ strides[axis] · index[axis]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,8 +66,8 @@ impl Ramp {
         self.start == Linear::default()
     }
 
-    /// Returns the strides for another shape that differs in extents of 1 only.
-    pub(crate) fn reshaped(&self, from: &[Dim], to: &[Dim]) -> Result<Self, Refusal> {
+    /// Returns the strides for another shape that differs in extents of 1 only. `None` if it differs otherwise.
+    pub(crate) fn reshaped(&self, from: &[Dim], to: &[Dim]) -> Option<Self> {
         let moved = from
             .iter()
             .zip(&self.strides)
@@ -77,13 +81,13 @@ impl Ramp {
                     stride
                 }
                 _ if dim == Dim::Fixed(1) => Linear::default(),
-                _ => refuse!("reshapes indices that depend on the batch size, which is not supported"),
+                _ => return None,
             });
         }
         if moved.next().is_some() {
-            refuse!("reshapes indices that depend on the batch size, which is not supported");
+            return None;
         }
-        Ok(Self {
+        Some(Self {
             start: self.start,
             strides,
         })
@@ -101,10 +105,70 @@ impl Ramp {
 /// A function that keeps ramps even: a sum, a difference, or a product with one number.
 type Function = fn([Linear; 2]) -> Option<Linear>;
 
-/// Combines two ramps. `None` if neither depends on the batch size in its extents.
+/// Combines two ramps. `None` if neither depends on the batch size in its extents, or if the result is not a ramp.
 pub(crate) fn combine(x: &Value, y: &Value, op: &str, function: Function) -> Option<Result<Value, Refusal>> {
     let is_ramp = |value: &Value| matches!(value.data, Data::Ramp(_));
-    (is_ramp(x) || is_ramp(y)).then(|| combined(x, y, op, function))
+    if is_ramp(x) || is_ramp(y) {
+        combined(x, y, op, function).ok().map(Ok)
+    } else {
+        None
+    }
+}
+
+/// Appends the nodes that compute the integers of a ramp: running sums of ones count the images.
+pub(crate) fn compute(builder: &mut Builder, value: &Value) -> Result<Value, Refusal> {
+    let Data::Ramp(ramp) = &value.data else {
+        return Ok(value.clone());
+    };
+    let unsupported = || {
+        format!(
+            "computes indices {} of several batches, which is not supported",
+            show(&value.dims)
+        )
+    };
+    let known = |number: Linear| number.known().map(|number| number as f32).ok_or_else(unsupported);
+    let one = Value::integers(value.element, &[1], vec![Linear::new(1)])?;
+    let mut sum = None;
+    for (axis, (&dim, &stride)) in value.dims.iter().zip(&ramp.strides).enumerate() {
+        if dim == Dim::Fixed(1) || stride == Linear::default() {
+            continue;
+        }
+        let mut shape = vec![Dim::Fixed(1); value.rank()];
+        shape[axis] = dim;
+        let numbers = match dim.fixed() {
+            Some(extent) => {
+                let numbers: Vec<Linear> = (0..extent as i64).map(Linear::new).collect();
+                Value::integers(value.element, &[extent], numbers)?
+            }
+            None => {
+                let ones = expand_dims(builder, &one, &[dim])?;
+                let op = CumSum {
+                    axis: 0,
+                    exclusive: true,
+                    reverse: false,
+                };
+                builder.apply(op, &[&ones])?
+            }
+        };
+        let numbers = reshape_to(builder, &numbers, &shape)?;
+        let scaled = floats::operand(0) * known(stride)?;
+        sum = Some(match sum {
+            None => apply(builder, scaled + known(ramp.start)?, &[&numbers], value.element)?,
+            Some(sum) => apply(
+                builder,
+                scaled + floats::operand(1),
+                &[&numbers, &sum],
+                value.element,
+            )?,
+        });
+    }
+    match sum {
+        Some(sum) => expand_dims(builder, &sum, &value.dims),
+        None => {
+            let start = Value::integers(value.element, &vec![1; value.rank()], vec![ramp.start])?;
+            expand_dims(builder, &start, &value.dims)
+        }
+    }
 }
 
 fn combined(x: &Value, y: &Value, op: &str, function: Function) -> Result<Value, Refusal> {

@@ -89,12 +89,12 @@ impl ConvCall {
         self.windows.rows as usize * self.windows.columns as usize
     }
 
-    /// Returns the number of images whose patches are in memory at once.
+    /// Returns the number of images whose patches are in memory at once: a divisor of the batch, so that all GEMMs have the same rows.
     fn images_at_once(&self) -> usize {
         let images = self.windows.images as usize;
-        let most = PATCH_BYTES / self.patch_bytes(1).max(1);
-        let parts = images.div_ceil(most.clamp(1, images.max(1)));
-        images.div_ceil(parts.max(1))
+        let most = (PATCH_BYTES / self.patch_bytes(1).max(1)).clamp(1, images.max(1));
+        let mut divisors = (1..=most).rev().filter(|&number| images.is_multiple_of(number));
+        divisors.next().unwrap_or(1)
     }
 
     /// Returns the bytes of the patches of some images.
@@ -158,6 +158,19 @@ impl ConvCall {
     ///
     /// An extent exceeds 32 bits.
     pub(crate) fn own(&self) -> Result<Vec<Call>, KernelError> {
+        self.calls(self.images_at_once())
+    }
+
+    /// Returns the calls of the builtin way, with GEMMs of one image each: their results do not depend on the batch.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub(crate) fn own_by_image(&self) -> Result<Vec<Call>, KernelError> {
+        self.calls(1)
+    }
+
+    fn calls(&self, at_once: usize) -> Result<Vec<Call>, KernelError> {
         let Self {
             windows,
             x,
@@ -193,21 +206,20 @@ impl ConvCall {
                 transposed: 0,
             }
             .into(),
-            Form::Linear | Form::Groups => return self.by_gemms(),
+            Form::Linear | Form::Groups => return self.by_gemms(at_once),
         };
         Ok(vec![kernel])
     }
 
-    fn by_gemms(&self) -> Result<Vec<Call>, KernelError> {
+    fn by_gemms(&self, at_once: usize) -> Result<Vec<Call>, KernelError> {
         let element = self.dtype.size();
         let images = self.windows.images as usize;
-        let at_once = self.images_at_once().max(1);
+        let windows = WindowGeometry {
+            images: extent(at_once)?,
+            ..self.windows
+        };
         let mut calls = Vec::new();
         for first in (0..images).step_by(at_once) {
-            let windows = WindowGeometry {
-                images: extent(at_once.min(images - first))?,
-                ..self.windows
-            };
             let x = first * self.windows.bytes_of_x(element) / images;
             let result = first * self.pixels_of_image() * self.features * element;
             let patches = ConvPatchesArgs {

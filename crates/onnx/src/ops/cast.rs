@@ -56,7 +56,8 @@ pub(super) fn convert(builder: &mut Builder, x: Value, element: ElementType) -> 
         }
         Data::Ramp(_) if element.is_integer() => x.data,
         Data::Ramp(_) => {
-            refuse!("converts indices that depend on the batch size to {element}, which is not supported")
+            let integers = crate::ramp::compute(builder, &x)?;
+            return computed(builder, integers, element);
         }
         Data::Computed(_) => return computed(builder, x, element),
     };

@@ -1,10 +1,14 @@
 //! Gathering and scattering by indices of elements or slices. Indices that are known become one gather of rows.
 
-use hipvit_graph::op::{Concat, Gather};
+use hipvit_graph::op::{Concat, Gather, GatherElements};
+
+use hipvit_graph::pattern::floats;
 
 use super::Group;
 use super::constant::product;
+use super::elementwise;
 use super::layout::{dims, reshape_to};
+use super::parts::take_range;
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
@@ -24,7 +28,10 @@ fn fixed_extents(x: &Value, axes: std::ops::Range<usize>) -> Result<Vec<usize>, 
     let extents: Option<Vec<usize>> = x.dims[axes].iter().map(|dim| dim.fixed()).collect();
     match extents {
         Some(extents) => Ok(extents),
-        None => refuse!("has indices along axes of {} that grow with the batch", show(&x.dims)),
+        None => refuse!(
+            "has indices along axes of {} that grow with the batch",
+            show(&x.dims)
+        ),
     }
 }
 
@@ -33,7 +40,11 @@ fn position(indices: &[i64], extents: &[usize]) -> Result<i64, Refusal> {
     let mut position = 0;
     for (&index, &extent) in indices.iter().zip(extents) {
         let extent = extent as i64;
-        let from_start = if index < 0 { index.saturating_add(extent) } else { index };
+        let from_start = if index < 0 {
+            index.saturating_add(extent)
+        } else {
+            index
+        };
         if !(0..extent).contains(&from_start) {
             refuse!("reads index {index} of an axis of {extent}");
         }
@@ -61,7 +72,34 @@ fn rows(builder: &mut Builder, x: &Value, positions: Vec<i64>) -> Result<Value, 
 /// Returns the positions of the slices that `indices [.., k]` name in axes of these extents.
 fn positions(indices: &Value, extents: &[usize]) -> Result<Vec<i64>, Refusal> {
     let given = indices.known_integers("indices")?;
-    given.chunks(extents.len().max(1)).map(|index| position(index, extents)).collect()
+    given
+        .chunks(extents.len().max(1))
+        .map(|index| position(index, extents))
+        .collect()
+}
+
+/// Returns the positions of the slices that the computed `indices [.., k]` name in axes of these extents. Negative indices are not supported,
+/// which exporters write only as constants.
+fn computed_positions(builder: &mut Builder, indices: &Value, extents: &[Dim]) -> Result<Value, Refusal> {
+    let last = indices.rank() - 1;
+    let outer = &indices.dims[..last];
+    let mut positions = None;
+    for (index, &extent) in extents.iter().enumerate() {
+        let column = take_range(builder, indices, last, index, 1)?;
+        let column = reshape_to(builder, &column, outer)?;
+        positions = Some(match (positions, extent.fixed()) {
+            (None, _) => column,
+            (Some(sum), Some(extent)) => {
+                let expression = floats::operand(0) * (extent as f32) + floats::operand(1);
+                elementwise::apply(builder, expression, &[&sum, &column], ElementType::I64)?
+            }
+            (Some(_), None) => refuse!(
+                "has indices along axes of {} that grow with the batch",
+                show(extents)
+            ),
+        });
+    }
+    positions.ok_or_else(|| "has no indices".into())
 }
 
 fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -70,15 +108,25 @@ fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let Some((&last, outer)) = indices.dims.split_last() else {
         refuse!("has indices without axes");
     };
-    let depth = last.fixed().filter(|&depth| depth > 0 && batch.saturating_add(depth) <= x.rank());
+    let depth = last
+        .fixed()
+        .filter(|&depth| depth > 0 && batch.saturating_add(depth) <= x.rank());
     let Some(depth) = depth.filter(|_| batch == 0 && !indices.dims.contains(&Dim::Fixed(0))) else {
-        refuse!("has indices {} into {} with {batch} common axes, which is not supported", show(&indices.dims), show(&x.dims));
+        refuse!(
+            "has indices {} into {} with {batch} common axes, which is not supported",
+            show(&indices.dims),
+            show(&x.dims)
+        );
     };
-    let extents = fixed_extents(&x, 0..depth)?;
-    let positions = positions(&indices, &extents)?;
     let builder = &mut *context.builder;
     let table = flattened(builder, &x, depth)?;
-    let taken = rows(builder, &table, positions)?;
+    let taken = if indices.is_known() {
+        let extents = fixed_extents(&x, 0..depth)?;
+        rows(builder, &table, positions(&indices, &extents)?)?
+    } else {
+        let positions = computed_positions(builder, &indices, &x.dims[..depth])?;
+        builder.apply(Gather { axis: 0 }, &[&table, &positions])?
+    };
     let result = [outer, &x.dims[depth..]].concat();
     reshape_to(builder, &taken, &result).map(|value| vec![value])
 }
@@ -106,13 +154,21 @@ fn check_reduction(context: &Context<'_>) -> Result<(), Refusal> {
 fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     check_reduction(context)?;
     let [x, indices, updates] = [context.input(0)?, context.input(1)?, context.input(2)?];
-    let depth = indices.dims.last().and_then(|dim| dim.fixed()).filter(|&depth| depth > 0 && depth <= x.rank());
+    let depth = indices
+        .dims
+        .last()
+        .and_then(|dim| dim.fixed())
+        .filter(|&depth| depth > 0 && depth <= x.rank());
     let Some(depth) = depth else {
         refuse!("has indices {} into {}", show(&indices.dims), show(&x.dims));
     };
     let expected = [&indices.dims[..indices.rank() - 1], &x.dims[depth..]].concat();
     if updates.dims != expected {
-        refuse!("has updates {}, expected {}", show(&updates.dims), show(&expected));
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&expected)
+        );
     }
     let extents = fixed_extents(&x, 0..depth)?;
     let positions = positions(&indices, &extents)?;
@@ -127,7 +183,13 @@ fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
 fn element_positions(indices: &Value, shape: &[usize], axis: usize) -> Result<Vec<i64>, Refusal> {
     let given = indices.known_integers("indices")?;
     let extents = indices.fixed_shape()?;
-    if extents.len() != shape.len() || extents.iter().zip(shape).enumerate().any(|(at, (own, of))| at != axis && own > of) {
+    if extents.len() != shape.len()
+        || extents
+            .iter()
+            .zip(shape)
+            .enumerate()
+            .any(|(at, (own, of))| at != axis && own > of)
+    {
         refuse!("has indices of shape {extents:?} into {shape:?}");
     }
     let mut at = vec![0i64; shape.len()];
@@ -150,6 +212,12 @@ fn element_positions(indices: &Value, shape: &[usize], axis: usize) -> Result<Ve
 fn gather_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, indices] = [context.input(0)?, context.input(1)?];
     let axis = axis(context.int_or("axis", 0), x.rank())?;
+    if !indices.is_known() {
+        return context
+            .builder
+            .apply(GatherElements { axis }, &[&x, &indices])
+            .map(|value| vec![value]);
+    }
     let shape = fixed_extents(&x, 0..x.rank())?;
     let positions = element_positions(&indices, &shape, axis)?;
     let builder = &mut *context.builder;
@@ -165,7 +233,11 @@ fn scatter_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let shape = fixed_extents(&x, 0..x.rank())?;
     count(&shape)?;
     if updates.dims != indices.dims {
-        refuse!("has updates {}, expected {}", show(&updates.dims), show(&indices.dims));
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&indices.dims)
+        );
     }
     let positions = element_positions(&indices, &shape, axis)?;
     let builder = &mut *context.builder;

@@ -94,7 +94,7 @@ pub(super) fn dims(extents: &[Linear]) -> Result<Vec<Dim>, Refusal> {
 }
 
 /// Reshapes `x`. Returns it unchanged if it has these extents.
-pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Result<Value, Refusal> {
+pub(crate) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Result<Value, Refusal> {
     if x.dims == dims {
         return Ok(x.clone());
     }
@@ -110,11 +110,13 @@ pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Resu
             .ok_or("has another number of elements")?;
         return Ok(Value::constant(x.element, tensor, constant.provenance.clone()));
     }
-    if let Data::Ramp(ramp) = &x.data {
+    if let Data::Ramp(ramp) = &x.data
+        && let Some(ramp) = ramp.reshaped(&x.dims, dims)
+    {
         return Ok(Value {
             element: x.element,
             dims: dims.to_vec(),
-            data: Data::Ramp(ramp.reshaped(&x.dims, dims)?),
+            data: Data::Ramp(ramp),
         });
     }
     if let Some(integers) = x.as_integers() {
@@ -269,7 +271,7 @@ pub(crate) fn broadcast(x: &[Dim], y: &[Dim]) -> Result<Vec<Dim>, Refusal> {
 }
 
 /// Repeats the elements of `x` to exactly these extents.
-pub(super) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
+pub(crate) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
     if x.dims == target {
         return Ok(x.clone());
     }

@@ -302,16 +302,12 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     if indices.element.is_float() || indices.element == ElementType::Bool {
         refuse!("has indices of type {}", indices.element);
     }
-    if let Data::Ramp(ramp) = &indices.data {
-        return view(context.builder, &x, axis, &indices, ramp).map(|value| vec![value]);
+    if let Data::Ramp(ramp) = &indices.data
+        && let Some(view) = view(context.builder, &x, axis, &indices, ramp)?
+    {
+        return Ok(vec![view]);
     }
     let Some(integers) = indices.as_integers() else {
-        if x.dims[axis].is_batch() {
-            refuse!(
-                "gathers along axis {axis} of {}, which grows with the batch",
-                show(&x.dims)
-            );
-        }
         return context
             .builder
             .apply(Gather { axis }, &[&x, &indices])
@@ -369,24 +365,21 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         .map(|value| vec![value])
 }
 
-/// Gathers all indices of an axis in order, as another shape.
+/// Gathers all indices of an axis in order, as another shape. `None` if these are not all indices in order.
 fn view(
     builder: &mut Builder,
     x: &Value,
     axis: usize,
     indices: &Value,
     ramp: &Ramp,
-) -> Result<Value, Refusal> {
+) -> Result<Option<Value>, Refusal> {
     let all = product(indices.dims.iter().map(|&dim| dim.into()))?;
     if !ramp.is_every_index(&indices.dims) || all != x.dims[axis].into() {
-        refuse!(
-            "gathers indices that depend on the batch size from {}, which is not supported",
-            show(&x.dims)
-        );
+        return Ok(None);
     }
     let (before, after) = (&x.dims[..axis], &x.dims[axis + 1..]);
     let dims = [before, &indices.dims, after].concat();
-    reshape_to(builder, x, &dims)
+    reshape_to(builder, x, &dims).map(Some)
 }
 
 fn pad(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

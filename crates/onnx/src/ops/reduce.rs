@@ -5,11 +5,13 @@ use hipvit_graph::op::{Reduce, Softmax};
 use hipvit_graph::pattern::floats;
 
 use super::Group;
+use super::cast::convert;
 use super::constant::axes;
 use super::layout::{dims, permute, reshape_to};
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
+use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::value::{Value, axis, show};
 
@@ -66,28 +68,38 @@ pub(super) fn reduce_axes(
         );
     }
     if x.as_integers().is_some() {
-        return reduce_integers(x, kind, axes, keep);
-    }
-    if !x.element.is_float() {
-        refuse!("reduces elements of type {}, which is not supported", x.element);
+        return reduce_integers(builder, x, kind, axes, keep);
     }
     let op = Reduce {
         kind,
         axes: axes.to_vec(),
         keep,
     };
-    builder.apply(op, &[x])
+    if x.element.is_float() {
+        return builder.apply(op, &[x]);
+    }
+    // Truth values are floating-point numbers already.
+    let floats = convert(builder, x.clone(), ElementType::F32)?;
+    let result = builder.apply(op, &[&floats])?;
+    convert(builder, result, x.element)
 }
 
-/// Reduces all elements of known integers, as sizes are.
-fn reduce_integers(x: &Value, kind: ReduceKind, axes: &[usize], keep: bool) -> Result<Value, Refusal> {
+/// Reduces known integers. Those of all axes may depend on the batch size, as sizes do.
+fn reduce_integers(
+    builder: &mut Builder,
+    x: &Value,
+    kind: ReduceKind,
+    axes: &[usize],
+    keep: bool,
+) -> Result<Value, Refusal> {
     let elements = x.linear_integers("elements")?;
     let kept: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
     if kept.iter().any(|&axis| x.dims[axis] != Dim::Fixed(1)) {
-        refuse!(
-            "reduces integers that are known at import along some axes of {}",
-            show(&x.dims)
-        );
+        // Sums of indices are exact in f32.
+        let floats = convert(builder, x.clone(), ElementType::F32)?;
+        let axes = axes.to_vec();
+        let result = builder.apply(Reduce { kind, axes, keep }, &[&floats])?;
+        return convert(builder, result, x.element);
     }
     let function = match kind {
         ReduceKind::Prod => |[x, y]: [Linear; 2]| x.checked_mul(y),
