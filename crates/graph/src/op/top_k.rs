@@ -10,7 +10,7 @@ use crate::cases::{Cases, activation};
 use crate::dtype::DType;
 
 /// `(x [..,N]) → (values [..,k], indices [..,k])`: the k largest or smallest elements of each row in order, and their indices in i32.
-/// Of equal elements, the one with the lowest index comes first. NaN counts as the largest element.
+/// Equal elements are ordered by their index. NaN counts as the largest element.
 /// Elements may be of any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopK {
