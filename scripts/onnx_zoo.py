@@ -351,7 +351,20 @@ def table(arguments) -> None:
         note = "; ".join(notes).replace("|", "\\|").replace("\n", " ")
         label = name.removeprefix("hf_") if module == "transformers" else f"{module} | {name}"
         rows.append((module == "transformers", f"| {label} | {cells[0]} | {cells[1]} | {note} |"))
-    lines = [*PAGE.strip().splitlines(), "", "| models | exporter | exported | load | agree |", "|---|---|---|---|---|"]
+    modules = collections.defaultdict(set)
+    for (module, _), by_exporter in models.items():
+        for exporter, report in by_exporter.items():
+            cell = outcome(report)[0]
+            modules[module] |= {"exported"} if cell != "not exported" else set()
+            modules[module] |= {"loads"} if cell[0] in "0123456789*" else set()
+            modules[module] |= {"agrees"} if cell[0].isdigit() else set()
+            modules[module] |= {"differs"} if cell[0] == "*" else set()
+    of_timm = [found for module, found in modules.items() if module != "transformers"]
+    totals = {kind: sum(kind in found for found in of_timm) for kind in ("exported", "loads", "agrees", "differs")}
+    summary = f"""Of {len(of_timm)} modules of timm, {totals["exported"]} can be exported by one of the exporters or both, {totals["loads"]} of these load, and
+{totals["agrees"]} agree with ONNX Runtime; {totals["differs"]} differ."""
+    lines = [*PAGE.strip().splitlines(), "", *summary.splitlines(), ""]
+    lines += ["| models | exporter | exported | load | agree |", "|---|---|---|---|---|"]
     for group in ("timm", "transformers"):
         for exporter in EXPORTERS:
             numbers = [str(counts[group, exporter, kind]) for kind in ("exported", "loads", "agrees")]

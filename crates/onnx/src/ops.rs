@@ -15,6 +15,7 @@ mod pool;
 mod quantize;
 mod reduce;
 mod selecting;
+mod triangle;
 
 use crate::context::Context;
 use crate::error::Refusal;
@@ -44,6 +45,7 @@ const ONNX: &[Group] = &[
     quantize::OPS,
     reduce::OPS,
     selecting::OPS,
+    triangle::OPS,
 ];
 
 /// Operators of ONNX Runtime that exports contain.
