@@ -25,6 +25,8 @@ mod labels;
 mod limits;
 mod model;
 mod naflex;
+mod onnx;
+mod onnx_goldens;
 mod output_files;
 mod outputs;
 mod packed;

@@ -200,6 +200,17 @@ impl Gemm {
         }
     }
 
+    /// Returns true if the results of a batch follow each other, or are side by side in the rows of one matrix.
+    fn results_are_disjoint(&self) -> bool {
+        let Matrix {
+            stride, batch_stride, ..
+        } = self.c;
+        let behind = |count: usize, stride: usize| (count - 1).saturating_mul(stride).saturating_add(self.n);
+        let follow = batch_stride >= behind(self.m, stride);
+        let side_by_side = batch_stride >= self.n && stride >= behind(self.batch, batch_stride);
+        follow || side_by_side
+    }
+
     /// Checks the description and the operands. Returns the bytes of C.
     ///
     /// # Errors
@@ -230,7 +241,7 @@ impl Gemm {
                 format!("a stride is too small or large: {self:?}"),
             )),
         };
-        if self.batch > 1 && self.c.batch_stride < (self.m - 1) * self.c.stride + self.n {
+        if self.batch > 1 && !self.results_are_disjoint() {
             return wrong("the results of a batch overlap");
         }
         a.expect("A", needed(&self.a, stored_a, self.a_dtype())?, false)?;

@@ -1,4 +1,4 @@
-//! MIOpen: its operations that Vision Transformers use.
+//! MIOpen: its operations that vision models use.
 
 mod attention;
 mod convolution;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hipvit_sys::miopen::{miopenHandle_t, miopenNormMode_t, miopenSoftmaxAlgorithm_t, miopenSoftmaxMode_t};
 
 pub use self::attention::{Attention, MultiHeadAttention};
-pub use self::convolution::{Convolution, PatchConvolution};
+pub use self::convolution::{Convolution, ConvolutionShape};
 use self::descriptor::{Tensor, data_type};
 use crate::device::Device;
 use crate::dtype::DType;

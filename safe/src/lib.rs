@@ -200,7 +200,7 @@ pub use device::numa::NumaNode;
 pub use device::properties::{PciAddress, Properties};
 pub use device::topology::{Link, LinkType, Topology};
 pub use dlpack::{DL_CUDA, DL_ROCM, DlpackTensor, DlpackView};
-pub use dnn::{Attention, Convolution, Dnn, MultiHeadAttention, PatchConvolution, Relayout, Rows};
+pub use dnn::{Attention, Convolution, ConvolutionShape, Dnn, MultiHeadAttention, Relayout, Rows};
 pub use dtype::DType;
 pub use error::{Error, Result};
 pub use event::Event;

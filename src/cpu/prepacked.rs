@@ -82,6 +82,11 @@ impl PrepackedWeight {
         self.finite
     }
 
+    /// Returns true if each GEMM packs the weight again.
+    pub(super) fn is_repacked(&self) -> bool {
+        matches!(self.panels, Panels::F16(_) | Panels::Bf16(_))
+    }
+
     /// Returns the number of input channels.
     pub(crate) fn k(&self) -> usize {
         self.k

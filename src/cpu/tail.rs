@@ -1,5 +1,7 @@
 //! Operations after a GEMM: bias, activation and residual.
 
+use std::ops::Range;
+
 use hipvit_graph::op::{Activation, OpError};
 use ndarray::{ArrayView2, ArrayViewMut2, s};
 
@@ -15,6 +17,17 @@ pub struct Tail<'a> {
     pub activation: Option<Activation>,
     /// Residual `[M,N]`, added last.
     pub residual: Option<Source<'a>>,
+}
+
+impl<'a> Tail<'a> {
+    /// Returns the tail of these rows of a result of `n` columns.
+    pub(super) fn rows(self, rows: Range<usize>, n: usize) -> Self {
+        let residual = self.residual.map(|residual| match residual {
+            Source::At(values) => Source::At(&values[rows.start * n..rows.end * n]),
+            Source::InPlace => Source::InPlace,
+        });
+        Self { residual, ..self }
+    }
 }
 
 /// Returns the residual if it is not in place.

@@ -1,5 +1,5 @@
 //! Kernel selection. For a linear layer it chooses the library, the algorithm, and whether the library's epilogue computes what follows the
-//! GEMM. For the patch embedding and for attention it chooses MIOpen or builtin kernels. For attention with a pattern it chooses the tile.
+//! GEMM. For the patch embedding, convolutions and attention it chooses MIOpen or builtin kernels. For attention with a pattern it chooses the tile.
 //!
 //! The choice for a [`Problem`] comes from the first of these that has one:
 //!
@@ -38,7 +38,8 @@ pub use self::confirm::PackedLayer;
 pub use self::key::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN};
 pub use self::options::{AllReduceKind, SelectOptions, Sparse};
 pub use self::problem::{
-    AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, PatternAttentionShape, Problem,
+    AttentionShape, ConvShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape,
+    PatternAttentionShape, Problem,
 };
 pub(in crate::exec) use self::store::SparseKernel;
 pub use self::store::Store;
@@ -165,9 +166,10 @@ impl Selection {
                 epilogue: self.can_fuse(shape) && shape.epilogue() != Some(Epilogue::BiasGradient),
             },
             Problem::Linear(_) => Choice::Rocblas,
-            Problem::PatchEmbedding(_) | Problem::Attention(_) | Problem::PatternAttention(_) => {
-                Choice::Builtin
-            }
+            Problem::PatchEmbedding(_)
+            | Problem::Attention(_)
+            | Problem::PatternAttention(_)
+            | Problem::Conv(_) => Choice::Builtin,
         }
     }
 

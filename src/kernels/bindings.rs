@@ -1947,6 +1947,318 @@ const _: () = {
     ][::core::mem::offset_of!(ContrastiveTotalsArgs, reserved) - 28usize];
 };
 
+/** Windows of `kernel` elements, `stride` apart, over images `[images, height, width, channels]` with padding: the pixels of a result
+ `[images, rows, columns, …]`. Pairs are of the vertical and the horizontal axis.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct WindowGeometry {
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image, at least 1.
+    pub height: u32,
+    /// Columns of an image, at least 1.
+    pub width: u32,
+    /// Channels of an image, at least 1.
+    pub channels: u32,
+    /// Rows of the result, at least 1.
+    pub rows: u32,
+    /// Columns of the result, at least 1.
+    pub columns: u32,
+    /// Elements of a window, at least 1.
+    pub kernel: [u32; 2usize],
+    /// Distance of windows, at least 1.
+    pub stride: [u32; 2usize],
+    /// Distance of a window's elements, at least 1.
+    pub dilation: [u32; 2usize],
+    /// Padding above and to the left.
+    pub before: [u32; 2usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WindowGeometry"][::core::mem::size_of::<WindowGeometry>() - 56usize];
+    ["Alignment of WindowGeometry"][::core::mem::align_of::<WindowGeometry>() - 4usize];
+    [
+        "Offset of field: WindowGeometry::images",
+    ][::core::mem::offset_of!(WindowGeometry, images) - 0usize];
+    [
+        "Offset of field: WindowGeometry::height",
+    ][::core::mem::offset_of!(WindowGeometry, height) - 4usize];
+    [
+        "Offset of field: WindowGeometry::width",
+    ][::core::mem::offset_of!(WindowGeometry, width) - 8usize];
+    [
+        "Offset of field: WindowGeometry::channels",
+    ][::core::mem::offset_of!(WindowGeometry, channels) - 12usize];
+    [
+        "Offset of field: WindowGeometry::rows",
+    ][::core::mem::offset_of!(WindowGeometry, rows) - 16usize];
+    [
+        "Offset of field: WindowGeometry::columns",
+    ][::core::mem::offset_of!(WindowGeometry, columns) - 20usize];
+    [
+        "Offset of field: WindowGeometry::kernel",
+    ][::core::mem::offset_of!(WindowGeometry, kernel) - 24usize];
+    [
+        "Offset of field: WindowGeometry::stride",
+    ][::core::mem::offset_of!(WindowGeometry, stride) - 32usize];
+    [
+        "Offset of field: WindowGeometry::dilation",
+    ][::core::mem::offset_of!(WindowGeometry, dilation) - 40usize];
+    [
+        "Offset of field: WindowGeometry::before",
+    ][::core::mem::offset_of!(WindowGeometry, before) - 48usize];
+};
+
+/// Vec128s of channels per block of `depthwise_conv`.
+pub const DEPTHWISE_VECS: u32 = 8;
+
+/// Adjacent pixels per thread of `depthwise_conv`.
+pub const DEPTHWISE_COLUMNS: u32 = 4;
+
+/// Maximum elements of a kernel of `depthwise_conv`, whose weights are in LDS.
+pub const DEPTHWISE_TAPS: u32 = 49;
+
+/// `conv_patches`: windows as rows of a matrix, for each group of channels.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ConvPatchesArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[groups, images · rows · columns, kernel[0] · kernel[1] · channels / groups]`.
+    pub out: DeviceAddress,
+    /// The windows.
+    pub windows: WindowGeometry,
+    /// Groups of channels, at least 1.
+    pub groups: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ConvPatchesArgs"][::core::mem::size_of::<ConvPatchesArgs>() - 80usize];
+    [
+        "Alignment of ConvPatchesArgs",
+    ][::core::mem::align_of::<ConvPatchesArgs>() - 8usize];
+    [
+        "Offset of field: ConvPatchesArgs::x",
+    ][::core::mem::offset_of!(ConvPatchesArgs, x) - 0usize];
+    [
+        "Offset of field: ConvPatchesArgs::out",
+    ][::core::mem::offset_of!(ConvPatchesArgs, out) - 8usize];
+    [
+        "Offset of field: ConvPatchesArgs::windows",
+    ][::core::mem::offset_of!(ConvPatchesArgs, windows) - 16usize];
+    [
+        "Offset of field: ConvPatchesArgs::groups",
+    ][::core::mem::offset_of!(ConvPatchesArgs, groups) - 72usize];
+    [
+        "Offset of field: ConvPatchesArgs::reserved",
+    ][::core::mem::offset_of!(ConvPatchesArgs, reserved) - 76usize];
+};
+
+/// `depthwise_conv`: out = activation(x ∗ weight + bias) + residual for each channel.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DepthwiseConvArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[channels, kernel[0], kernel[1]]`.
+    pub weight: DeviceAddress,
+    /// T `[channels]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[images, rows, columns, channels]`. May be null: 0.
+    pub residual: DeviceAddress,
+    /// T `[images, rows, columns, channels]`. May alias `residual`.
+    pub out: DeviceAddress,
+    /// The windows, of at most [`DEPTHWISE_TAPS`] elements.
+    pub windows: WindowGeometry,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DepthwiseConvArgs",
+    ][::core::mem::size_of::<DepthwiseConvArgs>() - 104usize];
+    [
+        "Alignment of DepthwiseConvArgs",
+    ][::core::mem::align_of::<DepthwiseConvArgs>() - 8usize];
+    [
+        "Offset of field: DepthwiseConvArgs::x",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, x) - 0usize];
+    [
+        "Offset of field: DepthwiseConvArgs::weight",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, weight) - 8usize];
+    [
+        "Offset of field: DepthwiseConvArgs::bias",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, bias) - 16usize];
+    [
+        "Offset of field: DepthwiseConvArgs::residual",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, residual) - 24usize];
+    [
+        "Offset of field: DepthwiseConvArgs::out",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, out) - 32usize];
+    [
+        "Offset of field: DepthwiseConvArgs::windows",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, windows) - 40usize];
+    [
+        "Offset of field: DepthwiseConvArgs::activation",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, activation) - 96usize];
+    [
+        "Offset of field: DepthwiseConvArgs::reserved",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, reserved) - 100usize];
+};
+
+/// `direct_conv`: out = activation(x ∗ weight + bias) + residual for groups of channels, or the transposed convolution.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DirectConvArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[features, kernel[0], kernel[1], channels / groups]`.
+    pub weight: DeviceAddress,
+    /// T `[features]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[images, rows, columns, features]`. May be null: 0.
+    pub residual: DeviceAddress,
+    /// T `[images, rows, columns, features]`. May alias `residual`.
+    pub out: DeviceAddress,
+    /// The windows.
+    pub windows: WindowGeometry,
+    /// Channels of the result, at least 1.
+    pub features: u32,
+    /// Groups of channels, at least 1.
+    pub groups: u32,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+    /// 1: the transposed convolution.
+    pub transposed: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of DirectConvArgs"][::core::mem::size_of::<DirectConvArgs>() - 112usize];
+    ["Alignment of DirectConvArgs"][::core::mem::align_of::<DirectConvArgs>() - 8usize];
+    [
+        "Offset of field: DirectConvArgs::x",
+    ][::core::mem::offset_of!(DirectConvArgs, x) - 0usize];
+    [
+        "Offset of field: DirectConvArgs::weight",
+    ][::core::mem::offset_of!(DirectConvArgs, weight) - 8usize];
+    [
+        "Offset of field: DirectConvArgs::bias",
+    ][::core::mem::offset_of!(DirectConvArgs, bias) - 16usize];
+    [
+        "Offset of field: DirectConvArgs::residual",
+    ][::core::mem::offset_of!(DirectConvArgs, residual) - 24usize];
+    [
+        "Offset of field: DirectConvArgs::out",
+    ][::core::mem::offset_of!(DirectConvArgs, out) - 32usize];
+    [
+        "Offset of field: DirectConvArgs::windows",
+    ][::core::mem::offset_of!(DirectConvArgs, windows) - 40usize];
+    [
+        "Offset of field: DirectConvArgs::features",
+    ][::core::mem::offset_of!(DirectConvArgs, features) - 96usize];
+    [
+        "Offset of field: DirectConvArgs::groups",
+    ][::core::mem::offset_of!(DirectConvArgs, groups) - 100usize];
+    [
+        "Offset of field: DirectConvArgs::activation",
+    ][::core::mem::offset_of!(DirectConvArgs, activation) - 104usize];
+    [
+        "Offset of field: DirectConvArgs::transposed",
+    ][::core::mem::offset_of!(DirectConvArgs, transposed) - 108usize];
+};
+
+/// `conv_transpose_sum`: the sums of the products of a transposed convolution: out = Σ products + bias.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ConvTransposeSumArgs {
+    /// T `[images · height · width, features, kernel[0] · kernel[1]]`: each pixel of x times the weight.
+    pub products: DeviceAddress,
+    /// T `[features]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[images, rows, columns, features]`.
+    pub out: DeviceAddress,
+    /// The windows, of images of `features` channels.
+    pub windows: WindowGeometry,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ConvTransposeSumArgs",
+    ][::core::mem::size_of::<ConvTransposeSumArgs>() - 80usize];
+    [
+        "Alignment of ConvTransposeSumArgs",
+    ][::core::mem::align_of::<ConvTransposeSumArgs>() - 8usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::products",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, products) - 0usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::bias",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, bias) - 8usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::out",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, out) - 16usize];
+    [
+        "Offset of field: ConvTransposeSumArgs::windows",
+    ][::core::mem::offset_of!(ConvTransposeSumArgs, windows) - 24usize];
+};
+
+/// Threads per block of `cum_sum`.
+pub const CUM_SUM_THREADS: u32 = 64;
+
+/// `cum_sum`: running sums along the middle axis.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct CumSumArgs {
+    /// T, f32 or i32 `[outer, length, inner]`.
+    pub x: DeviceAddress,
+    /// As `x`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents before the axis.
+    pub outer: u32,
+    /// Extent of the axis.
+    pub length: u32,
+    /// Extents after the axis.
+    pub inner: u32,
+    /// 1: an element is not part of its own sum.
+    pub exclusive: u32,
+    /// 1: the sums of the elements from each on.
+    pub reverse: u32,
+    /// 0: elements are T; 1: f32; 2: i32.
+    pub kind: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CumSumArgs"][::core::mem::size_of::<CumSumArgs>() - 40usize];
+    ["Alignment of CumSumArgs"][::core::mem::align_of::<CumSumArgs>() - 8usize];
+    ["Offset of field: CumSumArgs::x"][::core::mem::offset_of!(CumSumArgs, x) - 0usize];
+    [
+        "Offset of field: CumSumArgs::out",
+    ][::core::mem::offset_of!(CumSumArgs, out) - 8usize];
+    [
+        "Offset of field: CumSumArgs::outer",
+    ][::core::mem::offset_of!(CumSumArgs, outer) - 16usize];
+    [
+        "Offset of field: CumSumArgs::length",
+    ][::core::mem::offset_of!(CumSumArgs, length) - 20usize];
+    [
+        "Offset of field: CumSumArgs::inner",
+    ][::core::mem::offset_of!(CumSumArgs, inner) - 24usize];
+    [
+        "Offset of field: CumSumArgs::exclusive",
+    ][::core::mem::offset_of!(CumSumArgs, exclusive) - 28usize];
+    [
+        "Offset of field: CumSumArgs::reverse",
+    ][::core::mem::offset_of!(CumSumArgs, reverse) - 32usize];
+    [
+        "Offset of field: CumSumArgs::kind",
+    ][::core::mem::offset_of!(CumSumArgs, kind) - 36usize];
+};
+
 /// `distillation_loss`: the loss of each row, (1 − alpha) · base + alpha · comparison with a teacher.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2153,6 +2465,72 @@ const _: () = {
     ][::core::mem::offset_of!(DropoutArgs, reserved) - 44usize];
 };
 
+/// Maximum number of operands of a formula.
+pub const FORMULA_OPERANDS: u32 = 8;
+
+/// Maximum number of axes of a result, of which the last one is its columns.
+pub const FORMULA_AXES: u32 = 6;
+
+/// `elementwise`: out = f(operands), each of which may repeat along some axes.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ElementwiseFormulaArgs {
+    /// Operands, T or i32. Null beyond the last one.
+    pub operands: [DeviceAddress; 8usize],
+    /// Result `[rows, columns]`, T or i32. May alias an operand that repeats along no axis, of elements of the same size.
+    pub out: DeviceAddress,
+    /// Extents of the axes of the rows, outermost first. 1 before the first one.
+    pub extents: [u32; 5usize],
+    /// Strides of the operands along these axes, in elements. 0 along an axis along which an operand repeats.
+    pub strides: [[u32; 5usize]; 8usize],
+    /// Strides of the operands along the columns, 0 or 1.
+    pub column_strides: [u32; 8usize],
+    /// Bytes of the elements of the operands, for the host. 0 beyond the last one.
+    pub element_bytes: [u32; 8usize],
+    /// Product of `extents`.
+    pub rows: u32,
+    /// Columns of the result.
+    pub columns: u32,
+    /// Bytes of the elements of the result, for the host.
+    pub result_bytes: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ElementwiseFormulaArgs",
+    ][::core::mem::size_of::<ElementwiseFormulaArgs>() - 328usize];
+    [
+        "Alignment of ElementwiseFormulaArgs",
+    ][::core::mem::align_of::<ElementwiseFormulaArgs>() - 8usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::operands",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, operands) - 0usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::out",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, out) - 64usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::extents",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, extents) - 72usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::strides",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, strides) - 92usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::column_strides",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, column_strides) - 252usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::element_bytes",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, element_bytes) - 284usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::rows",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, rows) - 316usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::columns",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, columns) - 320usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::result_bytes",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, result_bytes) - 324usize];
+};
+
 #[repr(u32)]
 /// Rounding of x to 8 bits.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -2243,6 +2621,120 @@ const _: () = {
     [
         "Offset of field: FakeQuantizeArgs::reserved",
     ][::core::mem::offset_of!(FakeQuantizeArgs, reserved) - 52usize];
+};
+
+/// Threads per block of `gather`.
+pub const GATHER_THREADS: u32 = 256;
+
+/// `gather`: out[o, i, :] = x[o, indices[i], :]. A negative index counts from the end. Indices beyond an end become the last or first one.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GatherArgs {
+    /// Elements of `element` bytes, `[outer, extent, inner]`.
+    pub x: DeviceAddress,
+    /// i32 `[count]`.
+    pub indices: DeviceAddress,
+    /// Elements of `element` bytes, `[outer, count, inner]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents before the axis.
+    pub outer: u32,
+    /// Extent of the axis, at least 1.
+    pub extent: u32,
+    /// Extents after the axis.
+    pub inner: u32,
+    /// Number of indices.
+    pub count: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+    /// Elements of a slice per thread. If they have 16 bytes, `inner` is a multiple of them.
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GatherArgs"][::core::mem::size_of::<GatherArgs>() - 48usize];
+    ["Alignment of GatherArgs"][::core::mem::align_of::<GatherArgs>() - 8usize];
+    ["Offset of field: GatherArgs::x"][::core::mem::offset_of!(GatherArgs, x) - 0usize];
+    [
+        "Offset of field: GatherArgs::indices",
+    ][::core::mem::offset_of!(GatherArgs, indices) - 8usize];
+    [
+        "Offset of field: GatherArgs::out",
+    ][::core::mem::offset_of!(GatherArgs, out) - 16usize];
+    [
+        "Offset of field: GatherArgs::outer",
+    ][::core::mem::offset_of!(GatherArgs, outer) - 24usize];
+    [
+        "Offset of field: GatherArgs::extent",
+    ][::core::mem::offset_of!(GatherArgs, extent) - 28usize];
+    [
+        "Offset of field: GatherArgs::inner",
+    ][::core::mem::offset_of!(GatherArgs, inner) - 32usize];
+    [
+        "Offset of field: GatherArgs::count",
+    ][::core::mem::offset_of!(GatherArgs, count) - 36usize];
+    [
+        "Offset of field: GatherArgs::element",
+    ][::core::mem::offset_of!(GatherArgs, element) - 40usize];
+    [
+        "Offset of field: GatherArgs::width",
+    ][::core::mem::offset_of!(GatherArgs, width) - 44usize];
+};
+
+/// Maximum number of axes. Fewer axes are preceded by extents of 1.
+pub const GATHER_AXES: u32 = 6;
+
+/// Threads per block of `gather_elements`, an element each.
+pub const GATHER_ELEMENTS_THREADS: u32 = 256;
+
+/** `gather_elements`: an element of out is that of x at the same place, except for one axis, where `indices` has its index. A negative index
+ counts from the end. Indices beyond an end become the last or first one.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GatherElementsArgs {
+    /// Elements of `element` bytes, `from`, row-major.
+    pub x: DeviceAddress,
+    /// i32 `extents`, row-major.
+    pub indices: DeviceAddress,
+    /// Elements of `element` bytes, `extents`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents of x. At least those of the indices, except for the axis.
+    pub from: [u32; 6usize],
+    /// Extents of the indices.
+    pub extents: [u32; 6usize],
+    /// Index of the axis.
+    pub axis: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of GatherElementsArgs",
+    ][::core::mem::size_of::<GatherElementsArgs>() - 80usize];
+    [
+        "Alignment of GatherElementsArgs",
+    ][::core::mem::align_of::<GatherElementsArgs>() - 8usize];
+    [
+        "Offset of field: GatherElementsArgs::x",
+    ][::core::mem::offset_of!(GatherElementsArgs, x) - 0usize];
+    [
+        "Offset of field: GatherElementsArgs::indices",
+    ][::core::mem::offset_of!(GatherElementsArgs, indices) - 8usize];
+    [
+        "Offset of field: GatherElementsArgs::out",
+    ][::core::mem::offset_of!(GatherElementsArgs, out) - 16usize];
+    [
+        "Offset of field: GatherElementsArgs::from",
+    ][::core::mem::offset_of!(GatherElementsArgs, from) - 24usize];
+    [
+        "Offset of field: GatherElementsArgs::extents",
+    ][::core::mem::offset_of!(GatherElementsArgs, extents) - 48usize];
+    [
+        "Offset of field: GatherElementsArgs::axis",
+    ][::core::mem::offset_of!(GatherElementsArgs, axis) - 72usize];
+    [
+        "Offset of field: GatherElementsArgs::element",
+    ][::core::mem::offset_of!(GatherElementsArgs, element) - 76usize];
 };
 
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
@@ -2359,6 +2851,170 @@ const _: () = {
     ][::core::mem::offset_of!(GridPositionsArgs, channels) - 60usize];
 };
 
+#[repr(u32)]
+/// Interpolation of a sample.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Sampling {
+    /// The nearest pixel.
+    Nearest = 0,
+    /// Linear interpolation of 2×2 pixels.
+    Linear = 1,
+    /// Cubic interpolation of 4×4 pixels.
+    Cubic = 2,
+}
+
+#[repr(u32)]
+/// Pixels beyond the edges of an image.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Border {
+    /// Zeros.
+    Zeros = 0,
+    /// The nearest pixel.
+    Edge = 1,
+    /// The image, reflected.
+    Reflect = 2,
+}
+
+/// `grid_sample`: samples of images at given positions.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GridSampleArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// f32, or T (`narrow_grid`), `[images, positions, 2]`: column and row, from −1 to 1 over the image.
+    pub grid: DeviceAddress,
+    /// T `[images, positions, channels]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Channels of a pixel.
+    pub channels: u32,
+    /// Positions in an image.
+    pub positions: u32,
+    /// A `Sampling`.
+    pub sampling: u32,
+    /// A `Border`.
+    pub border: u32,
+    /// 1: −1 and 1 are the centres of the corner pixels; 0: the edges of the image.
+    pub align_corners: u32,
+    /// 1: the grid is T; 0: f32.
+    pub narrow_grid: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GridSampleArgs"][::core::mem::size_of::<GridSampleArgs>() - 64usize];
+    ["Alignment of GridSampleArgs"][::core::mem::align_of::<GridSampleArgs>() - 8usize];
+    [
+        "Offset of field: GridSampleArgs::x",
+    ][::core::mem::offset_of!(GridSampleArgs, x) - 0usize];
+    [
+        "Offset of field: GridSampleArgs::grid",
+    ][::core::mem::offset_of!(GridSampleArgs, grid) - 8usize];
+    [
+        "Offset of field: GridSampleArgs::out",
+    ][::core::mem::offset_of!(GridSampleArgs, out) - 16usize];
+    [
+        "Offset of field: GridSampleArgs::images",
+    ][::core::mem::offset_of!(GridSampleArgs, images) - 24usize];
+    [
+        "Offset of field: GridSampleArgs::height",
+    ][::core::mem::offset_of!(GridSampleArgs, height) - 28usize];
+    [
+        "Offset of field: GridSampleArgs::width",
+    ][::core::mem::offset_of!(GridSampleArgs, width) - 32usize];
+    [
+        "Offset of field: GridSampleArgs::channels",
+    ][::core::mem::offset_of!(GridSampleArgs, channels) - 36usize];
+    [
+        "Offset of field: GridSampleArgs::positions",
+    ][::core::mem::offset_of!(GridSampleArgs, positions) - 40usize];
+    [
+        "Offset of field: GridSampleArgs::sampling",
+    ][::core::mem::offset_of!(GridSampleArgs, sampling) - 44usize];
+    [
+        "Offset of field: GridSampleArgs::border",
+    ][::core::mem::offset_of!(GridSampleArgs, border) - 48usize];
+    [
+        "Offset of field: GridSampleArgs::align_corners",
+    ][::core::mem::offset_of!(GridSampleArgs, align_corners) - 52usize];
+    [
+        "Offset of field: GridSampleArgs::narrow_grid",
+    ][::core::mem::offset_of!(GridSampleArgs, narrow_grid) - 56usize];
+    [
+        "Offset of field: GridSampleArgs::reserved",
+    ][::core::mem::offset_of!(GridSampleArgs, reserved) - 60usize];
+};
+
+/// Threads per block of `group_norm`.
+pub const GROUP_NORM_THREADS: u32 = 256;
+
+/// `group_norm`: out = (x − mean) / √(variance + epsilon) · weight + bias, over all pixels of each group of channels of an image.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GroupNormArgs {
+    /// T `[images, pixels, channels]`.
+    pub x: DeviceAddress,
+    /// T `[channels]`.
+    pub weight: DeviceAddress,
+    /// T `[channels]`.
+    pub bias: DeviceAddress,
+    /// T `[images, pixels, channels]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Pixels of an image.
+    pub pixels: u32,
+    /// Channels of a pixel.
+    pub channels: u32,
+    /// Groups of channels, a divisor of `channels`.
+    pub groups: u32,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GroupNormArgs"][::core::mem::size_of::<GroupNormArgs>() - 56usize];
+    ["Alignment of GroupNormArgs"][::core::mem::align_of::<GroupNormArgs>() - 8usize];
+    [
+        "Offset of field: GroupNormArgs::x",
+    ][::core::mem::offset_of!(GroupNormArgs, x) - 0usize];
+    [
+        "Offset of field: GroupNormArgs::weight",
+    ][::core::mem::offset_of!(GroupNormArgs, weight) - 8usize];
+    [
+        "Offset of field: GroupNormArgs::bias",
+    ][::core::mem::offset_of!(GroupNormArgs, bias) - 16usize];
+    [
+        "Offset of field: GroupNormArgs::out",
+    ][::core::mem::offset_of!(GroupNormArgs, out) - 24usize];
+    [
+        "Offset of field: GroupNormArgs::images",
+    ][::core::mem::offset_of!(GroupNormArgs, images) - 32usize];
+    [
+        "Offset of field: GroupNormArgs::pixels",
+    ][::core::mem::offset_of!(GroupNormArgs, pixels) - 36usize];
+    [
+        "Offset of field: GroupNormArgs::channels",
+    ][::core::mem::offset_of!(GroupNormArgs, channels) - 40usize];
+    [
+        "Offset of field: GroupNormArgs::groups",
+    ][::core::mem::offset_of!(GroupNormArgs, groups) - 44usize];
+    [
+        "Offset of field: GroupNormArgs::epsilon",
+    ][::core::mem::offset_of!(GroupNormArgs, epsilon) - 48usize];
+    [
+        "Offset of field: GroupNormArgs::reserved",
+    ][::core::mem::offset_of!(GroupNormArgs, reserved) - 52usize];
+};
+
 /// Rows and channels of a block's tile.
 pub const INT8_GEMM_TILE: u32 = 128;
 
@@ -2435,6 +3091,140 @@ const _: () = {
     [
         "Offset of field: Int8GemmArgs::activation",
     ][::core::mem::offset_of!(Int8GemmArgs, activation) - 76usize];
+};
+
+#[repr(u32)]
+/// Function between pixels, the `kernel` of [`InterpolateArgs`].
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum InterpolateKernel {
+    /// The nearest pixel, a half down.
+    NearestPreferFloor = 0,
+    /// The nearest pixel, a half up.
+    NearestPreferCeil = 1,
+    /// The pixel at the position, rounded down.
+    NearestFloor = 2,
+    /// The pixel at the position, rounded up.
+    NearestCeil = 3,
+    /// Linear.
+    Linear = 4,
+    /// Cubic convolution.
+    Cubic = 5,
+}
+
+/// Positions along an axis: pixel i is at `(i + shift) · numerator / denominator − shift + offset` of x.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct InterpolateAxis {
+    /// See [`InterpolateAxis`].
+    pub shift: f32,
+    /// See [`InterpolateAxis`].
+    pub numerator: f32,
+    /// See [`InterpolateAxis`].
+    pub denominator: f32,
+    /// See [`InterpolateAxis`].
+    pub offset: f32,
+    /// Factor of the width of the kernel, at least 1.
+    pub stretch: f32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of InterpolateAxis"][::core::mem::size_of::<InterpolateAxis>() - 20usize];
+    [
+        "Alignment of InterpolateAxis",
+    ][::core::mem::align_of::<InterpolateAxis>() - 4usize];
+    [
+        "Offset of field: InterpolateAxis::shift",
+    ][::core::mem::offset_of!(InterpolateAxis, shift) - 0usize];
+    [
+        "Offset of field: InterpolateAxis::numerator",
+    ][::core::mem::offset_of!(InterpolateAxis, numerator) - 4usize];
+    [
+        "Offset of field: InterpolateAxis::denominator",
+    ][::core::mem::offset_of!(InterpolateAxis, denominator) - 8usize];
+    [
+        "Offset of field: InterpolateAxis::offset",
+    ][::core::mem::offset_of!(InterpolateAxis, offset) - 12usize];
+    [
+        "Offset of field: InterpolateAxis::stretch",
+    ][::core::mem::offset_of!(InterpolateAxis, stretch) - 16usize];
+};
+
+/// `interpolate`: images in another size.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct InterpolateArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[images, rows, columns, channels]`.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image, at least 1.
+    pub height: u32,
+    /// Columns of an image, at least 1.
+    pub width: u32,
+    /// Channels of an image, at least 1.
+    pub channels: u32,
+    /// Rows of the result, at least 1.
+    pub rows: u32,
+    /// Columns of the result, at least 1.
+    pub columns: u32,
+    /// Positions along height and width.
+    pub axes: [InterpolateAxis; 2usize],
+    /// One of [`InterpolateKernel`].
+    pub kernel: u32,
+    /// Coefficient of a cubic kernel.
+    pub coefficient: f32,
+    /// 1: weights are divided by their sum.
+    pub normalize: u32,
+    /// 1: pixels outside of x have no weight. 0: they are those at the edge.
+    pub exclude_outside: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of InterpolateArgs"][::core::mem::size_of::<InterpolateArgs>() - 96usize];
+    [
+        "Alignment of InterpolateArgs",
+    ][::core::mem::align_of::<InterpolateArgs>() - 8usize];
+    [
+        "Offset of field: InterpolateArgs::x",
+    ][::core::mem::offset_of!(InterpolateArgs, x) - 0usize];
+    [
+        "Offset of field: InterpolateArgs::out",
+    ][::core::mem::offset_of!(InterpolateArgs, out) - 8usize];
+    [
+        "Offset of field: InterpolateArgs::images",
+    ][::core::mem::offset_of!(InterpolateArgs, images) - 16usize];
+    [
+        "Offset of field: InterpolateArgs::height",
+    ][::core::mem::offset_of!(InterpolateArgs, height) - 20usize];
+    [
+        "Offset of field: InterpolateArgs::width",
+    ][::core::mem::offset_of!(InterpolateArgs, width) - 24usize];
+    [
+        "Offset of field: InterpolateArgs::channels",
+    ][::core::mem::offset_of!(InterpolateArgs, channels) - 28usize];
+    [
+        "Offset of field: InterpolateArgs::rows",
+    ][::core::mem::offset_of!(InterpolateArgs, rows) - 32usize];
+    [
+        "Offset of field: InterpolateArgs::columns",
+    ][::core::mem::offset_of!(InterpolateArgs, columns) - 36usize];
+    [
+        "Offset of field: InterpolateArgs::axes",
+    ][::core::mem::offset_of!(InterpolateArgs, axes) - 40usize];
+    [
+        "Offset of field: InterpolateArgs::kernel",
+    ][::core::mem::offset_of!(InterpolateArgs, kernel) - 80usize];
+    [
+        "Offset of field: InterpolateArgs::coefficient",
+    ][::core::mem::offset_of!(InterpolateArgs, coefficient) - 84usize];
+    [
+        "Offset of field: InterpolateArgs::normalize",
+    ][::core::mem::offset_of!(InterpolateArgs, normalize) - 88usize];
+    [
+        "Offset of field: InterpolateArgs::exclude_outside",
+    ][::core::mem::offset_of!(InterpolateArgs, exclude_outside) - 92usize];
 };
 
 /// Threads per block of `l2_norm` and `l2_norm_part`.
@@ -3347,6 +4137,70 @@ const _: () = {
     ][::core::mem::offset_of!(NormQuantizeArgs, quantize) - 72usize];
 };
 
+/// Maximum number of axes of a padded tensor. Fewer axes are preceded by extents of 1.
+pub const PAD_AXES: u32 = 6;
+
+/// Threads per block of `pad`.
+pub const PAD_THREADS: u32 = 256;
+
+#[repr(u32)]
+/// Elements of a padding.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Padding {
+    /// `PadArgs::value`.
+    Constant = 0,
+    /// Mirrored around the first and the last element.
+    Reflect = 1,
+    /// The first or the last element.
+    Edge = 2,
+}
+
+/// `pad`: out = x with elements before and after each axis.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PadArgs {
+    /// Elements of `element` bytes, `from`, row-major.
+    pub x: DeviceAddress,
+    /// Elements of `element` bytes, `to`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents of x, outermost first.
+    pub from: [u32; 6usize],
+    /// Extents of `out`.
+    pub to: [u32; 6usize],
+    /// Elements before each axis.
+    pub before: [u32; 6usize],
+    /// A `Padding`.
+    pub mode: u32,
+    /// Bits of a constant.
+    pub value: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+    /// Elements of a row of the result per thread. If they have 16 bytes, the last axis has no padding and is a multiple of them.
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PadArgs"][::core::mem::size_of::<PadArgs>() - 104usize];
+    ["Alignment of PadArgs"][::core::mem::align_of::<PadArgs>() - 8usize];
+    ["Offset of field: PadArgs::x"][::core::mem::offset_of!(PadArgs, x) - 0usize];
+    ["Offset of field: PadArgs::out"][::core::mem::offset_of!(PadArgs, out) - 8usize];
+    ["Offset of field: PadArgs::from"][::core::mem::offset_of!(PadArgs, from) - 16usize];
+    ["Offset of field: PadArgs::to"][::core::mem::offset_of!(PadArgs, to) - 40usize];
+    [
+        "Offset of field: PadArgs::before",
+    ][::core::mem::offset_of!(PadArgs, before) - 64usize];
+    ["Offset of field: PadArgs::mode"][::core::mem::offset_of!(PadArgs, mode) - 88usize];
+    [
+        "Offset of field: PadArgs::value",
+    ][::core::mem::offset_of!(PadArgs, value) - 92usize];
+    [
+        "Offset of field: PadArgs::element",
+    ][::core::mem::offset_of!(PadArgs, element) - 96usize];
+    [
+        "Offset of field: PadArgs::width",
+    ][::core::mem::offset_of!(PadArgs, width) - 100usize];
+};
+
 /// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -3689,6 +4543,85 @@ const _: () = {
     [
         "Offset of field: PoolBackwardArgs::reserved",
     ][::core::mem::offset_of!(PoolBackwardArgs, reserved) - 44usize];
+};
+
+/// Columns that a block of `reduce_columns` reduces.
+pub const REDUCE_COLUMNS: u32 = 32;
+
+/// Slices of the reduced axis in a block of `reduce_columns`, which are combined through LDS.
+pub const REDUCE_SLICES: u32 = 8;
+
+#[repr(u32)]
+/// The number that `reduce` computes.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Reduction {
+    /// Σ x.
+    Sum = 0,
+    /// Σ x / length.
+    Mean = 1,
+    /// The largest element.
+    Max = 2,
+    /// The smallest element.
+    Min = 3,
+    /// Π x.
+    Product = 4,
+    /// Σ |x|.
+    L1 = 5,
+    /// √Σ x².
+    L2 = 6,
+    /// Σ x².
+    SumSquare = 7,
+    /// ln Σ eˣ.
+    LogSumExp = 8,
+}
+
+/// `reduce_rows`, `reduce_columns`: out = one number for all elements of the middle axis.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ReduceArgs {
+    /// T `[outer, length, inner]`.
+    pub x: DeviceAddress,
+    /// T `[outer, inner]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extent before the reduced axis.
+    pub outer: u32,
+    /// Extent of the reduced axis.
+    pub length: u32,
+    /// Extent after the reduced axis. 1 for `reduce_rows`.
+    pub inner: u32,
+    /// A `Reduction`.
+    pub kind: u32,
+    /// `reduce_rows`. 0: a row per wave; 1: a row per block.
+    pub whole_block: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ReduceArgs"][::core::mem::size_of::<ReduceArgs>() - 40usize];
+    ["Alignment of ReduceArgs"][::core::mem::align_of::<ReduceArgs>() - 8usize];
+    ["Offset of field: ReduceArgs::x"][::core::mem::offset_of!(ReduceArgs, x) - 0usize];
+    [
+        "Offset of field: ReduceArgs::out",
+    ][::core::mem::offset_of!(ReduceArgs, out) - 8usize];
+    [
+        "Offset of field: ReduceArgs::outer",
+    ][::core::mem::offset_of!(ReduceArgs, outer) - 16usize];
+    [
+        "Offset of field: ReduceArgs::length",
+    ][::core::mem::offset_of!(ReduceArgs, length) - 20usize];
+    [
+        "Offset of field: ReduceArgs::inner",
+    ][::core::mem::offset_of!(ReduceArgs, inner) - 24usize];
+    [
+        "Offset of field: ReduceArgs::kind",
+    ][::core::mem::offset_of!(ReduceArgs, kind) - 28usize];
+    [
+        "Offset of field: ReduceArgs::whole_block",
+    ][::core::mem::offset_of!(ReduceArgs, whole_block) - 32usize];
+    [
+        "Offset of field: ReduceArgs::reserved",
+    ][::core::mem::offset_of!(ReduceArgs, reserved) - 36usize];
 };
 
 /// Threads per block of `relative_bias` and `relative_bias_backward`.
@@ -4273,7 +5206,8 @@ const _: () = {
     ][::core::mem::offset_of!(SgdArgs, nesterov) - 84usize];
 };
 
-/// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
+/** `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
+ `log_softmax`: its logarithm.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct SoftmaxArgs {
@@ -4295,10 +5229,14 @@ pub struct SoftmaxArgs {
     pub scale: f32,
     /// 0: a row per wave; 1: a row per block.
     pub whole_block: u32,
+    /// 1 for `log_softmax`.
+    pub log: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of SoftmaxArgs"][::core::mem::size_of::<SoftmaxArgs>() - 64usize];
+    ["Size of SoftmaxArgs"][::core::mem::size_of::<SoftmaxArgs>() - 72usize];
     ["Alignment of SoftmaxArgs"][::core::mem::align_of::<SoftmaxArgs>() - 8usize];
     [
         "Offset of field: SoftmaxArgs::x",
@@ -4327,6 +5265,12 @@ const _: () = {
     [
         "Offset of field: SoftmaxArgs::whole_block",
     ][::core::mem::offset_of!(SoftmaxArgs, whole_block) - 60usize];
+    [
+        "Offset of field: SoftmaxArgs::log",
+    ][::core::mem::offset_of!(SoftmaxArgs, log) - 64usize];
+    [
+        "Offset of field: SoftmaxArgs::reserved",
+    ][::core::mem::offset_of!(SoftmaxArgs, reserved) - 68usize];
 };
 
 /// Rows and channels of a block's tile.
@@ -4409,6 +5353,78 @@ const _: () = {
     [
         "Offset of field: SparseGemmArgs::activation",
     ][::core::mem::offset_of!(SparseGemmArgs, activation) - 60usize];
+};
+
+/// Maximum number of axes of a view. Fewer axes are preceded by extents of 1.
+pub const STRIDED_AXES: u32 = 6;
+
+/// Threads per block of `strided_copy`.
+pub const STRIDED_THREADS: u32 = 256;
+
+/// Rows and columns of a tile of `strided_copy_tiled`.
+pub const STRIDED_TILE: u32 = 32;
+
+/// `strided_copy`, `strided_copy_tiled`: out = the elements of a view of x, in the order of the view.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct StridedCopyArgs {
+    /// The tensor that is viewed.
+    pub x: DeviceAddress,
+    /// Elements of `element` bytes, `extents`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Distance in elements of x between neighbours along each axis. May be 0 or negative.
+    pub strides: [i64; 6usize],
+    /// Index in x of the first element.
+    pub offset: u64,
+    /// Elements of x.
+    pub elements: u64,
+    /// Extents of the view, outermost first.
+    pub extents: [u32; 6usize],
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+    /// `strided_copy`: elements of a row per thread. If they have 16 bytes, all rows start at such multiples and have stride 1.
+    pub width: u32,
+    /// `strided_copy_tiled`: the axis other than the last one whose stride is 1. Otherwise `STRIDED_AXES`.
+    pub tile_axis: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of StridedCopyArgs"][::core::mem::size_of::<StridedCopyArgs>() - 120usize];
+    [
+        "Alignment of StridedCopyArgs",
+    ][::core::mem::align_of::<StridedCopyArgs>() - 8usize];
+    [
+        "Offset of field: StridedCopyArgs::x",
+    ][::core::mem::offset_of!(StridedCopyArgs, x) - 0usize];
+    [
+        "Offset of field: StridedCopyArgs::out",
+    ][::core::mem::offset_of!(StridedCopyArgs, out) - 8usize];
+    [
+        "Offset of field: StridedCopyArgs::strides",
+    ][::core::mem::offset_of!(StridedCopyArgs, strides) - 16usize];
+    [
+        "Offset of field: StridedCopyArgs::offset",
+    ][::core::mem::offset_of!(StridedCopyArgs, offset) - 64usize];
+    [
+        "Offset of field: StridedCopyArgs::elements",
+    ][::core::mem::offset_of!(StridedCopyArgs, elements) - 72usize];
+    [
+        "Offset of field: StridedCopyArgs::extents",
+    ][::core::mem::offset_of!(StridedCopyArgs, extents) - 80usize];
+    [
+        "Offset of field: StridedCopyArgs::element",
+    ][::core::mem::offset_of!(StridedCopyArgs, element) - 104usize];
+    [
+        "Offset of field: StridedCopyArgs::width",
+    ][::core::mem::offset_of!(StridedCopyArgs, width) - 108usize];
+    [
+        "Offset of field: StridedCopyArgs::tile_axis",
+    ][::core::mem::offset_of!(StridedCopyArgs, tile_axis) - 112usize];
+    [
+        "Offset of field: StridedCopyArgs::reserved",
+    ][::core::mem::offset_of!(StridedCopyArgs, reserved) - 116usize];
 };
 
 /// `swiglu`: out = silu(gate) · value, where gate and value are the halves of each row of x + bias.
@@ -4622,6 +5638,62 @@ const _: () = {
     ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
 };
 
+/// Threads per block of `top_k`, an element each.
+pub const TOP_K_THREADS: u32 = 256;
+
+/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
+ NaN counts as the largest element.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct TopKArgs {
+    /// T, f32 or i32 `[rows, length]`.
+    pub x: DeviceAddress,
+    /// As `x`, `[rows, k]`. Aliases no operand.
+    pub values: DeviceAddress,
+    /// i32 `[rows, k]`. Aliases no operand.
+    pub indices: DeviceAddress,
+    /// Number of rows.
+    pub rows: u32,
+    /// Elements of a row.
+    pub length: u32,
+    /// Elements to take, at most `length`.
+    pub k: u32,
+    /// 1: the largest elements; 0: the smallest.
+    pub largest: u32,
+    /// 0: elements are T; 1: f32; 2: i32.
+    pub kind: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of TopKArgs"][::core::mem::size_of::<TopKArgs>() - 48usize];
+    ["Alignment of TopKArgs"][::core::mem::align_of::<TopKArgs>() - 8usize];
+    ["Offset of field: TopKArgs::x"][::core::mem::offset_of!(TopKArgs, x) - 0usize];
+    [
+        "Offset of field: TopKArgs::values",
+    ][::core::mem::offset_of!(TopKArgs, values) - 8usize];
+    [
+        "Offset of field: TopKArgs::indices",
+    ][::core::mem::offset_of!(TopKArgs, indices) - 16usize];
+    [
+        "Offset of field: TopKArgs::rows",
+    ][::core::mem::offset_of!(TopKArgs, rows) - 24usize];
+    [
+        "Offset of field: TopKArgs::length",
+    ][::core::mem::offset_of!(TopKArgs, length) - 28usize];
+    ["Offset of field: TopKArgs::k"][::core::mem::offset_of!(TopKArgs, k) - 32usize];
+    [
+        "Offset of field: TopKArgs::largest",
+    ][::core::mem::offset_of!(TopKArgs, largest) - 36usize];
+    [
+        "Offset of field: TopKArgs::kind",
+    ][::core::mem::offset_of!(TopKArgs, kind) - 40usize];
+    [
+        "Offset of field: TopKArgs::reserved",
+    ][::core::mem::offset_of!(TopKArgs, reserved) - 44usize];
+};
+
 /// Maximum number of rows of `x` in a block's tile.
 pub const TRANSPOSE_ROWS: u32 = 224;
 
@@ -4690,6 +5762,59 @@ const _: () = {
     [
         "Offset of field: TransposeArgs::multiply",
     ][::core::mem::offset_of!(TransposeArgs, multiply) - 52usize];
+};
+
+#[repr(u32)]
+/// Elements of a window that count, the `mode` of [`WindowPoolArgs`].
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum WindowPoolMode {
+    /// The maximum of the elements in the image.
+    Max = 0,
+    /// The mean of the elements in the image.
+    Mean = 1,
+    /// The mean of the elements in the image and its padding.
+    MeanOfPadded = 2,
+}
+
+/// `window_pool`: maximum or mean of sliding windows.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct WindowPoolArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[images, rows, columns, channels]`.
+    pub out: DeviceAddress,
+    /// The windows.
+    pub windows: WindowGeometry,
+    /// Padding below and to the right.
+    pub after: [u32; 2usize],
+    /// One of [`WindowPoolMode`].
+    pub mode: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WindowPoolArgs"][::core::mem::size_of::<WindowPoolArgs>() - 88usize];
+    ["Alignment of WindowPoolArgs"][::core::mem::align_of::<WindowPoolArgs>() - 8usize];
+    [
+        "Offset of field: WindowPoolArgs::x",
+    ][::core::mem::offset_of!(WindowPoolArgs, x) - 0usize];
+    [
+        "Offset of field: WindowPoolArgs::out",
+    ][::core::mem::offset_of!(WindowPoolArgs, out) - 8usize];
+    [
+        "Offset of field: WindowPoolArgs::windows",
+    ][::core::mem::offset_of!(WindowPoolArgs, windows) - 16usize];
+    [
+        "Offset of field: WindowPoolArgs::after",
+    ][::core::mem::offset_of!(WindowPoolArgs, after) - 72usize];
+    [
+        "Offset of field: WindowPoolArgs::mode",
+    ][::core::mem::offset_of!(WindowPoolArgs, mode) - 80usize];
+    [
+        "Offset of field: WindowPoolArgs::reserved",
+    ][::core::mem::offset_of!(WindowPoolArgs, reserved) - 84usize];
 };
 
 /// `wire`: out = x, rounded to bf16 for the way between ranks, or back in f32.
@@ -4774,6 +5899,15 @@ macro_rules! kernel_list {
                     ContrastiveLossBackward(ContrastiveLossBackwardArgs),
                     ContrastiveTotals(ContrastiveTotalsArgs),
                 }
+                conv {
+                    ConvPatches(ConvPatchesArgs),
+                    ConvTransposeSum(ConvTransposeSumArgs),
+                    DepthwiseConv(DepthwiseConvArgs),
+                    DirectConv(DirectConvArgs),
+                }
+                cum_sum {
+                    CumSum(CumSumArgs),
+                }
                 distillation_loss {
                     DistillationLoss(DistillationLossArgs),
                 }
@@ -4786,14 +5920,29 @@ macro_rules! kernel_list {
                 fake_quantize {
                     FakeQuantize(FakeQuantizeArgs),
                 }
+                gather {
+                    Gather(GatherArgs),
+                }
+                gather_elements {
+                    GatherElements(GatherElementsArgs),
+                }
                 grid_mask {
                     GridMask(GridMaskArgs),
                 }
                 grid_positions {
                     GridPositions(GridPositionsArgs),
                 }
+                grid_sample {
+                    GridSample(GridSampleArgs),
+                }
+                group_norm {
+                    GroupNorm(GroupNormArgs),
+                }
                 int8_gemm {
                     Int8Gemm(Int8GemmArgs),
+                }
+                interpolate {
+                    Interpolate(InterpolateArgs),
                 }
                 l2_norm {
                     L2Norm(L2NormArgs),
@@ -4828,6 +5977,9 @@ macro_rules! kernel_list {
                 norm_quantize {
                     NormQuantize(NormQuantizeArgs),
                 }
+                pad {
+                    Pad(PadArgs),
+                }
                 patch_extract {
                     PatchExtract(PatchExtractArgs),
                 }
@@ -4846,6 +5998,9 @@ macro_rules! kernel_list {
                 quantize {
                     Dequantize(DequantizeArgs),
                     Quantize(QuantizeArgs),
+                }
+                reduce {
+                    Reduce(ReduceArgs),
                 }
                 relative_bias {
                     RelativeBias(RelativeBiasArgs),
@@ -4871,6 +6026,9 @@ macro_rules! kernel_list {
                 sparse_gemm {
                     SparseGemm(SparseGemmArgs),
                 }
+                strided_copy {
+                    StridedCopy(StridedCopyArgs),
+                }
                 swiglu {
                     SwiGlu(SwiGluArgs),
                     SwiGluNorm(SwiGluNormArgs),
@@ -4881,8 +6039,14 @@ macro_rules! kernel_list {
                 tokens {
                     Tokens(TokensArgs),
                 }
+                top_k {
+                    TopK(TopKArgs),
+                }
                 transpose {
                     Transpose(TransposeArgs),
+                }
+                window_pool {
+                    WindowPool(WindowPoolArgs),
                 }
                 wire {
                     Wire(WireArgs),

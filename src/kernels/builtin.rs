@@ -12,6 +12,7 @@ impl Call {
             Self::Projection(call) => one(Self::Linear(call.linear)),
             Self::Attention(call) => call.own(),
             Self::PatternAttention(call) => Ok(call.calls(None)),
+            Self::Conv(call) => call.own(),
             call => one(call.clone()),
         }
     }

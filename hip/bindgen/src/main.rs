@@ -84,10 +84,11 @@ fn generate(hip: &Path) -> Result<String> {
 }
 
 /// Kernels that no step of a plan calls.
-const NOT_CALLED: [&str; 4] = [
+const NOT_CALLED: [&str; 5] = [
     "all_reduce",
     "attention_pattern",
     "attention_pattern_backward",
+    "elementwise_formula",
     "resize",
 ];
 
@@ -162,7 +163,12 @@ fn headers(hip: &Path) -> Result<Vec<String>> {
 /// Replaces the C types that bindgen emits by Rust's fixed-width types.
 fn fixed_width(text: &str) -> Result<String> {
     let mut text = text.to_owned();
-    for (c, rust) in [("c_ulonglong", "u64"), ("c_uint", "u32"), ("c_int", "i32")] {
+    for (c, rust) in [
+        ("c_ulonglong", "u64"),
+        ("c_longlong", "i64"),
+        ("c_uint", "u32"),
+        ("c_int", "i32"),
+    ] {
         text = text.replace(&format!("::core::ffi::{c}"), rust);
     }
     if text.contains("core::ffi") {

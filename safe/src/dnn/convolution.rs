@@ -1,4 +1,4 @@
-//! The patch embedding as a convolution whose stride equals its kernel.
+//! Convolutions.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -18,10 +18,10 @@ use crate::memory::buffer::DeviceBuffer;
 use crate::memory::operand::Operand;
 use crate::status::call;
 
-/// A convolution without a bias, whose stride is the patch. Image `[batch, channels, height, width]` and filters
-/// `[features, channels, patch]` give `[batch, features, height / patch, width / patch]`.
+/// A convolution without a bias. Image `[batch, channels, height, width]` and filters `[features, channels / groups, kernel]` give
+/// `[batch, features, rows, columns]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct PatchConvolution {
+pub struct ConvolutionShape {
     /// Number of images.
     pub batch: usize,
     /// Channels of an image.
@@ -32,25 +32,43 @@ pub struct PatchConvolution {
     pub width: usize,
     /// Channels of the result.
     pub features: usize,
-    /// Height and width of the patch in pixels.
-    pub patch: [usize; 2],
+    /// Height and width of the kernel in pixels.
+    pub kernel: [usize; 2],
+    /// Distance of windows, down and across.
+    pub stride: [usize; 2],
+    /// Distance of a window's pixels, down and across.
+    pub dilation: [usize; 2],
+    /// Zeros above and below the image, and at the left and the right.
+    pub padding: [usize; 2],
+    /// Number of groups of channels.
+    pub groups: usize,
     /// True if image, filter and result have the layout `[batch, height, width, channels]` (NHWC).
     pub channels_last: bool,
     /// Dtype of image, filter and result: f32, f16 or bf16.
     pub dtype: DType,
 }
 
-impl PatchConvolution {
+impl ConvolutionShape {
+    /// Returns the shapes of image, filter and result. Extents without a window are 0.
     fn shapes(&self) -> [[usize; 4]; 3] {
-        let [patch_height, patch_width] = self.patch;
+        let windows = |axis: usize, extent: usize| {
+            let reach = self.kernel[axis].saturating_sub(1) * self.dilation[axis] + 1;
+            let free = (extent + 2 * self.padding[axis]).checked_sub(reach);
+            free.map_or(0, |free| free / self.stride[axis].max(1) + 1)
+        };
         [
             [self.batch, self.channels, self.height, self.width],
-            [self.features, self.channels, patch_height, patch_width],
+            [
+                self.features,
+                self.channels / self.groups.max(1),
+                self.kernel[0],
+                self.kernel[1],
+            ],
             [
                 self.batch,
                 self.features,
-                self.height / patch_height.max(1),
-                self.width / patch_width.max(1),
+                windows(0, self.height),
+                windows(1, self.width),
             ],
         ]
     }
@@ -69,7 +87,7 @@ impl PatchConvolution {
 /// A prepared convolution of MIOpen.
 pub struct Convolution {
     device: Device,
-    shape: PatchConvolution,
+    shape: ConvolutionShape,
     raw: miopenConvolutionDescriptor_t,
     /// Descriptors of the image, the filter and the result.
     tensors: [Tensor; 3],
@@ -89,7 +107,7 @@ impl Dnn {
     /// [`Error::Argument`] if an operand is too small; [`Error::Device`] if MIOpen fails.
     pub fn convolution(
         &mut self,
-        shape: PatchConvolution,
+        shape: ConvolutionShape,
         [x, filter, y]: [Operand<'_>; 3],
     ) -> Result<Convolution> {
         let stream = self.stream.clone();
@@ -110,8 +128,9 @@ impl Dnn {
             workspace: None,
         };
         convolution.check(&x, &filter, &y)?;
-        let (height, width) = (int(shape.patch[0])?, int(shape.patch[1])?);
-        let mode = miopenConvolutionMode_t::miopenConvolution;
+        let pair = |[down, across]: [usize; 2]| Ok::<_, Error>([int(down)?, int(across)?]);
+        let (padding, stride, dilation) = (pair(shape.padding)?, pair(shape.stride)?, pair(shape.dilation)?);
+        let (mode, groups) = (miopenConvolutionMode_t::miopenConvolution, int(shape.groups)?);
         // SAFETY: the calls write one handle and initialise it.
         unsafe {
             call!(
@@ -120,8 +139,23 @@ impl Dnn {
             )?;
             call!(
                 device,
-                table.miopenInitConvolutionDescriptor(convolution.raw, mode, 0, 0, height, width, 1, 1)
+                table.miopenInitConvolutionDescriptor(
+                    convolution.raw,
+                    mode,
+                    padding[0],
+                    padding[1],
+                    stride[0],
+                    stride[1],
+                    dilation[0],
+                    dilation[1],
+                )
             )?;
+            if groups != 1 {
+                call!(
+                    device,
+                    table.miopenSetConvolutionGroupCount(convolution.raw, groups)
+                )?;
+            }
         }
         convolution.check_result()?;
         let [x_tensor, filter_tensor, y_tensor] = convolution.tensors.each_ref().map(Tensor::raw);

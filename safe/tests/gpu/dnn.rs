@@ -1,6 +1,6 @@
 //! MIOpen, against plain loops in f64.
 
-use hip_safe::{DType, Device, Dnn, Error, MultiHeadAttention, PatchConvolution, Relayout, Rows};
+use hip_safe::{ConvolutionShape, DType, Device, Dnn, Error, MultiHeadAttention, Relayout, Rows};
 
 use super::{Check, ensure, numbers, within, worst};
 
@@ -109,13 +109,17 @@ fn convolution_in(device: &Device, last: bool) -> Check {
         w = channels_last(&w, channels, patch * patch);
         expected = channels_last(&expected, features, tokens * tokens);
     }
-    let shape = PatchConvolution {
+    let shape = ConvolutionShape {
         batch,
         channels,
         height: side,
         width: side,
         features,
-        patch: [patch, patch],
+        kernel: [patch, patch],
+        stride: [patch, patch],
+        dilation: [1; 2],
+        padding: [0; 2],
+        groups: 1,
         channels_last: last,
         dtype: DType::F32,
     };

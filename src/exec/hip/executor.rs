@@ -10,7 +10,8 @@ use super::context::Contexts;
 use super::graphs::GraphReplays;
 use super::libraries::selection_key;
 use super::lower::{
-    InPlace, Lower as _, attention_backward_units, attention_units, column_sum_units, rounding_units,
+    InPlace, Lower as _, attention_backward_units, attention_units, column_sum_units, conv_units,
+    reduce_units, rounding_units,
 };
 use super::memory::HostMemory;
 use super::order::RunOrder;
@@ -122,6 +123,8 @@ impl HipExecutor {
             .chain(attention)
             .chain(rounding)
             .chain(column_sum_units(graph))
+            .chain(reduce_units(graph))
+            .chain(conv_units(graph))
             .chain(checksum);
         let loading = timeline::span(Activity::LoadKernels);
         let mut kernels = Kernels::load(device, dtype, units.chain(sparse))?;

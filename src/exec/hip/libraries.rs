@@ -6,7 +6,7 @@ use super::call_clock::CallClock;
 use super::candidate::{Builtin, Called, Candidate, Hipblaslt, Hipsparselt, Miopen, Rocblas, Submitter};
 use super::direct::DirectRank;
 use super::exchanges::Exchanges;
-use super::lower::{AllReduceCall, Call, SparseForm, attention_is_unfused};
+use super::lower::{AllReduceCall, Call, SparseForm, attention_is_unfused, has_group_gemm};
 use super::rank::RankStream;
 use super::regions::Regions;
 use crate::dtype::to_hip;
@@ -72,8 +72,11 @@ impl Libraries {
         if selection.has_hipblaslt() {
             self.hipblaslt.open()?;
         }
-        let unfused = || plan.steps().iter().any(|step| attention_is_unfused(plan, step));
-        if selection.uses_rocblas() || unfused() {
+        let has_gemms = || {
+            let mut steps = plan.steps().iter();
+            steps.any(|step| attention_is_unfused(plan, step) || has_group_gemm(plan, step))
+        };
+        if selection.uses_rocblas() || has_gemms() {
             self.rocblas.open()?;
         }
         Ok(())
@@ -121,12 +124,14 @@ impl Libraries {
                     launched.map(|()| Vec::new())
                 }
                 (None, Call::Custom(call)) => to.launch_custom(call).map(|()| Vec::new()),
-                (None, Call::Pattern(call)) => to.launch_pattern(call).map(|()| Vec::new()),
+                (None, Call::Generated(call)) => to.launch_generated(call).map(|()| Vec::new()),
                 (None, call) => self.submit_to_library(call, &mut to).map(|()| Vec::new()),
             };
             self.calls = clock;
             let next = next?;
             if !next.is_empty() {
+                // In reproducible runs, each GEMM of a convolution is of one image.
+                let images = if matches!(call, Call::Conv(_)) { 1 } else { images };
                 self.submit(next, images, selection, kernels, regions)?;
             }
         }
@@ -356,7 +361,7 @@ fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<C
             selected.map(|kernel| Called::kernel(kernel, kernels)).collect()
         }
         Call::Custom(call) => vec![Called::custom(call)],
-        Call::Pattern(call) => vec![Called::pattern(call, kernels)],
+        Call::Generated(call) => vec![Called::generated(call, kernels)],
         Call::CopyRows(_) | Call::RankPart(_) => vec![Called::library("copy")],
         Call::Zero { .. } => vec![Called::library("memset")],
         Call::Collective(_) => vec![Called::library("RCCL")],

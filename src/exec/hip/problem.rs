@@ -1,9 +1,10 @@
 //! Converts calls to [`Problem`]s, the keys by which kernels and libraries are selected.
 
-use super::lower::{AttentionCall, Call, LinearCall, PatchEmbeddingCall, PatternAttentionCall};
+use super::lower::{AttentionCall, Call, ConvCall, LinearCall, PatchEmbeddingCall, PatternAttentionCall};
 use crate::dtype::to_hip;
 use crate::exec::select::{
-    AttentionShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape, PatternAttentionShape, Problem,
+    AttentionShape, ConvShape, Float8Shape, GemmLayout, LinearShape, PatchEmbeddingShape,
+    PatternAttentionShape, Problem,
 };
 
 impl Call {
@@ -14,6 +15,7 @@ impl Call {
             Self::Patches(call) | Self::Projection(call) => Some(call.shape().into()),
             Self::Attention(call) => Some(call.shape().into()),
             Self::PatternAttention(call) => Some(call.shape().into()),
+            Self::Conv(call) => Some(call.shape().into()),
             Self::Kernel(_)
             | Self::Gemm { .. }
             | Self::CopyRows(_)
@@ -23,7 +25,7 @@ impl Call {
             | Self::RankPart(_)
             | Self::Zero { .. }
             | Self::Custom(_)
-            | Self::Pattern(_) => None,
+            | Self::Generated(_) => None,
         }
     }
 }
@@ -65,6 +67,29 @@ impl AttentionCall {
             tokens: self.operands[0].tokens,
             head_dim: self.spec.head_dim,
             dtype: to_hip(self.dtype),
+        }
+    }
+}
+
+impl ConvCall {
+    pub(crate) fn shape(&self) -> ConvShape {
+        let windows = &self.windows;
+        let pair = |pair: [u32; 2]| pair.map(|extent| extent as usize);
+        let before = pair(windows.before);
+        ConvShape {
+            images: windows.images as usize,
+            size: pair([windows.height, windows.width]),
+            channels: windows.channels as usize,
+            features: self.features,
+            kernel: pair(windows.kernel),
+            stride: pair(windows.stride),
+            dilation: pair(windows.dilation),
+            padding: [0, 1].map(|axis| [before[axis], self.after[axis]]),
+            groups: self.groups,
+            dtype: to_hip(self.dtype),
+            bias: !self.bias.is_null(),
+            activation: self.activation,
+            residual: !self.residual.is_null(),
         }
     }
 }

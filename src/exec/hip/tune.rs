@@ -98,6 +98,14 @@ impl HipExecutor {
                     add(Call::Linear(embedding.linear));
                     add(call);
                 }
+                Call::Conv(conv) => {
+                    let parts = conv.own().unwrap_or_default();
+                    parts
+                        .into_iter()
+                        .filter(|part| part.problem().is_some())
+                        .for_each(&mut add);
+                    add(call);
+                }
                 Call::Patches(_)
                 | Call::Kernel(_)
                 | Call::Gemm { .. }
@@ -108,7 +116,7 @@ impl HipExecutor {
                 | Call::RankPart(_)
                 | Call::Zero { .. }
                 | Call::Custom(_)
-                | Call::Pattern(_) => {}
+                | Call::Generated(_) => {}
             }
         }
         all.sort_by_key(|(call, _)| !matches!(call, Call::Linear(_)));

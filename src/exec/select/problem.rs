@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::options::SelectOptions;
-use crate::hip::{DType, Epilogue, Gemm, Matrix, MultiHeadAttention, PatchConvolution};
+use crate::hip::{ConvolutionShape, DType, Epilogue, Gemm, Matrix, MultiHeadAttention};
 use crate::ops::Activation;
 
 /// A problem that several candidates can compute. Has everything that their speed depends on.
@@ -20,6 +20,8 @@ pub enum Problem {
     Attention(AttentionShape),
     /// Attention with a pattern.
     PatternAttention(PatternAttentionShape),
+    /// A convolution of images, channels last.
+    Conv(ConvShape),
 }
 
 impl Problem {
@@ -37,6 +39,7 @@ impl Problem {
                 let scores = shape.queries as f64 * shape.keys as f64;
                 4.0 * (shape.images * shape.heads * shape.head_dim) as f64 * scores
             }
+            Self::Conv(shape) => shape.flops(),
         }
     }
 }
@@ -48,6 +51,7 @@ impl fmt::Display for Problem {
             Self::PatchEmbedding(shape) => shape.fmt(f),
             Self::Attention(shape) => shape.fmt(f),
             Self::PatternAttention(shape) => shape.fmt(f),
+            Self::Conv(shape) => shape.fmt(f),
         }
     }
 }
@@ -73,6 +77,12 @@ impl From<AttentionShape> for Problem {
 impl From<PatternAttentionShape> for Problem {
     fn from(shape: PatternAttentionShape) -> Self {
         Self::PatternAttention(shape)
+    }
+}
+
+impl From<ConvShape> for Problem {
+    fn from(shape: ConvShape) -> Self {
+        Self::Conv(shape)
     }
 }
 
@@ -357,15 +367,19 @@ impl PatchEmbeddingShape {
     }
 
     /// Returns the convolution of the pixels, in the same dtype. It uses the linear layer's weight unchanged.
-    pub fn convolution(&self) -> PatchConvolution {
+    pub fn convolution(&self) -> ConvolutionShape {
         let [height, width] = self.covered();
-        PatchConvolution {
+        ConvolutionShape {
             batch: self.images,
             channels: 3,
             height,
             width,
             features: self.n,
-            patch: self.patch,
+            kernel: self.patch,
+            stride: self.patch,
+            dilation: [1; 2],
+            padding: [0; 2],
+            groups: 1,
             channels_last: true,
             dtype: self.dtype,
         }
@@ -474,6 +488,132 @@ impl fmt::Display for PatternAttentionShape {
             f,
             "pattern attention {images}×{heads} heads×{queries}×{keys} tokens×{head_dim} {dtype} of {pattern:016x}"
         )
+    }
+}
+
+/// A convolution: `activation(x [images,height,width,channels] ∗ weight + bias) + residual`, in the dtype of all operands. Pairs are down and
+/// across.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ConvShape {
+    /// Images of the batch.
+    pub images: usize,
+    /// Height and width of x.
+    pub size: [usize; 2],
+    /// Channels of x.
+    pub channels: usize,
+    /// Channels of the result.
+    pub features: usize,
+    /// Elements of a window.
+    pub kernel: [usize; 2],
+    /// Distance of windows.
+    pub stride: [usize; 2],
+    /// Distance of a window's elements.
+    pub dilation: [usize; 2],
+    /// Padding: `[[top, bottom], [left, right]]`.
+    pub padding: [[usize; 2]; 2],
+    /// Number of groups of channels.
+    pub groups: usize,
+    /// Dtype of all operands.
+    pub dtype: DType,
+    /// True if there is a bias.
+    pub bias: bool,
+    /// Activation function of the sum.
+    pub activation: Option<Activation>,
+    /// True if there is a residual.
+    pub residual: bool,
+}
+
+impl ConvShape {
+    /// Returns the height and width of the result.
+    fn result(&self) -> [usize; 2] {
+        [0, 1].map(|axis| {
+            let reach = self.kernel[axis].saturating_sub(1) * self.dilation[axis] + 1;
+            let [before, after] = self.padding[axis];
+            let free = (self.size[axis] + before + after).saturating_sub(reach);
+            free / self.stride[axis].max(1) + 1
+        })
+    }
+
+    /// Returns the floating-point operations of the sums.
+    pub fn flops(&self) -> f64 {
+        let result = self.result().into_iter().chain([self.images, self.features]);
+        let length = self.kernel.iter().product::<usize>() * self.channels / self.groups.max(1);
+        2.0 * result.map(|extent| extent as f64).product::<f64>() * length as f64
+    }
+
+    /// Returns the convolution without what follows. `None` if the padding of an axis differs between its ends, which MIOpen does not
+    /// compute.
+    pub fn convolution(&self) -> Option<ConvolutionShape> {
+        let [[top, bottom], [left, right]] = self.padding;
+        (top == bottom && left == right).then_some(ConvolutionShape {
+            batch: self.images,
+            channels: self.channels,
+            height: self.size[0],
+            width: self.size[1],
+            features: self.features,
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: [top, left],
+            groups: self.groups,
+            channels_last: true,
+            dtype: self.dtype,
+        })
+    }
+
+    /// Returns the elements of x, of the weight and of the result.
+    pub fn elements(&self) -> [usize; 3] {
+        let [rows, columns] = self.result();
+        let weight = self.kernel.iter().product::<usize>() * self.channels / self.groups.max(1);
+        [
+            self.images * self.size[0] * self.size[1] * self.channels,
+            self.features * weight,
+            self.images * rows * columns * self.features,
+        ]
+    }
+}
+
+/// Formats as `conv 64×56×56×64 3×3 padded 1,1,1,1 to 64 bf16 +bias+relu`.
+impl fmt::Display for ConvShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            images,
+            size: [height, width],
+            channels,
+            features,
+            kernel: [down, across],
+            stride,
+            dilation,
+            padding: [[top, bottom], [left, right]],
+            groups,
+            dtype,
+            ..
+        } = self;
+        write!(f, "conv {images}×{height}×{width}×{channels} {down}×{across}")?;
+        if *stride != [1; 2] {
+            write!(f, " /{}×{}", stride[0], stride[1])?;
+        }
+        if *dilation != [1; 2] {
+            write!(f, " dilated {}×{}", dilation[0], dilation[1])?;
+        }
+        write!(f, " padded {top},{bottom},{left},{right}")?;
+        if *groups != 1 {
+            write!(f, " in {groups} groups")?;
+        }
+        write!(f, " to {features} {dtype}")?;
+        let activation = self.activation.map(Activation::name);
+        let parts = [
+            self.bias.then_some("bias"),
+            activation,
+            self.residual.then_some("residual"),
+        ];
+        if parts.iter().any(Option::is_some) {
+            f.write_str(" ")?;
+        }
+        parts
+            .into_iter()
+            .flatten()
+            .try_for_each(|part| write!(f, "+{part}"))
     }
 }
 

@@ -9,7 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
 use super::key::{HIPBLASLT, HIPSPARSELT, Key, MIOPEN};
-use super::problem::{AttentionShape, LinearShape, PatchEmbeddingShape, PatternAttentionShape, Problem};
+use super::problem::{
+    AttentionShape, ConvShape, LinearShape, PatchEmbeddingShape, PatternAttentionShape, Problem,
+};
 use super::whole_model::WholeModel;
 use crate::error::{Error, Result};
 use crate::hip::DType;
@@ -61,6 +63,8 @@ struct File {
     attention: Vec<Entry<AttentionShape>>,
     #[serde(default)]
     pattern_attention: Vec<Entry<PatternAttentionShape>>,
+    #[serde(default)]
+    conv: Vec<Entry<ConvShape>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -160,9 +164,15 @@ impl Store {
         let patches = file.patch_embedding.into_iter().map(Entry::measured);
         let attention = file.attention.into_iter().map(Entry::measured);
         let patterns = file.pattern_attention.into_iter().map(Entry::measured);
+        let convs = file.conv.into_iter().map(Entry::measured);
         Some(Self {
             key: file.key,
-            measured: linear.chain(patches).chain(attention).chain(patterns).collect(),
+            measured: linear
+                .chain(patches)
+                .chain(attention)
+                .chain(patterns)
+                .chain(convs)
+                .collect(),
         })
     }
 
@@ -303,6 +313,24 @@ impl Store {
             }
             _ => None,
         });
+        let convs = self.lines(|problem| match problem {
+            Problem::Conv(s) => {
+                let windows = [s.size, s.kernel, s.stride, s.dilation, s.padding[0], s.padding[1]];
+                let sizes = [s.images, s.channels, s.features, s.groups];
+                let activation = s.activation.map(Activation::name);
+                Some((
+                    *s,
+                    (
+                        s.dtype.to_string(),
+                        sizes,
+                        windows,
+                        [s.bias, s.residual],
+                        activation,
+                    ),
+                ))
+            }
+            _ => None,
+        });
         let head = serde_json::json!({"format": FORMAT, "device": self.key.device, "arch": self.key.arch, "libraries": self.key.libraries});
         let head = head.to_string();
         let head = head.trim_end_matches('}');
@@ -313,6 +341,7 @@ impl Store {
             list("patch_embedding", &patches),
             list("attention", &attention),
             list("pattern_attention", &patterns),
+            list("conv", &convs),
             "}\n".to_owned(),
         ]
         .concat()

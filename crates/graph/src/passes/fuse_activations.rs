@@ -1,11 +1,11 @@
-//! Fuses an activation into the Linear before it.
+//! Fuses an activation into the Linear or the Conv before it.
 
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::op::{Linear, Op};
+use crate::op::{Conv, Linear, Op};
 use crate::rewrite::{Rewritten, rewrite};
 
-/// Counts the activations that became part of a Linear.
+/// Counts the activations that became part of another op.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     rewrite(graph, |rewriter, node| {
         let Op::Activation(activation) = node.op else {
@@ -14,22 +14,30 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         let Some(producer) = rewriter.sole_producer(node.inputs[0]) else {
             return Ok(None);
         };
-        match producer.op {
+        let op = match producer.op {
             Op::Linear(
                 linear @ Linear {
                     activation: None,
                     residual: false,
                     ..
                 },
-            ) => {
-                let op = Op::Linear(Linear {
-                    activation: Some(activation),
-                    ..linear
-                });
-                let inputs = rewriter.map_all(&producer.inputs);
-                rewriter.emit(producer.role, &producer.name, op, inputs).map(Some)
-            }
-            _ => Ok(None),
-        }
+            ) => Op::Linear(Linear {
+                activation: Some(activation),
+                ..linear
+            }),
+            Op::Conv(
+                conv @ Conv {
+                    activation: None,
+                    residual: false,
+                    ..
+                },
+            ) => Op::Conv(Conv {
+                activation: Some(activation),
+                ..conv
+            }),
+            _ => return Ok(None),
+        };
+        let inputs = rewriter.map_all(&producer.inputs);
+        rewriter.emit(producer.role, &producer.name, op, inputs).map(Some)
     })
 }

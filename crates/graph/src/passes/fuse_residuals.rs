@@ -1,8 +1,8 @@
-//! Fuses the addition of a residual into the Linear, the Transpose or the derivative of a layer norm before it.
+//! Fuses the addition of a residual into the Linear, the Conv, the Transpose or the derivative of a layer norm before it.
 
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::op::{Add, Combine, LayerNormBackward, Linear, Op, Transpose};
+use crate::op::{Add, Combine, Conv, LayerNormBackward, Linear, Op, Transpose};
 use crate::rewrite::{Rewritten, rewrite};
 
 /// Counts the additions that became part of another op.
@@ -25,6 +25,10 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
                 Op::Linear(linear @ Linear { residual: false, .. }) => Some(Op::Linear(Linear {
                     residual: true,
                     ..linear
+                })),
+                Op::Conv(conv @ Conv { residual: false, .. }) => Some(Op::Conv(Conv {
+                    residual: true,
+                    ..conv
                 })),
                 Op::Transpose(transpose @ Transpose { combine: None, .. }) => {
                     Some(Op::Transpose(Transpose {

@@ -52,7 +52,12 @@ impl Candidate for Builtin {
     }
 
     fn submit(&mut self, choice: Choice, call: &Call, to: &mut Submitter<'_>) -> Result<Vec<Call>> {
-        if let Some(parts) = Self::parts(choice, call) {
+        let parts = match call {
+            // Libraries choose by the number of rows.
+            Call::Conv(conv) if to.reproducible => Some(conv.own_by_image()),
+            call => Self::parts(choice, call),
+        };
+        if let Some(parts) = parts {
             return parts.map_err(|reason| Error::kernel("call", reason));
         }
         to.launch(Self::gemm(choice, call).map_err(unusable)?)?;

@@ -1,4 +1,4 @@
-//! MIOpen on a stream: the patch embedding as a convolution, and attention.
+//! MIOpen on a stream: convolutions, the patch embedding as one, and attention.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,7 +7,7 @@ use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, unusable}
 use crate::error::{Error, Result};
 use crate::exec::hip::lower::{AttentionCall, PatchEmbeddingCall};
 use crate::exec::select::Problem;
-use crate::hip::{Attention, Convolution, DeviceBuffer, Dnn, Relayout, Stream};
+use crate::hip::{Attention, Convolution, ConvolutionShape, DeviceBuffer, Dnn, Relayout, Stream};
 use crate::kernels::{KernelCall, KernelError, Kernels, Strided};
 
 /// MIOpen on a stream. The library is opened, and a solution is searched for, on first use. This never happens during graph capture, since
@@ -64,6 +64,16 @@ impl Miopen {
                 dnn.convolve(convolution, operands)?;
                 let unfused = linear.unfused().map_err(unusable)?;
                 unfused.kernel.map_or(Ok(()), launch)
+            }
+            (Call::Conv(call), Solution::Convolution(convolution)) => {
+                let operands = [
+                    regions.from(call.x)?,
+                    regions.from(call.weight)?,
+                    regions.from(call.sums())?,
+                ];
+                dnn.convolve(convolution, operands)?;
+                let follows = call.finish().map_err(|reason| Error::kernel("conv", reason))?;
+                follows.map_or(Ok(()), |kernel| launch(kernel.into()))
             }
             (Call::Attention(call), Solution::Attention { attention, packed }) => {
                 if let Some(rope) = call.rope {
@@ -128,6 +138,12 @@ impl Candidate for Miopen {
                 let convolution = Called::library("MIOpen convolution");
                 [convolution].into_iter().chain(bias).collect()
             }
+            Call::Conv(call) => {
+                let follows = call.finish().ok().flatten();
+                let follows = follows.map(|kernel| Called::kernel(kernel.into(), kernels));
+                let convolution = Called::library("MIOpen convolution");
+                [convolution].into_iter().chain(follows).collect()
+            }
             Call::Attention(call) => {
                 let rope = call.rope.map(|rope| Called::kernel(rope.into(), kernels));
                 let attention = Called::library("MIOpen attention");
@@ -142,7 +158,7 @@ impl Candidate for Miopen {
 impl Wanted {
     fn of(call: &Call) -> Option<Self> {
         let scale = match call {
-            Call::Patches(_) | Call::Projection(_) => 0,
+            Call::Patches(_) | Call::Projection(_) | Call::Conv(_) => 0,
             Call::Attention(call) => call.spec.scale.to_bits(),
             _ => return None,
         };
@@ -170,14 +186,31 @@ fn find(stream: &Stream, dnn: &mut Option<Dnn>, call: &Call) -> Result<Solution>
             let shape = call.shape().convolution();
             let linear = call.shape().linear();
             let elements = [linear.m * linear.k, linear.n * linear.k, linear.m * linear.n];
-            // MIOpen measures its algorithms on separate memory, so that the results of a run are not overwritten.
-            let zeroed = |elements: usize| stream.zeroed::<u8>(elements * linear.dtype.size());
-            let (x, filter, mut y) = (zeroed(elements[0])?, zeroed(elements[1])?, zeroed(elements[2])?);
-            let operands = [x.reading(), filter.reading(), y.writing()];
-            Ok(Solution::Convolution(dnn.convolution(shape, operands)?))
+            find_convolution(stream, dnn, shape, elements)
+        }
+        Call::Conv(call) => {
+            let shape = call.shape();
+            let Some(convolution) = shape.convolution() else {
+                return Err(Error::argument("padding", "differs between the ends of an axis"));
+            };
+            find_convolution(stream, dnn, convolution, shape.elements())
         }
         _ => Err(Error::internal("MIOpen", "does not compute this")),
     }
+}
+
+/// Lets MIOpen measure its algorithms on separate memory, so that the results of a run are not overwritten. `elements` are those of image,
+/// filter and result.
+fn find_convolution(
+    stream: &Stream,
+    dnn: &mut Dnn,
+    shape: ConvolutionShape,
+    elements: [usize; 3],
+) -> Result<Solution> {
+    let zeroed = |elements: usize| stream.zeroed::<u8>(elements * shape.dtype.size());
+    let (x, filter, mut y) = (zeroed(elements[0])?, zeroed(elements[1])?, zeroed(elements[2])?);
+    let operands = [x.reading(), filter.reading(), y.writing()];
+    Ok(Solution::Convolution(dnn.convolution(shape, operands)?))
 }
 
 fn relayout(call: &AttentionCall, from: [usize; 4], to: [usize; 4]) -> Relayout {

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::exec::hip::elements::append;
 use crate::exec::hip::libraries::Libraries;
 use crate::exec::hip::lower::{
-    AttentionCall, Call, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall,
+    AttentionCall, Call, ConvCall, Float8Call, Float8Result, Int8Call, LinearCall, PatchEmbeddingCall,
     PatternAttentionCall, SparseForm,
 };
 use crate::exec::hip::regions::Regions;
@@ -74,6 +74,10 @@ impl<'a> Bench<'a> {
             }
             Problem::Attention(shape) => (shape.dtype, 0, 1),
             Problem::PatternAttention(shape) => (shape.dtype, 0, 1),
+            Problem::Conv(shape) => {
+                let [_, weight, _] = shape.elements();
+                (shape.dtype, weight, weight / shape.features.max(1))
+            }
         };
         let weight = (weight * dtype.size()).next_multiple_of(ALIGNMENT);
         let number = (WEIGHT_BYTES / weight.max(1)).clamp(1, MAX_LAUNCHES);
@@ -269,6 +273,23 @@ fn placed(
             };
             vec![Call::Attention(call)]
         }
+        Call::Conv(call) => {
+            let shape = call.shape();
+            let element = shape.dtype.size();
+            let [x, _, result] = shape.elements().map(|elements| elements * element);
+            let optional = |address: DeviceAddress, at| if address.is_null() { address } else { at };
+            let call = ConvCall {
+                x: place(x),
+                weight,
+                bias: optional(call.bias, place(call.features * element)),
+                // Do not alias `out`: repeated launches would accumulate.
+                residual: optional(call.residual, place(result)),
+                out: place(result),
+                scratch: place(call.scratch_bytes(false).max(result)),
+                ..*call
+            };
+            vec![Call::Conv(call)]
+        }
         Call::PatternAttention(call) => {
             let call = call.relocated(|access| {
                 if is_constant(access.address) {
@@ -289,7 +310,7 @@ fn placed(
         | Call::RankPart(_)
         | Call::Zero { .. }
         | Call::Custom(_)
-        | Call::Pattern(_) => Vec::new(),
+        | Call::Generated(_) => Vec::new(),
     };
     (calls, end)
 }
