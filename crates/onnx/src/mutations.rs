@@ -171,7 +171,9 @@ fn damage_model(random: &mut Random, model: &mut ModelProto) {
             1 => {
                 let extreme = random.extreme();
                 let input = graph.input.first_mut().and_then(|input| input.r#type.as_mut());
-                let shape = input.and_then(|of| of.tensor_type.as_mut()).and_then(|tensor| tensor.shape.as_mut());
+                let shape = input
+                    .and_then(|of| of.tensor_type.as_mut())
+                    .and_then(|tensor| tensor.shape.as_mut());
                 if let Some(dim) = shape.and_then(|shape| random.pick(&mut shape.dim)) {
                     dim.value = Some(dimension::Value::DimValue(extreme));
                 }
@@ -189,7 +191,9 @@ fn damage_model(random: &mut Random, model: &mut ModelProto) {
 
 #[test]
 fn damaged_models_are_refused_or_loaded() {
-    let count = std::env::var(COUNT_VARIABLE).ok().and_then(|count| count.parse().ok());
+    let count = std::env::var(COUNT_VARIABLE)
+        .ok()
+        .and_then(|count| count.parse().ok());
     let count: usize = count.unwrap_or(COUNT);
     let models = models();
     assert!(models.len() >= 10, "only {} models", models.len());
@@ -212,16 +216,28 @@ fn damaged_models_are_refused_or_loaded() {
         match result {
             Ok(Ok(model)) => {
                 loaded += 1;
-                assert!(model.graph.shapes(5).is_ok(), "mutation {index} of {name} has no shapes for 5 images");
+                assert!(
+                    model.graph.shapes(5).is_ok(),
+                    "mutation {index} of {name} has no shapes for 5 images"
+                );
             }
             Ok(Err(error)) => {
                 refused += 1;
-                let is_known = matches!(error, Error::Invalid { .. } | Error::Problems { .. } | Error::Extents { .. });
-                assert!(is_known && !error.to_string().is_empty(), "mutation {index} of {name}: {error}");
+                let is_known = matches!(
+                    error,
+                    Error::Invalid { .. } | Error::Problems { .. } | Error::Extents { .. }
+                );
+                assert!(
+                    is_known && !error.to_string().is_empty(),
+                    "mutation {index} of {name}: {error}"
+                );
             }
             Err(_) => panic!("mutation {index} of {name} panics"),
         }
     }
     // Both happen, so that the mutations are neither too weak nor too strong.
-    assert!(loaded * 50 > count && refused * 50 > count, "{loaded} loaded, {refused} refused");
+    assert!(
+        loaded * 50 > count && refused * 50 > count,
+        "{loaded} loaded, {refused} refused"
+    );
 }

@@ -67,7 +67,12 @@ impl<'a> Views<'a> {
                 let axes = reshaped(&view.axes, self.shape(node.output()))?;
                 Some(View { axes, ..view })
             }
-            Op::Slice(Slice { axis, start, len, step: 1 }) => {
+            Op::Slice(Slice {
+                axis,
+                start,
+                len,
+                step: 1,
+            }) => {
                 let mut view = source();
                 view.offset += start * view.axes[*axis].stride;
                 view.axes[*axis].extent = *len;
@@ -152,7 +157,8 @@ impl View {
     /// Returns true if each axis has this stride, except for axes of one element.
     pub(super) fn has_strides(&self, strides: &[usize]) -> bool {
         let mut pairs = self.axes.iter().zip(strides);
-        self.axes.len() == strides.len() && pairs.all(|(axis, &stride)| axis.extent == 1 || axis.stride == stride)
+        self.axes.len() == strides.len()
+            && pairs.all(|(axis, &stride)| axis.extent == 1 || axis.stride == stride)
     }
 }
 
@@ -206,7 +212,8 @@ fn sum(node: &Node) -> Option<[ValueId; 2]> {
     match (&node.op, &node.inputs[..]) {
         (Op::Add(_), &[x, y]) => Some([x, y]),
         (Op::Elementwise(op), &[x, y])
-            if op.formula().to_string() == "add(x0, x1)" && op.integer_operands().iter().all(|is_integer| !is_integer) =>
+            if op.formula().to_string() == "add(x0, x1)"
+                && op.integer_operands().iter().all(|is_integer| !is_integer) =>
         {
             Some([x, y])
         }
@@ -219,15 +226,24 @@ mod tests {
     use super::*;
 
     fn axes(pairs: &[(usize, usize)]) -> Vec<Axis> {
-        pairs.iter().map(|&(extent, stride)| Axis { extent, stride }).collect()
+        pairs
+            .iter()
+            .map(|&(extent, stride)| Axis { extent, stride })
+            .collect()
     }
 
     #[test]
     fn reshapes_of_views_split_and_merge_axes() {
-        assert_eq!(reshaped(&axes(&[(4, 6), (6, 1)]), &[2, 12]), Some(axes(&[(2, 12), (12, 1)])));
+        assert_eq!(
+            reshaped(&axes(&[(4, 6), (6, 1)]), &[2, 12]),
+            Some(axes(&[(2, 12), (12, 1)]))
+        );
         // Columns of a matrix are not one axis.
         assert_eq!(reshaped(&axes(&[(6, 1), (4, 6)]), &[24]), None);
-        assert_eq!(reshaped(&axes(&[(6, 1), (4, 6)]), &[2, 3, 1, 4]), Some(axes(&[(2, 3), (3, 1), (1, 1), (4, 6)])));
+        assert_eq!(
+            reshaped(&axes(&[(6, 1), (4, 6)]), &[2, 3, 1, 4]),
+            Some(axes(&[(2, 3), (3, 1), (1, 1), (4, 6)]))
+        );
         assert_eq!(reshaped(&axes(&[(4, 1)]), &[3]), None);
         assert_eq!(reshaped(&axes(&[(1, 9)]), &[]), Some(vec![]));
     }
