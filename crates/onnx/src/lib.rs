@@ -14,6 +14,7 @@ mod error;
 mod importer;
 mod initializer;
 mod integers;
+mod limits;
 mod load;
 mod mapped;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::source::Source;
 use crate::value::{Data, MOST_AXES, Value, count};
-use crate::{Info, Model, Options, initializer, recognize};
+use crate::{Info, Model, Options, initializer, limits, recognize};
 
 /// Versions of ONNX's operator set that are supported.
 const OPSETS: std::ops::RangeInclusive<i64> = 11..=24;
@@ -57,6 +57,7 @@ pub(crate) fn inputs(source: &Source, bytes: Bytes) -> Result<Vec<Declared>, Err
 /// Imports the model in `bytes`.
 pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<Model, Error> {
     let invalid = |refusal: Refusal| source.invalid(refusal.to_string());
+    limits::check(&bytes).map_err(invalid)?;
     let mut model = ModelProto::decode(bytes).map_err(|error| {
         source.invalid(format!(
             "is not an ONNX model ({error}). Export or download it again"

@@ -42,7 +42,7 @@ struct Heads {
 
 impl Heads {
     fn extents(&self) -> [usize; 4] {
-        self.order.map(|axis| self.view.axes[axis].extent)
+        self.order.map(|axis| self.view.extent(axis))
     }
 }
 

@@ -23,7 +23,7 @@ pub(super) fn run(graph: &Graph) -> Result<Graph> {
 fn plain_layer<'a>(rewriter: &Rewriter<'a>, graph: &Graph, id: ValueId) -> Option<(&'a Node, usize)> {
     let node = rewriter.sole_producer(id)?;
     let is_plain = match &node.op {
-        Op::Linear(op) => *op == Linear::default(),
+        Op::Linear(op) => !op.bias && op.activation.is_none() && !op.residual,
         Op::Conv(op) => !op.bias && op.activation.is_none() && !op.residual,
         _ => false,
     };
@@ -50,10 +50,8 @@ fn biased(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Opt
     inputs.push(bias);
     let op = match &layer.op {
         Op::Conv(op) => Op::Conv(Conv { bias: true, ..*op }),
-        _ => Op::Linear(Linear {
-            bias: true,
-            ..Linear::default()
-        }),
+        Op::Linear(op) => Op::Linear(Linear { bias: true, ..*op }),
+        _ => return Ok(None),
     };
     rewriter.emit(layer.role, &layer.name, op, inputs).map(Some)
 }
