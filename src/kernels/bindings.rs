@@ -2207,6 +2207,58 @@ const _: () = {
     ][::core::mem::offset_of!(ConvTransposeSumArgs, windows) - 24usize];
 };
 
+/// Threads per block of `cum_sum`.
+pub const CUM_SUM_THREADS: u32 = 64;
+
+/// `cum_sum`: running sums along the middle axis.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct CumSumArgs {
+    /// T, f32 or i32 `[outer, length, inner]`.
+    pub x: DeviceAddress,
+    /// As `x`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents before the axis.
+    pub outer: u32,
+    /// Extent of the axis.
+    pub length: u32,
+    /// Extents after the axis.
+    pub inner: u32,
+    /// 1: an element is not part of its own sum.
+    pub exclusive: u32,
+    /// 1: the sums of the elements from each on.
+    pub reverse: u32,
+    /// 0: elements are T; 1: f32; 2: i32.
+    pub kind: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CumSumArgs"][::core::mem::size_of::<CumSumArgs>() - 40usize];
+    ["Alignment of CumSumArgs"][::core::mem::align_of::<CumSumArgs>() - 8usize];
+    ["Offset of field: CumSumArgs::x"][::core::mem::offset_of!(CumSumArgs, x) - 0usize];
+    [
+        "Offset of field: CumSumArgs::out",
+    ][::core::mem::offset_of!(CumSumArgs, out) - 8usize];
+    [
+        "Offset of field: CumSumArgs::outer",
+    ][::core::mem::offset_of!(CumSumArgs, outer) - 16usize];
+    [
+        "Offset of field: CumSumArgs::length",
+    ][::core::mem::offset_of!(CumSumArgs, length) - 20usize];
+    [
+        "Offset of field: CumSumArgs::inner",
+    ][::core::mem::offset_of!(CumSumArgs, inner) - 24usize];
+    [
+        "Offset of field: CumSumArgs::exclusive",
+    ][::core::mem::offset_of!(CumSumArgs, exclusive) - 28usize];
+    [
+        "Offset of field: CumSumArgs::reverse",
+    ][::core::mem::offset_of!(CumSumArgs, reverse) - 32usize];
+    [
+        "Offset of field: CumSumArgs::kind",
+    ][::core::mem::offset_of!(CumSumArgs, kind) - 36usize];
+};
+
 /// `distillation_loss`: the loss of each row, (1 − alpha) · base + alpha · comparison with a teacher.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2805,9 +2857,9 @@ const _: () = {
 pub enum Sampling {
     /// The nearest pixel.
     Nearest = 0,
-    /// Of 2×2 pixels.
+    /// Linear interpolation of 2×2 pixels.
     Linear = 1,
-    /// Of 4×4 pixels.
+    /// Cubic interpolation of 4×4 pixels.
     Cubic = 2,
 }
 
@@ -5589,14 +5641,14 @@ const _: () = {
 /// Threads per block of `top_k`, an element each.
 pub const TOP_K_THREADS: u32 = 256;
 
-/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Of equal elements, the first one comes first. NaN
- counts as the largest element.*/
+/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
+ NaN counts as the largest element.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct TopKArgs {
-    /// T `[rows, length]`.
+    /// T, f32 or i32 `[rows, length]`.
     pub x: DeviceAddress,
-    /// T `[rows, k]`. Aliases no operand.
+    /// As `x`, `[rows, k]`. Aliases no operand.
     pub values: DeviceAddress,
     /// i32 `[rows, k]`. Aliases no operand.
     pub indices: DeviceAddress,
@@ -5608,10 +5660,14 @@ pub struct TopKArgs {
     pub k: u32,
     /// 1: the largest elements; 0: the smallest.
     pub largest: u32,
+    /// 0: elements are T; 1: f32; 2: i32.
+    pub kind: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of TopKArgs"][::core::mem::size_of::<TopKArgs>() - 40usize];
+    ["Size of TopKArgs"][::core::mem::size_of::<TopKArgs>() - 48usize];
     ["Alignment of TopKArgs"][::core::mem::align_of::<TopKArgs>() - 8usize];
     ["Offset of field: TopKArgs::x"][::core::mem::offset_of!(TopKArgs, x) - 0usize];
     [
@@ -5630,6 +5686,12 @@ const _: () = {
     [
         "Offset of field: TopKArgs::largest",
     ][::core::mem::offset_of!(TopKArgs, largest) - 36usize];
+    [
+        "Offset of field: TopKArgs::kind",
+    ][::core::mem::offset_of!(TopKArgs, kind) - 40usize];
+    [
+        "Offset of field: TopKArgs::reserved",
+    ][::core::mem::offset_of!(TopKArgs, reserved) - 44usize];
 };
 
 /// Maximum number of rows of `x` in a block's tile.
@@ -5842,6 +5904,9 @@ macro_rules! kernel_list {
                     ConvTransposeSum(ConvTransposeSumArgs),
                     DepthwiseConv(DepthwiseConvArgs),
                     DirectConv(DirectConvArgs),
+                }
+                cum_sum {
+                    CumSum(CumSumArgs),
                 }
                 distillation_loss {
                     DistillationLoss(DistillationLossArgs),

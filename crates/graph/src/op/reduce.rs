@@ -178,7 +178,11 @@ impl Definition for Reduce {
             cases.push(reduce(ReduceKind::Sum, &[0]), vec![activation(&shape)]);
             for kind in ReduceKind::ALL.into_iter().filter(|_| every_form) {
                 // Products of numbers around 1 neither overflow nor vanish.
-                let [mean, spread] = if kind == ReduceKind::Prod { [1.0, 0.1] } else { [0.0, 1.0] };
+                let [mean, spread] = if kind == ReduceKind::Prod {
+                    [1.0, 0.1]
+                } else {
+                    [0.0, 1.0]
+                };
                 let x = Operand {
                     mean,
                     spread,
