@@ -148,3 +148,38 @@ unsafe impl KernelArguments for ElementwiseFormulaArgs {
         visit(Access::write("out", self.out, all));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_end_at_the_last_element_of_each_operand() {
+        let mut arguments = ElementwiseFormulaArgs {
+            operands: Default::default(),
+            out: DeviceAddress::NULL,
+            extents: [1, 1, 1, 2, 3],
+            strides: Default::default(),
+            column_strides: [1, 0, 1, 0, 0, 0, 0, 0],
+            element_bytes: [2, 2, 4, 0, 0, 0, 0, 0],
+            rows: 6,
+            columns: 5,
+            result_bytes: 4,
+        };
+        // [2, 3, 5], [2, 1, 1] and [3, 5] in i32.
+        arguments.strides[0] = [0, 0, 0, 15, 5];
+        arguments.strides[1] = [0, 0, 0, 1, 0];
+        arguments.strides[2] = [0, 0, 0, 0, 5];
+        let mut found = Vec::new();
+        arguments.accesses(2, &mut |access| found.push((access.field, access.bytes)));
+        assert_eq!(
+            found,
+            [
+                ("operands[0]", 60),
+                ("operands[1]", 4),
+                ("operands[2]", 60),
+                ("out", 120)
+            ]
+        );
+    }
+}
