@@ -22,6 +22,7 @@ mod products;
 #[cfg(test)]
 mod random;
 pub(crate) mod rows;
+mod strided;
 pub mod tail;
 
 use hipvit_graph::for_each_op;

@@ -122,6 +122,9 @@ pub enum Error {
         /// The cause.
         source: KernelError,
     },
+    /// An ONNX file cannot be loaded: see [`hipvit_onnx::Error`].
+    #[error(transparent)]
+    Onnx(#[from] hipvit_onnx::Error),
     /// Results are NaN or infinite. Only for a [strict](crate::SessionBuilder::strict) session.
     #[error("{image}: {results}")]
     NonFinite {
@@ -244,6 +247,9 @@ impl Error {
             | Self::Tensor { .. }
             | Self::Graph { .. }
             | Self::NonFinite { .. } => ErrorKind::Model,
+            Self::Onnx(hipvit_onnx::Error::Io { .. }) => ErrorKind::Input,
+            Self::Onnx(hipvit_onnx::Error::Extents { .. }) => ErrorKind::Usage,
+            Self::Onnx(_) => ErrorKind::Model,
             Self::Rank { .. } | Self::Device { .. } | Self::Resource { .. } => ErrorKind::Device,
             Self::Hip(error) => match error {
                 hip::Error::Argument { .. } => ErrorKind::Usage,

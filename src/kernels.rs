@@ -18,14 +18,17 @@ mod builtin;
 mod cache_folder;
 pub(crate) mod call;
 mod compiled;
-mod concat_channels;
+mod concat;
 pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]
 mod device_tests;
+mod elementwise;
 mod exchange;
 mod expand_as;
 mod float8;
+pub(crate) mod generated_call;
+mod generated_source;
 mod in_place;
 mod launch;
 mod library;

@@ -195,6 +195,7 @@ pub mod pipeline;
 pub mod run_config;
 mod safetensors_file;
 pub mod session;
+pub mod tensors;
 pub mod timeline;
 pub mod timing;
 #[cfg(feature = "text")]
@@ -221,5 +222,6 @@ pub use session::{
     RunOptions, Session, SessionBuilder,
 };
 pub use tensor::DType;
+pub use tensors::{NamedTensors, TensorArray, TensorInfo, TensorView};
 #[cfg(feature = "text")]
 pub use zero_shot::{ZeroShot, ZeroShotOptions};

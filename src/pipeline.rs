@@ -168,6 +168,7 @@ impl Pipeline {
             );
             return Err(Error::argument("in_flight", reason));
         }
+        self.session.check_takes_images()?;
         let start = Instant::now();
         // Separate from the session's threads, so that no step waits for an image that is being decoded.
         let pool = ThreadPoolBuilder::new()

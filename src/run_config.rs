@@ -6,15 +6,17 @@
 pub mod parsers;
 mod values;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::values::{Devices, ImageSize};
+pub use self::values::{ChannelValues, Devices, ImageSize, NamedExtent};
 use crate::error::{Error, Result};
 use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, SelectOptions, Sparse};
+use crate::model::ImageRule;
 use crate::session::{Parallelism, ResizeOn, Session, SessionBuilder};
 use crate::tensor::DType;
 
@@ -47,6 +49,73 @@ pub struct RunConfig {
     #[serde(flatten)]
     #[cfg_attr(feature = "clap", command(flatten))]
     pub execution: ExecutionConfig,
+}
+
+/// Options of ONNX models, whose files have no preprocessing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[serde(default)]
+pub struct OnnxConfig {
+    /// ONNX: mean of the channels [default: ImageNet's]
+    ///
+    /// For pixel values between 0 and 1. Replaces a configuration beside the file, as --std and --crop-pct do.
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "R,G,B", help_heading = "Model", hide_short_help = true)
+    )]
+    pub mean: Option<ChannelValues>,
+    /// ONNX: standard deviation of the channels [default: ImageNet's]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "R,G,B", help_heading = "Model", hide_short_help = true)
+    )]
+    pub std: Option<ChannelValues>,
+    /// ONNX: part of the shorter edge that the crop keeps [default: 0.875]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "PART", help_heading = "Model", hide_short_help = true)
+    )]
+    pub crop_pct: Option<f64>,
+    /// ONNX: number of an extent that the file leaves open; repeatable
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, value_name = "NAME=N", help_heading = "Model", hide_short_help = true)
+    )]
+    pub extent: Vec<NamedExtent>,
+}
+
+impl OnnxConfig {
+    /// Returns `builder` with these options set.
+    pub fn apply(&self, builder: SessionBuilder) -> SessionBuilder {
+        let extents = self.extent.iter();
+        let builder = extents.fold(builder, |builder, extent| {
+            builder.extent(&extent.name, extent.number)
+        });
+        match self.image_rule() {
+            Some(rule) => builder.image_rule(rule),
+            None => builder,
+        }
+    }
+
+    /// Returns the numbers of the extents that the file leaves open.
+    pub fn extents(&self) -> BTreeMap<String, usize> {
+        let extents = self.extent.iter();
+        extents
+            .map(|extent| (extent.name.clone(), extent.number))
+            .collect()
+    }
+
+    /// Returns the preprocessing, if one of its options is given.
+    pub fn image_rule(&self) -> Option<ImageRule> {
+        let default = ImageRule::default();
+        let is_given = self.mean.is_some() || self.std.is_some() || self.crop_pct.is_some();
+        is_given.then(|| ImageRule {
+            mean: self.mean.map_or(default.mean, |values| values.0),
+            std: self.std.map_or(default.std, |values| values.0),
+            crop_pct: self.crop_pct.unwrap_or(default.crop_pct),
+            ..default
+        })
+    }
 }
 
 /// Options of a session other than the device, the precision and the batch size.
@@ -139,6 +208,10 @@ pub struct ExecutionConfig {
     /// Reject models above N operations per image [default: 1e13]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", value_parser = parsers::flops, help_heading = "Advanced", hide_short_help = true))]
     pub max_flops: Option<u64>,
+    /// Options of ONNX models.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub onnx: OnnxConfig,
 }
 
 impl Default for RunConfig {
@@ -168,13 +241,14 @@ impl Default for ExecutionConfig {
             all_reduce: select.all_reduce,
             collective_timeout: select.collective_timeout,
             max_flops: None,
+            onnx: OnnxConfig::default(),
         }
     }
 }
 
 impl RunConfig {
     /// Names of the options, as on the command line but with `_` in place of `-`.
-    pub const OPTIONS: [&str; 15] = [
+    pub const OPTIONS: [&str; 19] = [
         "device",
         "dtype",
         "batch",
@@ -190,6 +264,10 @@ impl RunConfig {
         "all_reduce",
         "collective_timeout",
         "max_flops",
+        "mean",
+        "std",
+        "crop_pct",
+        "extent",
     ];
 
     /// Returns a copy with the option `name` set. Names are in [`OPTIONS`](Self::OPTIONS).
@@ -269,7 +347,7 @@ impl ExecutionConfig {
         if let Some(flops) = self.max_flops {
             builder = builder.max_flops(flops);
         }
-        builder
+        self.onnx.apply(builder)
     }
 
     /// Returns the options that select kernels on a GPU.
@@ -307,6 +385,12 @@ mod tests {
                 threads: Some(2),
                 reproducible: true,
                 strict: true,
+                onnx: OnnxConfig {
+                    mean: Some("0.5".parse().unwrap()),
+                    std: Some("0.25,0.5,1".parse().unwrap()),
+                    crop_pct: Some(0.9),
+                    extent: vec!["height=224".parse().unwrap()],
+                },
             },
         };
         let text = serde_json::to_string(&config).unwrap();

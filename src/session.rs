@@ -5,10 +5,12 @@ mod builder;
 mod device;
 mod devices;
 mod gpu_outputs;
+mod onnx_file;
 mod packed;
 mod parallelism;
 mod pinned;
 mod run;
+mod tensors;
 #[cfg(feature = "text")]
 mod text;
 
@@ -22,6 +24,7 @@ pub use self::device::Place;
 pub use self::device::{Device, ResizeOn};
 pub use self::devices::DeviceSet;
 pub use self::gpu_outputs::{GpuOutputs, GpuTensor};
+use self::onnx_file::OnnxFile;
 pub use self::parallelism::{Degrees, Parallelism};
 pub use self::pinned::PinnedInput;
 pub use self::run::Submitted;
@@ -79,6 +82,8 @@ struct Loaded {
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
     world: Option<World>,
+    /// Set if the model is an ONNX file.
+    onnx: Option<OnnxFile>,
 }
 
 /// The model of a session without its graph.
@@ -140,6 +145,25 @@ impl Session {
     /// Returns the model's family, sizes and parameters.
     pub fn info(&self) -> &Info {
         &self.loaded.model.info
+    }
+
+    /// Checks that the session runs images, and not only tensors by name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for an ONNX model without preprocessing, which says what is missing.
+    pub fn check_takes_images(&self) -> Result<()> {
+        match self.info().tensors().and_then(|onnx| onnx.no_images.as_ref()) {
+            None => Ok(()),
+            Some(reason) => {
+                let reason = format!("{} takes tensors by name, not images: {reason}", self.name());
+                Err(Error::argument("images", reason))
+            }
+        }
+    }
+
+    fn onnx(&self) -> Option<&OnnxFile> {
+        self.loaded.onnx.as_ref()
     }
 
     /// Returns the rule that converts an image to the model's input.

@@ -12,6 +12,7 @@ pub(crate) mod html;
 pub(crate) mod hub;
 pub(crate) mod launcher;
 pub(crate) mod naflex;
+pub(crate) mod onnx;
 pub(crate) mod packed;
 pub(crate) mod patterns;
 pub(crate) mod profile;

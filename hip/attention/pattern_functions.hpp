@@ -2,7 +2,7 @@
 // divide as Python's.
 #pragma once
 #include "attention_pattern.h"
-#include "device.hpp"
+#include "elementwise/functions.hpp"
 
 namespace hipvit {
 
@@ -36,6 +36,21 @@ HIPVIT_DEVICE float op_sqrt(float x) { return square_root(x); }
 HIPVIT_DEVICE float op_tanh(float x) {
     return multiply_add(-2.0f, fast_reciprocal(fast_exp2(x * (2.0f * LOG2_E)) + 1.0f), 1.0f);
 }
+
+HIPVIT_DEVICE float op_pow(float x, float y) { return fn_pow(x, y); }
+HIPVIT_DEVICE float op_remainder(float x, float y) { return fn_remainder(x, y); }
+HIPVIT_DEVICE float op_exp_m1(float x) { return fn_exp_m1(x); }
+HIPVIT_DEVICE float op_log_1p(float x) { return fn_log_1p(x); }
+HIPVIT_DEVICE float op_sin(float x) { return fn_sin(x); }
+HIPVIT_DEVICE float op_cos(float x) { return fn_cos(x); }
+HIPVIT_DEVICE float op_atan(float x) { return fn_atan(x); }
+HIPVIT_DEVICE float op_erf(float x) { return fn_erf(x); }
+HIPVIT_DEVICE float op_sigmoid(float x) { return fn_sigmoid(x); }
+HIPVIT_DEVICE float op_gelu(float x) { return fn_gelu(x); }
+HIPVIT_DEVICE float op_floor(float x) { return fn_floor(x); }
+HIPVIT_DEVICE float op_ceil(float x) { return fn_ceil(x); }
+HIPVIT_DEVICE float op_trunc(float x) { return fn_trunc(x); }
+HIPVIT_DEVICE float op_round(float x) { return fn_round(x); }
 
 template <class N> HIPVIT_DEVICE bool op_less(N x, N y) { return x < y; }
 template <class N> HIPVIT_DEVICE bool op_less_equal(N x, N y) { return x <= y; }

@@ -341,7 +341,7 @@ impl<O: LowerGenerated> OnGpu<O> {
         for call in calls.map_err(refused)? {
             match call {
                 Call::Kernel(call) => call.launch(kernels, stream, &memory)?,
-                Call::Pattern(call) => call.launch(kernels, stream, &memory)?,
+                Call::Generated(call) => call.launch(kernels, stream, &memory)?,
                 Call::PatternAttention(call) => {
                     let mut launches = call.launches(*tile).into_iter();
                     launches.try_for_each(|launch| launch.launch(kernels, stream, &memory))?;

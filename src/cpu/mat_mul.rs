@@ -22,35 +22,37 @@ impl CpuOp for MatMul {
             sum_rows(a, sums);
         }
         let rows = a.len() / columns;
+        let right = |first: usize, count: usize| gemm::strided(&b[first..], b.len() / n, count, n);
+        let sizes = [out.len() / n, n];
         if self.transpose_a {
             let transposed = |first: usize, count: usize| {
                 let columns = gemm::strided(&a[first..], rows, count, columns)?;
                 Ok(columns.transposed())
             };
-            multiply(&transposed, b, n, out)
+            multiply([&transposed, &right], sizes, out)
         } else {
             let plain =
                 |first: usize, count: usize| gemm::strided(&a[first * columns..], count, columns, columns);
-            multiply(&plain, b, n, out)
+            multiply([&plain, &right], sizes, out)
         }
     }
 }
 
-/// Computes `out [M,N] = a · b`. `a` returns rows of the left matrix, from the first one and their number.
-fn multiply<'a>(
-    a: &(dyn Fn(usize, usize) -> Result<Matrix<'a>, OpError> + Sync),
-    b: &[f32],
-    n: usize,
+/// Returns rows of a left matrix, or columns of a right one, from the first one and their number.
+pub(super) type Part<'a> = dyn Fn(usize, usize) -> Result<Matrix<'a>, OpError> + Sync + 'a;
+
+/// Computes `out [M,N] = a · b`.
+pub(super) fn multiply<'a>(
+    [a, b]: [&Part<'a>; 2],
+    [m, n]: [usize; 2],
     out: &mut [f32],
 ) -> Result<(), OpError> {
-    let (m, k) = (out.len() / n, b.len() / n);
     let threads = rayon::current_num_threads();
     let width = panel_width(n, threads);
     let starts: Vec<usize> = (0..n).step_by(width).collect();
-    let panels = starts.par_iter().map(|&start| {
-        let panel = gemm::strided(&b[start..], k, width.min(n - start), n)?;
-        Ok(gemm::prepack(panel))
-    });
+    let panels = starts
+        .par_iter()
+        .map(|&start| Ok(gemm::prepack(b(start, width.min(n - start))?)));
     let panels: Vec<PackedBMatrix<f32>> = panels.collect::<Result<_, OpError>>()?;
     let (block, _) = BLOCKS.divide(m, panels.len(), threads);
     let tail = Tail {

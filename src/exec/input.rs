@@ -40,7 +40,7 @@ impl InputData<'_> {
     }
 }
 
-/// The named inputs of a run. The first input of a graph is `pixels` (u8), `values` (f32) or `activations`. Other inputs have the names that
+/// The named inputs of a run. The first input of a graph is `pixels` (u8), `values` (f32) or `activations`, or has its own name. Other inputs have the names that
 /// they were [added](crate::graph::Graph::add_input) with.
 #[derive(Debug)]
 pub struct Inputs<'a>(Vec<(&'a str, InputData<'a>)>);
@@ -52,7 +52,7 @@ impl<'a> Inputs<'a> {
     }
 
     /// Creates the input of a plan that has only one.
-    pub fn of_plan(plan: &Plan, input: InputData<'a>) -> Self {
+    pub fn of_plan(plan: &'a Plan, input: InputData<'a>) -> Self {
         Self(vec![(plan.graph().first_input_name(), input)])
     }
 

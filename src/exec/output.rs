@@ -16,20 +16,10 @@ pub struct RunOutput {
 }
 
 impl RunOutput {
-    /// Returns the output's name, such as `logits` or `hidden_layer.3`.
+    /// Returns the [name of the kind](OutputKind::name), such as `logits` or `hidden_layer.3`.
+    /// [`Graph::output_name`](crate::graph::Graph::output_name) returns the name of a named output.
     pub fn name(&self) -> Cow<'static, str> {
-        match self.kind {
-            OutputKind::Logits => "logits".into(),
-            OutputKind::Embedding => "embedding".into(),
-            OutputKind::EmbeddedTokens => "embedded_tokens".into(),
-            OutputKind::Tokens => "tokens".into(),
-            OutputKind::HiddenLayer(block) => format!("hidden_layer.{block}").into(),
-            OutputKind::AttentionStatistics(index) => format!("attention_statistics.{index}").into(),
-            OutputKind::Boundary => "boundary".into(),
-            OutputKind::Loss => "loss".into(),
-            OutputKind::GradientNorm => "gradient_norm".into(),
-            OutputKind::Gradient(index) => format!("gradient.{index}").into(),
-        }
+        self.kind.name()
     }
 }
 

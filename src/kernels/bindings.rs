@@ -2413,6 +2413,72 @@ const _: () = {
     ][::core::mem::offset_of!(DropoutArgs, reserved) - 44usize];
 };
 
+/// Maximum number of operands of a formula.
+pub const FORMULA_OPERANDS: u32 = 8;
+
+/// Maximum number of axes of a result, of which the last one is its columns.
+pub const FORMULA_AXES: u32 = 6;
+
+/// `elementwise`: out = f(operands), each of which may repeat along some axes.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ElementwiseFormulaArgs {
+    /// Operands, T or i32. Null beyond the last one.
+    pub operands: [DeviceAddress; 8usize],
+    /// Result `[rows, columns]`, T or i32. May alias an operand that repeats along no axis, of elements of the same size.
+    pub out: DeviceAddress,
+    /// Extents of the axes of the rows, outermost first. 1 before the first one.
+    pub extents: [u32; 5usize],
+    /// Strides of the operands along these axes, in elements. 0 along an axis along which an operand repeats.
+    pub strides: [[u32; 5usize]; 8usize],
+    /// Strides of the operands along the columns, 0 or 1.
+    pub column_strides: [u32; 8usize],
+    /// Bytes of the elements of the operands, for the host. 0 beyond the last one.
+    pub element_bytes: [u32; 8usize],
+    /// Product of `extents`.
+    pub rows: u32,
+    /// Columns of the result.
+    pub columns: u32,
+    /// Bytes of the elements of the result, for the host.
+    pub result_bytes: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ElementwiseFormulaArgs",
+    ][::core::mem::size_of::<ElementwiseFormulaArgs>() - 328usize];
+    [
+        "Alignment of ElementwiseFormulaArgs",
+    ][::core::mem::align_of::<ElementwiseFormulaArgs>() - 8usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::operands",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, operands) - 0usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::out",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, out) - 64usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::extents",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, extents) - 72usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::strides",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, strides) - 92usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::column_strides",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, column_strides) - 252usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::element_bytes",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, element_bytes) - 284usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::rows",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, rows) - 316usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::columns",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, columns) - 320usize];
+    [
+        "Offset of field: ElementwiseFormulaArgs::result_bytes",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, result_bytes) - 324usize];
+};
+
 #[repr(u32)]
 /// Rounding of x to 8 bits.
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]

@@ -8,10 +8,10 @@ use super::attention::call::AttentionCall;
 use super::bindings::BiasActivationArgs;
 use super::conv::call::ConvCall;
 use super::custom::call::CustomCall;
+use super::generated_call::GeneratedCall;
 use super::linear::call::{LinearCall, SparseForm};
 use super::patch_extract::call::PatchEmbeddingCall;
 use super::pattern_attention::attention_call::PatternAttentionCall;
-use super::pattern_attention::call::PatternCall;
 use super::{KernelCall, KernelError};
 use crate::hip::{DeviceAddress, Gemm};
 use crate::tensor::DType;
@@ -52,8 +52,8 @@ pub(crate) enum Call {
     },
     /// A kernel of an op that another crate defines.
     Custom(Box<CustomCall>),
-    /// A kernel of attention with a pattern.
-    Pattern(Arc<PatternCall>),
+    /// A kernel of a generated program.
+    Generated(Arc<GeneratedCall>),
     /// Convolution of images.
     Conv(ConvCall),
     /// Attention with a pattern, whose tile is selected.
@@ -76,9 +76,9 @@ impl<K: Into<KernelCall>> From<K> for Call {
     }
 }
 
-impl From<PatternCall> for Call {
-    fn from(call: PatternCall) -> Self {
-        Self::Pattern(Arc::new(call))
+impl From<GeneratedCall> for Call {
+    fn from(call: GeneratedCall) -> Self {
+        Self::Generated(Arc::new(call))
     }
 }
 

@@ -4,7 +4,10 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{Normalize, Op, PatchConv};
+use hipvit_graph::op::{
+    BatchMatMul, Expand, Gather, GatherElements, GridSample, GroupNorm, Normalize, Op, Pad, PatchConv,
+    Permute, Reduce, Reshape, Softmax, TopK,
+};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -50,6 +53,26 @@ pub(crate) trait Lower {
 
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
+impl Lower for BatchMatMul {}
+impl Lower for Expand {}
+impl Lower for Gather {}
+impl Lower for GroupNorm {}
+impl Lower for Pad {}
+impl Lower for Permute {}
+impl Lower for Reduce {}
+impl Lower for Reshape {}
+impl Lower for Softmax {}
+
+macro_rules! on_the_cpu_only {
+    ($($Op:ident)*) => {
+        $(impl Lower for $Op {
+            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+                Err(KernelError::unsupported("has no kernel for GPUs yet"))
+            }
+        })*
+    };
+}
+on_the_cpu_only!(GatherElements GridSample TopK);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {
@@ -123,7 +146,7 @@ pub(crate) fn scratch_bytes(plan: &Plan) -> usize {
 
 /// Returns true if the input `id` is images, which kernels read in their own dtype.
 fn is_image(plan: &Plan, id: ValueId) -> bool {
-    id == plan.graph().input() && !plan.graph().takes_activations()
+    id == plan.graph().input() && plan.graph().takes_images()
 }
 
 /// Returns the operand's extents, at batch 1 for images and constants.
@@ -237,10 +260,10 @@ impl<'a> Lowering<'a> {
     pub(super) fn dtype_of(&self, index: usize) -> Result<DType, KernelError> {
         Ok(match self.operand(index)? {
             Operand::Buffer(id) => self.plan.buffer(id).dtype,
-            Operand::Constant(id) | Operand::Input(id) if self.plan.graph().value(id).dtype == DType::I32 => {
-                DType::I32
-            }
-            _ => self.plan.dtype(),
+            Operand::Input(id) => self.input(id)?.1,
+            Operand::Constant(id) if self.plan.graph().value(id).dtype == DType::I32 => DType::I32,
+            Operand::Constant(_) => self.plan.dtype(),
+            Operand::State(id) => self.plan.state_dtype(id),
         })
     }
 
@@ -260,11 +283,12 @@ impl<'a> Lowering<'a> {
 
     /// Checks that operand `index`, the value `id` whose elements are in `dtype`, is in the dtype in which the op reads it.
     fn check_dtype(&self, index: usize, id: ValueId, dtype: DType) -> Result<(), KernelError> {
-        let expected = self
-            .plan
-            .node(self.step)
-            .op
-            .operand_dtype(index, self.plan.dtype());
+        let op = &self.plan.node(self.step).op;
+        // The plan gave the result the dtype of the operand that is moved.
+        let expected = match op.keeps_dtype_of() {
+            Some(_) => self.plan.buffer(self.step.output()).dtype,
+            None => op.operand_dtype(index, self.plan.dtype()),
+        };
         if dtype == expected {
             return Ok(());
         }
@@ -292,6 +316,11 @@ impl<'a> Lowering<'a> {
 
     pub(super) fn element(&self) -> usize {
         self.plan.dtype().size()
+    }
+
+    /// Returns the size of an element of the first result, which an op may have moved without computing.
+    pub(super) fn moved_element(&self) -> usize {
+        self.plan.buffer(self.step.output()).dtype.size()
     }
 
     /// Returns the result as a matrix: rows and channels.

@@ -15,10 +15,11 @@ use super::bindings::{
     AttentionPatternSeenArgs, GRADIENT_ADD, GRADIENT_CLEAR, GRADIENT_LARGEST, GRADIENT_STORE,
 };
 use super::call::Call;
+use super::generated_call::{GeneratedCall, GeneratedKernel};
 use super::lower::{Lower, Lowering, shape_of};
 use super::pattern_attention::LowerGenerated;
 use super::pattern_attention::backward::WORD_BYTES;
-use super::pattern_attention::call::{PatternCall, PatternKernel, differing};
+use super::pattern_attention::call::differing;
 use super::pattern_attention::source::backward_source;
 use super::{DeviceAddress, KernelError, Unit, extent};
 use crate::graph::plan::{ALIGNMENT, Plan, Step};
@@ -235,8 +236,8 @@ impl Backward<'_> {
         self.step.addresses.scratch.offset(offset)
     }
 
-    fn call(&self, kernel: impl Into<PatternKernel>) -> Call {
-        PatternCall::new(self.unit, kernel).into()
+    fn call(&self, kernel: impl Into<GeneratedKernel>) -> Call {
+        GeneratedCall::new(self.unit, kernel).into()
     }
 
     fn pattern(&self) -> Result<AttentionPatternBackward, KernelError> {

@@ -22,6 +22,7 @@ use super::positions::{Filter, Fitting};
 use super::vit::{Blocks, Mlp, Neck, Pooling, Positions, Vit};
 use super::weights::Weights;
 use crate::error::Result;
+use crate::labels::Labels;
 use crate::ops::Activation;
 use classes::Classes;
 use keys::{activation, check_layers, tower_config};
@@ -129,6 +130,11 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         labels: classes.labels(count),
         multi_label: config.get("problem_type").and_then(Value::as_str) == Some("multi_label_classification"),
     })
+}
+
+/// Reads the labels of `classes` classes, of any family.
+pub(super) fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
+    Ok(Classes::new(config)?.labels(classes))
 }
 
 /// Checks that the configuration's family and class are supported.

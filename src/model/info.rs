@@ -1,5 +1,6 @@
 //! Facts about a loaded model.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -7,6 +8,7 @@ use serde::Serialize;
 use super::compressed_tensors::{Quantization, Sparsity};
 use super::text::TextInfo;
 use super::weights::Ignored;
+use crate::tensors::TensorInfo;
 
 /// Facts about a model.
 #[derive(Clone, Debug, Serialize)]
@@ -62,6 +64,27 @@ pub struct Info {
     /// Packed 2:4 sparse weights, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparsity: Option<Sparsity>,
+    /// Inputs, outputs and operators of an ONNX file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub onnx: Option<Box<OnnxInfo>>,
+}
+
+/// Facts about an ONNX model.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct OnnxInfo {
+    /// Version of ONNX's operators.
+    pub opset: i64,
+    /// Name and version of the program that wrote the file.
+    pub producer: String,
+    /// Inputs, in the order of the file.
+    pub inputs: Vec<TensorInfo>,
+    /// Outputs, in the order of the file.
+    pub outputs: Vec<TensorInfo>,
+    /// Number of nodes of each operator.
+    pub operators: BTreeMap<String, usize>,
+    /// Reason why the model takes [tensors](super::InputKind::Tensors) instead of images. `None` if it takes images.
+    pub no_images: Option<String>,
 }
 
 /// Libraries whose model directories can be loaded.
@@ -75,6 +98,8 @@ pub enum Library {
     /// open_clip.
     #[serde(rename = "open_clip")]
     OpenClip,
+    /// ONNX files.
+    Onnx,
 }
 
 /// Families of Vision Transformers.
@@ -105,9 +130,16 @@ pub enum Family {
     /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
     /// <https://arxiv.org/abs/2105.08050>. They have no attention; linear layers mix the tokens.
     Mixer,
+    /// Any architecture, from an ONNX file.
+    Other,
 }
 
 impl Info {
+    /// Returns the facts about an ONNX model that takes [tensors](super::InputKind::Tensors).
+    pub(crate) fn tensors(&self) -> Option<&OnnxInfo> {
+        self.onnx.as_deref().filter(|onnx| onnx.no_images.is_some())
+    }
+
     /// Returns true if the model has attention.
     pub fn has_attention(&self) -> bool {
         self.heads > 0
@@ -127,6 +159,7 @@ impl fmt::Display for Library {
             Self::Timm => "timm",
             Self::Transformers => "transformers",
             Self::OpenClip => "open_clip",
+            Self::Onnx => "ONNX",
         })
     }
 }
@@ -145,7 +178,22 @@ impl fmt::Display for Family {
             Self::Siglip => "SigLIP",
             Self::Swin => "Swin",
             Self::Mixer => "MLP-Mixer",
+            Self::Other => "model",
         })
+    }
+}
+
+/// Formats the inputs and outputs, one per line.
+impl fmt::Display for OnnxInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "opset {}, written by {}", self.opset, self.producer)?;
+        for input in &self.inputs {
+            writeln!(f, "input {input}")?;
+        }
+        for output in &self.outputs {
+            writeln!(f, "output {output}")?;
+        }
+        Ok(())
     }
 }
 
@@ -158,6 +206,9 @@ impl fmt::Display for Info {
             ..
         } = self;
         writeln!(f, "{} ({}, {})", self.architecture, self.family, self.library)?;
+        if let Some(onnx) = &self.onnx {
+            return onnx.fmt(f);
+        }
         let heads = if self.has_attention() {
             format!("{} heads", self.heads)
         } else {

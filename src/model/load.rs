@@ -15,7 +15,7 @@ use super::source::Source;
 use super::text::TextTower;
 use super::vit::{self, Vit};
 use super::weights::Weights;
-use super::{builder, compressed_tensors, hugging_face, open_clip, preprocessing, timm};
+use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preprocessing, timm};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role};
 use crate::image::Preprocess;
@@ -49,8 +49,9 @@ pub struct Model {
 ///
 /// `path` is one of these, in this order:
 ///
-/// 1. a directory with `config.json` and weights, or a `.safetensors` file in the directory of its `config.json`
-/// 2. the name of a model of the Hugging Face hub in its local cache
+/// 1. an `.onnx` file
+/// 2. a directory with `config.json` and weights, or a `.safetensors` file in the directory of its `config.json`
+/// 3. the name of a model of the Hugging Face hub in its local cache
 ///
 /// The weights are mapped, not read. The files must not be changed in place while the model is in use.
 ///
@@ -62,8 +63,12 @@ pub struct Model {
 /// - [`Error::Hub`] for a model that the cache lacks or has only in part, with the command that downloads it
 /// - [`Error::Config`] for a configuration that is invalid or not supported
 /// - [`Error::Weights`] and [`Error::Tensor`] for weights that are damaged or do not match the configuration
+/// - [`Error::Onnx`] for an ONNX file that is invalid or has operators that are not supported
 /// - [`Error::Argument`] for an image size that is out of range
 pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
+    if onnx::is_onnx(path) {
+        return onnx::load(path, options);
+    }
     assemble(&Source::open(path)?, options)
 }
 
@@ -73,6 +78,9 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
 ///
 /// Returns the errors of [`load`] for a model that does not exist.
 pub fn directory(path: &Path) -> Result<PathBuf> {
+    if onnx::is_onnx(path) {
+        return Ok(path.to_owned());
+    }
     match Source::open(path)? {
         Source::Directory { path, .. } => Ok(path),
         Source::Bytes(_) => Ok(path.to_owned()),
@@ -147,6 +155,10 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         );
         return Err(Error::argument("image size", reason));
     }
+    if options.input == InputKind::Tensors || !options.extents.is_empty() || options.image_rule.is_some() {
+        let reason = "tensors, extents and image rules are options of ONNX models only";
+        return Err(Error::argument("input", reason));
+    }
     let config = source.config()?;
     // Check this before files are reported missing. Downloading files does not help if the model is not supported.
     check_supported(source, &config)?;
@@ -207,7 +219,7 @@ fn assemble_from(
             let pixels = graph.input();
             (graph, pixels)
         }
-        InputKind::Pixels => {
+        InputKind::Pixels | InputKind::Tensors => {
             let mut graph = Graph::new(source.name(), [1, height, width, 3], DType::U8);
             let op = Op::Normalize(preprocessing::normalize(&preprocess));
             let input = graph.input();
@@ -268,6 +280,7 @@ fn assemble_from(
             adapter,
             quantization,
             sparsity,
+            onnx: None,
         },
         text,
         packing: built.packing.map(Arc::new),

@@ -1,4 +1,4 @@
-//! Loads a model directory of timm, transformers or open_clip: its computation graph, its labels and its preprocessing.
+//! Loads a model directory of timm, transformers or open_clip, or an ONNX file: its computation graph, its labels and its preprocessing.
 //! `Session::load` uses it.
 //!
 //! - `load` loads a model with the following modules.
@@ -7,6 +7,7 @@
 //! - `timm` and `hugging_face` read the configuration into one description (`vit`), with the library's tensor names
 //!   (`names`).
 //! - `builder` makes the graph from description and tensors.
+//! - `onnx` loads ONNX files.
 //!
 //! [`crate::image`] prepares the pixels, and [`crate::graph`] optimises the graph.
 
@@ -29,6 +30,7 @@ mod mapped;
 mod model_bytes;
 mod names;
 mod norm;
+mod onnx;
 mod open_clip;
 mod options;
 mod packing;
@@ -53,9 +55,11 @@ pub use checkpoint::{Checkpoint, Copied, Copies, Format, Replacement, TensorValu
 pub use compressed_tensors::{Quantization, Sparsity};
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};
-pub use info::{Family, Info, Library};
+pub use info::{Family, Info, Library, OnnxInfo};
 pub use load::{Model, directory, from_bytes, load, tensor_shapes, tinyvit32};
 pub use model_bytes::ModelBytes;
+pub(crate) use onnx::open_extents;
+pub use onnx::{ImageRule, input_names};
 pub use options::{InputKind, LoadOptions, MAX_FLOPS};
 pub use packing::Packing;
 pub use text::TextInfo;

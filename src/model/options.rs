@@ -1,5 +1,9 @@
 //! Options of loading a model.
 
+use std::collections::BTreeMap;
+
+use super::onnx::ImageRule;
+
 /// Options of [`load`](super::load()).
 #[derive(Clone, Debug, Default)]
 pub struct LoadOptions {
@@ -18,6 +22,10 @@ pub struct LoadOptions {
     pub packed: Option<usize>,
     /// Maximum number of floating-point operations per image, if not [`MAX_FLOPS`].
     pub max_flops: Option<u64>,
+    /// Numbers for extents of an ONNX model's inputs that have a name in the file, such as `height`.
+    pub extents: BTreeMap<String, usize>,
+    /// Preprocessing of an ONNX model, in place of a configuration beside the file.
+    pub image_rule: Option<ImageRule>,
 }
 
 /// Default limit of floating-point operations per image, several times what the largest supported models take at their
@@ -35,4 +43,7 @@ pub enum InputKind {
     Pixels,
     /// Normalised images, f32 `[B,3,H,W]`, as the libraries' processors return them.
     PixelValues,
+    /// The inputs and outputs of an ONNX file, by name; see [`Session::run_tensors`](crate::Session::run_tensors). An ONNX model without
+    /// preprocessing has this kind of input in place of [`Pixels`](Self::Pixels).
+    Tensors,
 }

@@ -140,7 +140,7 @@ impl Source<'_> {
         }
     }
 
-    fn of_directory(path: PathBuf, weights: Option<PathBuf>) -> Self {
+    pub(super) fn of_directory(path: PathBuf, weights: Option<PathBuf>) -> Self {
         let repository = fs::canonicalize(&path).ok();
         Self::Directory {
             repository: repository.as_deref().and_then(Repository::of_snapshot),

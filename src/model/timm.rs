@@ -18,6 +18,7 @@ use super::description::Description;
 use super::fields::Fields;
 use super::weights::Weights;
 use crate::error::{Error, Result};
+use crate::labels::Labels;
 use crate::nearest::near;
 use config::Config;
 pub(super) use config::is_wrapped;
@@ -53,6 +54,11 @@ pub(super) fn describe(
     }
     let arguments = architectures::lookup(name).ok_or_else(|| unknown(config.top, name))?;
     vision_transformer::describe(config, name, arguments, image_size, weights)
+}
+
+/// Reads the labels of `classes` classes, of any architecture.
+pub(super) fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
+    Config::new(config)?.labels(classes)
 }
 
 /// Checks that the configuration's architecture is supported.

@@ -70,6 +70,74 @@ macro_rules! option_values {
     };
 }
 
+/// A number for each of the channels red, green and blue, as text: `0.485,0.456,0.406`, or one number for all.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ChannelValues(pub [f64; 3]);
+
+impl FromStr for ChannelValues {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let numbers: Vec<f64> = text
+            .split(',')
+            .filter_map(|number| number.trim().parse().ok())
+            .collect();
+        match *numbers {
+            [all] if !text.contains(',') => Ok(Self([all; 3])),
+            [red, green, blue] if text.matches(',').count() == 2 => Ok(Self([red, green, blue])),
+            _ => {
+                let reason =
+                    format!("`{text}` is neither a number nor three numbers, such as 0.485,0.456,0.406");
+                Err(Error::argument("channels", reason))
+            }
+        }
+    }
+}
+
+impl Display for ChannelValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [red, green, blue] = self.0;
+        write!(f, "{red},{green},{blue}")
+    }
+}
+
+/// A number for an extent that an ONNX file leaves open, as text: `height=224`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedExtent {
+    /// Name of the extent in the file, or `INPUT.AXIS` if it has none.
+    pub name: String,
+    /// Number.
+    pub number: usize,
+}
+
+impl FromStr for NamedExtent {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let parts = text
+            .rsplit_once('=')
+            .and_then(|(name, number)| Some((name, number.parse().ok()?)));
+        match parts {
+            Some((name, number)) if !name.is_empty() && number > 0 => Ok(Self {
+                name: name.to_owned(),
+                number,
+            }),
+            _ => {
+                let reason = format!("`{text}` is not NAME=N, such as height=224");
+                Err(Error::argument("extent", reason))
+            }
+        }
+    }
+}
+
+impl Display for NamedExtent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.number)
+    }
+}
+
+as_text!(ChannelValues, NamedExtent);
+
 option_values! { GraphMode, "graph",
     Auto = "auto": "Where possible, unless steps are timed",
     On = "on": "Where possible",

@@ -17,7 +17,7 @@ use crate::exec::select::{AllReduceKind, SelectOptions, Sparse, Store};
 use crate::graph::{self, Graph, Optimizations};
 use crate::hip::{self, World};
 use crate::labels::Labels;
-use crate::model::{self, InputKind, LoadOptions, Model, ModelBytes};
+use crate::model::{self, ImageRule, InputKind, LoadOptions, Model, ModelBytes};
 use crate::tensor::DType;
 
 /// Options of a [`Session`], created by [`Session::builder`].
@@ -46,7 +46,7 @@ pub struct SessionBuilder {
     optimizations: Optimizations,
     strict: bool,
     attention_statistics: bool,
-    load: LoadOptions,
+    pub(super) load: LoadOptions,
     labels: Option<Labels>,
     rewrites: Vec<Rewrite>,
     world: Option<World>,
@@ -308,6 +308,24 @@ impl SessionBuilder {
         self
     }
 
+    /// Sets how images are prepared for an ONNX model, in place of a configuration of timm or transformers beside its file.
+    ///
+    /// ```no_run
+    /// # fn main() -> hipvit::Result<()> {
+    /// use hipvit::Session;
+    /// use hipvit::image::{Limits, open};
+    /// use hipvit::model::ImageRule;
+    ///
+    /// let session = Session::builder().image_rule(ImageRule::default()).load("resnet50.onnx")?;
+    /// let outputs = session.run([open("photo.jpg", Limits::default())?])?;
+    /// println!("{}", outputs.image(0).top(1)[0].label);
+    /// # Ok(()) }
+    /// ```
+    pub fn image_rule(mut self, rule: ImageRule) -> Self {
+        self.load.image_rule = Some(rule);
+        self
+    }
+
     /// Adds a rewrite of the model's graph, which runs before the passes of [`optimize`](crate::graph::optimize()).
     ///
     /// Together with [`rewrite`](crate::graph::rewrite()) and a [custom op](crate::custom), this adds your own fusion. See
@@ -327,7 +345,7 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the model's input: RGB bytes (the default), or pixel values that the caller has normalised.
+    /// Sets the model's input: RGB bytes (the default), pixel values that the caller has normalised, or the tensors of an ONNX file.
     pub fn input(mut self, input: InputKind) -> Self {
         self.load.input = input;
         self
@@ -356,7 +374,10 @@ impl SessionBuilder {
         self
     }
 
-    /// Loads a model directory, as timm or Hugging Face transformers write it, or a model of the Hugging Face hub.
+    /// Loads a model directory, as timm or Hugging Face transformers write it, a model of the Hugging Face hub, or an `.onnx` file.
+    ///
+    /// An ONNX model takes images if it has one input of RGB images, and its preprocessing is in a configuration of timm or transformers
+    /// beside the file, or in an [`image_rule`](Self::image_rule). Any ONNX model takes [tensors](Session::run_tensors).
     ///
     /// A name on the hub is `org/name` or `org/name@revision`, optionally with timm's prefix `hf-hub:`. It is looked up in the hub's local
     /// cache if no file or directory has that path. `HF_HUB_CACHE`, `HUGGINGFACE_HUB_CACHE`, `HF_HOME` or `XDG_CACHE_HOME` locate the

@@ -213,6 +213,7 @@ impl Session {
 
     /// Checks the input of a run. Returns its number of images.
     fn count_images(&self, input: &RunInput<'_>) -> Result<usize> {
+        self.check_takes_images()?;
         let each = self.image_elements();
         match input {
             RunInput::Images(images) => {
@@ -378,7 +379,8 @@ impl Session {
                 | OutputKind::EmbeddedTokens
                 | OutputKind::Loss
                 | OutputKind::GradientNorm
-                | OutputKind::Gradient(_) => {}
+                | OutputKind::Gradient(_)
+                | OutputKind::Named(_) => {}
                 OutputKind::HiddenLayer(block) => outputs.hidden_layers.push((block, by_token(matrix)?)),
             }
         }

@@ -16,6 +16,7 @@ use parquet::{
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use tempfile::SpooledTempFile;
 
+use super::npy;
 use super::outcome::Usage;
 use super::output::Sink;
 use super::record::escape_json;
@@ -62,8 +63,7 @@ impl Rows {
     }
 }
 
-/// Writer of one f32 array in NumPy's format. Implemented here because existing crates add a parser generator and need
-/// a C compiler for a header of one line.
+/// Writer of one f32 array in NumPy's format.
 pub(crate) struct Npy<W> {
     out: W,
     rows: Rows,
@@ -93,7 +93,7 @@ impl<W: Write> Npy<W> {
     /// Writes the array. Returns the array's writer and the file of names.
     pub(crate) fn into_parts(mut self) -> io::Result<(W, Option<Sink>)> {
         if self.rows.count > 0 {
-            self.out.write_all(&header(&self.rows.shape()))?;
+            self.out.write_all(&npy::header("<f4", &self.rows.shape()))?;
             self.rows.copy(&mut self.out)?;
         }
         Ok((self.out, self.names))
@@ -120,22 +120,6 @@ pub(crate) fn no_parquet() -> anyhow::Error {
          parquet. Or use npy, safetensors, csv or json",
     )
     .into()
-}
-
-/// Returns a header of format version 1.0: a Python literal, padded with spaces to align the data to 64 bytes.
-fn header(shape: &[usize]) -> Vec<u8> {
-    const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
-    let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
-    let comma = if shape.len() == 1 { "," } else { "" };
-    let extents = extents.join(", ");
-    let mut text = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({extents}{comma}), }}");
-    while !(MAGIC.len() + 2 + text.len() + 1).is_multiple_of(64) {
-        text.push(' ');
-    }
-    text.push('\n');
-    // The text is far shorter than 64 KiB.
-    let length = (text.len() as u16).to_le_bytes();
-    [MAGIC, &length, text.as_bytes()].concat()
 }
 
 fn little_endian(values: &[f32]) -> Vec<u8> {
@@ -366,7 +350,7 @@ mod tests {
 
     #[test]
     fn one_extent_is_a_tuple_too() {
-        let text = String::from_utf8_lossy(&header(&[3])).into_owned();
+        let text = String::from_utf8_lossy(&npy::header("<f4", &[3])).into_owned();
         assert!(text.contains("'shape': (3,), "), "{text}");
     }
 

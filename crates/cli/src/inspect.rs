@@ -9,7 +9,7 @@ use hipvit::exec::{ExecutorOptions, HipExecutor, constant_bytes};
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Float8, Graph, PassReport, Passes, optimize};
 use hipvit::inspection::{Inspection, parts};
-use hipvit::model::{Checkpoint, Info, LoadOptions};
+use hipvit::model::{Checkpoint, Info, LoadOptions, OnnxInfo};
 use hipvit::{DType, Degrees, Device, RunConfig, Session};
 use hipvit_diagnostics::inspection::{InspectionText as _, plot};
 use hipvit_diagnostics::table::{Column, Table};
@@ -125,6 +125,8 @@ impl Args {
             image_size: execution.image_size.map(|size| size.0),
             // The model is not run.
             max_flops: Some(u64::MAX),
+            extents: execution.onnx.extents(),
+            image_rule: execution.onnx.image_rule(),
             ..LoadOptions::default()
         };
         let model = load_model(self.model.path(), &options)?;
@@ -255,24 +257,31 @@ fn with_narrow_types(info: &Info, dtype: DType) -> String {
     types.join(" and ")
 }
 
-/// Returns the model's family, sizes and input, one per line.
-fn facts(report: &Report<'_>) -> Table {
-    let Report {
-        info,
-        labels,
-        preprocess,
-        cpu_weights,
-        inspection,
-    } = report;
+/// Returns the inputs and outputs of an ONNX model.
+fn onnx_facts(fact: &mut impl FnMut(&str, String), onnx: &OnnxInfo, report: &Report<'_>) {
+    fact("file", format!("ONNX, opset {}, {}", onnx.opset, onnx.producer));
+    for input in &onnx.inputs {
+        fact("input", input.to_string());
+    }
+    for output in &onnx.outputs {
+        fact("output", output.to_string());
+    }
+    let [height, width] = report.info.image_size;
+    let images = match &onnx.no_images {
+        None => format!("{height}×{width}, {}", report.preprocess),
+        Some(reason) => format!("not taken: {reason}"),
+    };
+    fact("images", images);
+    let operators = onnx.operators.iter();
+    let operators: Vec<String> = operators.map(|(name, count)| format!("{count} {name}")).collect();
+    fact("operators", operators.join(", "));
+}
+
+/// Returns the family and sizes of a Vision Transformer.
+fn vit_facts(fact: &mut impl FnMut(&str, String), report: &Report<'_>) {
+    let Report { info, preprocess, .. } = report;
     let [height, width] = info.image_size;
     let [patch_height, patch_width] = info.patch;
-    let stored: usize = inspection
-        .parameters
-        .iter()
-        .map(|parameter| parameter.bytes)
-        .sum();
-    let mut table = Table::new([Column::left(""), Column::left("").wraps(20)]);
-    let mut fact = |name: &str, value: String| table.row([name.to_owned(), value]);
     fact(
         "family",
         format!("{}, {} of {}", info.family, info.architecture, info.library),
@@ -311,6 +320,30 @@ fn facts(report: &Report<'_>) -> Table {
             format!("{}, {} channels, no attention", info.depth, info.dim)
         },
     );
+}
+
+/// Returns the model's family, sizes and input, one per line.
+fn facts(report: &Report<'_>) -> Table {
+    let Report {
+        info,
+        labels,
+        cpu_weights,
+        inspection,
+        ..
+    } = report;
+    let stored: usize = inspection
+        .parameters
+        .iter()
+        .map(|parameter| parameter.bytes)
+        .sum();
+    let mut table = Table::new([Column::left(""), Column::left("").wraps(20)]);
+    let mut fact = |name: &str, value: String| {
+        table.row([name.to_owned(), value]);
+    };
+    match &info.onnx {
+        Some(onnx) => onnx_facts(&mut fact, onnx, report),
+        None => vit_facts(&mut fact, report),
+    }
     fact("classes", info.classes.to_string());
     if let Some(source) = labels {
         fact("labels", source.clone());

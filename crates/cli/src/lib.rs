@@ -38,6 +38,7 @@ mod kernels;
 mod labels;
 mod launcher;
 mod model_args;
+mod npy;
 mod options;
 mod outcome;
 mod output;
@@ -52,6 +53,7 @@ mod quantize;
 mod ranks;
 mod record;
 mod results;
+mod run;
 #[cfg(feature = "serve")]
 mod serve;
 mod target;
@@ -118,6 +120,8 @@ enum Command {
     Trace(trace::Args),
     /// Show a model's sizes, operations, memory, graph and kernels
     Inspect(inspect::Args),
+    /// Run an ONNX model on arrays, by the names of its inputs
+    Run(run::Args),
     /// Write the pixel values that the model gets as input
     Preprocess(preprocess::Args),
     /// Serve models over HTTP and gRPC
@@ -183,6 +187,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Explain(args) => args.run(),
         Command::Trace(args) => args.run(),
         Command::Inspect(args) => args.run(),
+        Command::Run(args) => args.run(),
         Command::Preprocess(args) => args.run(),
         #[cfg(feature = "serve")]
         Command::Serve(args) => args.run(),

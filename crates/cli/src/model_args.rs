@@ -78,6 +78,7 @@ impl RunArgs {
             Some((world, timeout)) => builder.world(world.clone()).rendezvous_timeout(*timeout),
             None => builder,
         })?;
+        session.check_takes_images()?;
         if session.world().is_some_and(|world| world.rank() > 0) {
             session.follow()?;
             return Err(Followed.into());
@@ -127,10 +128,22 @@ impl ModelArgs {
     }
 
     pub(crate) fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
-        let session = match &self.model {
+        self.note(match &self.model {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
-        }?;
+        }?)
+    }
+
+    /// Loads the model with the arguments, and returns it with notes on standard error.
+    pub(crate) fn load_by(
+        &self,
+        load: impl FnOnce(SessionBuilder) -> hipvit::Result<Session>,
+    ) -> hipvit::Result<Session> {
+        self.note(load(self.builder())?)
+    }
+
+    /// Prints the notes and warnings about a loaded session.
+    fn note(&self, session: Session) -> hipvit::Result<Session> {
         if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
             note_no_gpu(reason, self.config.device.is_some());
         }

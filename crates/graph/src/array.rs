@@ -67,12 +67,48 @@ pub trait Real:
     /// Hyperbolic tangent.
     fn tanh(self) -> Self;
 
+    /// Error function.
+    fn erf(self) -> Self;
+
     /// Complementary error function.
     fn erfc(self) -> Self;
+
+    /// Power.
+    fn powf(self, exponent: Self) -> Self;
+
+    /// Remainder of the division whose quotient is truncated.
+    fn remainder(self, divisor: Self) -> Self;
+
+    /// `e^self − 1`, accurate near 0.
+    fn exp_m1(self) -> Self;
+
+    /// `ln(1 + self)`, accurate near 0.
+    fn ln_1p(self) -> Self;
+
+    /// Sine.
+    fn sin(self) -> Self;
+
+    /// Cosine.
+    fn cos(self) -> Self;
+
+    /// Arc tangent.
+    fn atan(self) -> Self;
+
+    /// Largest integer that is not larger.
+    fn floor(self) -> Self;
+
+    /// Smallest integer that is not smaller.
+    fn ceil(self) -> Self;
+
+    /// Integer part.
+    fn trunc(self) -> Self;
+
+    /// Nearest integer, the even one of two.
+    fn round_ties_even(self) -> Self;
 }
 
 macro_rules! real {
-    ($T:ty, $erfc:path) => {
+    ($T:ty, $erf:path, $erfc:path) => {
         impl Real for $T {
             const ZERO: Self = 0.0;
             const ONE: Self = 1.0;
@@ -114,14 +150,62 @@ macro_rules! real {
                 self.tanh()
             }
 
+            fn erf(self) -> Self {
+                $erf(self)
+            }
+
             fn erfc(self) -> Self {
                 $erfc(self)
+            }
+
+            fn powf(self, exponent: Self) -> Self {
+                self.powf(exponent)
+            }
+
+            fn remainder(self, divisor: Self) -> Self {
+                self % divisor
+            }
+
+            fn exp_m1(self) -> Self {
+                self.exp_m1()
+            }
+
+            fn ln_1p(self) -> Self {
+                self.ln_1p()
+            }
+
+            fn sin(self) -> Self {
+                self.sin()
+            }
+
+            fn cos(self) -> Self {
+                self.cos()
+            }
+
+            fn atan(self) -> Self {
+                self.atan()
+            }
+
+            fn floor(self) -> Self {
+                self.floor()
+            }
+
+            fn ceil(self) -> Self {
+                self.ceil()
+            }
+
+            fn trunc(self) -> Self {
+                self.trunc()
+            }
+
+            fn round_ties_even(self) -> Self {
+                self.round_ties_even()
             }
         }
     };
 }
-real!(f32, libm::erfcf);
-real!(f64, libm::erfc);
+real!(f32, libm::erff, libm::erfcf);
+real!(f64, libm::erf, libm::erfc);
 
 /// A row-major tensor, in f64 by default.
 #[derive(Clone, Debug, PartialEq)]

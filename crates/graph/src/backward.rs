@@ -4,7 +4,7 @@ use std::any::Any;
 
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node};
-use crate::op::{AnyOp, ExpandAs, GraphBuilder, Op, OpError, SumToSize};
+use crate::op::{AnyOp, ExpandAs, GraphBuilder, Op, OpError, Shape, SumToSize};
 use crate::provenance::Provenance;
 use crate::tensor::Tensor;
 use crate::value::ValueId;
@@ -18,6 +18,11 @@ pub(crate) struct Backward<'a> {
 impl GraphBuilder for Backward<'_> {
     fn shape(&self, value: ValueId) -> &[usize] {
         &self.graph.value(value).shape
+    }
+
+    fn shape_at(&self, value: ValueId, batch: usize) -> Result<Shape, OpError> {
+        let mut shapes = self.graph.shapes(batch).map_err(OpError::derivative)?;
+        Ok(shapes.swap_remove(value.index()))
     }
 
     fn constant(&mut self, len: usize, period: &[f32]) -> Result<ValueId, OpError> {
@@ -121,11 +126,7 @@ mod tests {
         graph.push(Role::Other, "half", MulScalar(0.5), [input]).unwrap();
         let node = graph.nodes()[0].clone();
         let mut backward = Backward::new(&mut graph, &node);
-        let slice = Slice {
-            axis: 1,
-            start: 1,
-            len: 2,
-        };
+        let slice = Slice::new(1, 1, 2);
         let error = backward.push(slice, [input]).unwrap_err().to_string();
         assert_eq!(
             error,

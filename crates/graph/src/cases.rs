@@ -271,6 +271,14 @@ pub fn parameter(shape: &[usize]) -> Operand {
     }
 }
 
+/// Returns integers from 0 to `below` − 1.
+pub fn integers(shape: &[usize], below: i32) -> Operand {
+    Operand {
+        role: Role::Integers { below },
+        ..activation(shape)
+    }
+}
+
 /// Returns an operand in f32, uniform in ±1.
 pub fn single(shape: &[usize]) -> Operand {
     Operand {

@@ -1,5 +1,6 @@
 //! The graph: nodes that apply ops to values.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use ndarray::{Array2, ShapeError};
@@ -11,7 +12,7 @@ use crate::op::{Linear, NodeValues, Op, Rounding};
 use crate::optimizations::Optimizations;
 use crate::provenance::Provenance;
 use crate::tensor::Tensor;
-use crate::value::{GraphInput, Value, ValueId, ValueKind};
+use crate::value::{FirstInput, GraphInput, Value, ValueId, ValueKind};
 
 /// An op applied to values.
 #[derive(Clone, Debug)]
@@ -101,6 +102,27 @@ pub enum OutputKind {
     GradientNorm,
     /// Derivative with respect to the value with this index in the list given to [`grad()`](crate::grad()), in the shape of that value.
     Gradient(usize),
+    /// Output with this index among those that [`Graph::add_output`] has named, of any shape.
+    Named(usize),
+}
+
+impl OutputKind {
+    /// Returns the name, such as `logits` or `hidden_layer.3`. [`Graph::output_name`] returns the name of a [named](Self::Named) output.
+    pub fn name(self) -> Cow<'static, str> {
+        match self {
+            Self::Logits => "logits".into(),
+            Self::Embedding => "embedding".into(),
+            Self::EmbeddedTokens => "embedded_tokens".into(),
+            Self::Tokens => "tokens".into(),
+            Self::HiddenLayer(block) => format!("hidden_layer.{block}").into(),
+            Self::AttentionStatistics(index) => format!("attention_statistics.{index}").into(),
+            Self::Boundary => "boundary".into(),
+            Self::Loss => "loss".into(),
+            Self::GradientNorm => "gradient_norm".into(),
+            Self::Gradient(index) => format!("gradient.{index}").into(),
+            Self::Named(index) => format!("output.{index}").into(),
+        }
+    }
 }
 
 /// Returns the shapes of the node's operands. `shapes` has those of all values.
@@ -127,10 +149,11 @@ pub struct Graph {
     /// Inputs beside `input`.
     pub(crate) more_inputs: Vec<GraphInput>,
     pub(crate) outputs: Vec<(OutputKind, ValueId)>,
+    /// Names of [`OutputKind::Named`].
+    pub(crate) output_names: Vec<String>,
     pub(crate) updates: Vec<(ValueId, ValueId)>,
     pub(crate) optimizations: Optimizations,
-    /// True if the input is not images but the activations of an earlier [stage](crate::stages()), in a plan's dtype.
-    pub(crate) takes_activations: bool,
+    pub(crate) first_input: FirstInput,
     /// `(rank, ranks)` if this graph is a [`shard()`](crate::shard()).
     pub(crate) shard: Option<(usize, usize)>,
 }
@@ -155,9 +178,10 @@ impl Graph {
             input: ValueId(0),
             more_inputs: Vec::new(),
             outputs: Vec::new(),
+            output_names: Vec::new(),
             updates: Vec::new(),
             optimizations: Optimizations::default(),
-            takes_activations: false,
+            first_input: FirstInput::Images { per_image: true },
             shard: None,
         }
     }
@@ -166,7 +190,7 @@ impl Graph {
     pub fn of_tokens(name: impl Into<String>, [tokens, channels]: [usize; 2]) -> Self {
         let mut graph = Self::new(name, [1, tokens, channels, 1], DType::F32);
         graph.values[0].shape.pop();
-        graph.takes_activations = true;
+        graph.first_input = FirstInput::Activations;
         graph
     }
 
@@ -219,11 +243,6 @@ impl Graph {
         ranks == 1 || self.float8_weights().all(divides)
     }
 
-    /// Returns true if the input is the activations of an earlier [stage](crate::stages()), in a plan's dtype.
-    pub fn takes_activations(&self) -> bool {
-        self.takes_activations
-    }
-
     /// Returns `(rank, ranks)` if this graph is a [`shard()`](crate::shard()).
     pub fn shard(&self) -> Option<(usize, usize)> {
         self.shard
@@ -255,12 +274,13 @@ impl Graph {
         &self.nodes
     }
 
-    /// Returns the first input: u8 pixels `[1,H,W,3]`, or f32 pixel values `[1,3,H,W]`. See [`inputs`](Self::inputs) for all inputs.
+    /// Returns the first input: u8 pixels `[1,H,W,3]`, f32 pixel values `[1,3,H,W]`, activations, or an input
+    /// [with its own name](Self::of_values). See [`inputs`](Self::inputs) for all inputs.
     pub fn input(&self) -> ValueId {
         self.input
     }
 
-    /// Returns the outputs, each `[1, …]`.
+    /// Returns the outputs. Each is `[1, …]`, unless it is a gradient or [named](OutputKind::Named).
     pub fn outputs(&self) -> &[(OutputKind, ValueId)] {
         &self.outputs
     }
@@ -268,6 +288,34 @@ impl Graph {
     /// Declares `value` an output.
     pub fn set_output(&mut self, kind: OutputKind, value: ValueId) {
         self.outputs.push((kind, value));
+    }
+
+    /// Declares `value`, of any shape, an output of this name. Returns its [kind](OutputKind::Named).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the output, if the name is taken by an earlier call.
+    pub fn add_output(&mut self, name: impl Into<String>, value: ValueId) -> Result<OutputKind> {
+        let name = name.into();
+        if self.output_names.contains(&name) {
+            return Err(Error::graph(
+                name,
+                "is the name of two outputs. Choose another name",
+            ));
+        }
+        let kind = OutputKind::Named(self.output_names.len());
+        self.output_names.push(name);
+        self.outputs.push((kind, value));
+        Ok(kind)
+    }
+
+    /// Returns the name of an output: the one given to [`add_output`](Self::add_output), or the [name of its kind](OutputKind::name).
+    pub fn output_name(&self, kind: OutputKind) -> Cow<'_, str> {
+        let given = match kind {
+            OutputKind::Named(index) => self.output_names.get(index),
+            _ => None,
+        };
+        given.map_or_else(|| kind.name(), |name| name.as_str().into())
     }
 
     /// Keeps the outputs of some kinds, and drops the others.
@@ -417,7 +465,7 @@ impl Graph {
     pub fn shapes(&self, batch: usize) -> Result<Vec<Vec<usize>>> {
         let mut shapes: Vec<Vec<usize>> = self.values.iter().map(|v| v.shape.clone()).collect();
         for input in self.inputs().filter(|input| input.per_image) {
-            shapes[input.value.index()][0] = batch;
+            shapes[input.value.index()] = self.input_shape(input, batch);
         }
         for node in &self.nodes {
             let results = node.op.shapes(&operands(node, &shapes));

@@ -4,12 +4,60 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::tensor::Input;
-use crate::value::{GraphInput, Value, ValueId, ValueKind};
+use crate::value::{FirstInput, GraphInput, Value, ValueId, ValueKind};
 
-/// Names of a graph's first input: pixels in u8, values in f32, activations of an earlier stage.
+/// Names of a graph's first input without its own name: pixels in u8, values in f32, activations of an earlier stage.
 const FIRST_INPUT: [&str; 3] = ["pixels", "values", "activations"];
 
 impl Graph {
+    /// Creates a graph whose first input has its own name and any rank, and no nodes. `shape` is `[1, …]`: runs of `B` images have `B` rows.
+    ///
+    /// Plans in 16 bits round the elements of an f32 input, unless ops only read it in f32.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the input, if the first extent is not 1, or the dtype is none of u8, i32 and f32.
+    pub fn of_values(
+        model: impl Into<String>,
+        input: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+    ) -> Result<Self> {
+        Self::of_input(model.into(), input.into(), shape.into(), dtype, true)
+    }
+
+    /// Creates a graph whose first input has its own name and the same shape for any batch size, and no nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Graph`], naming the input, if the dtype is none of u8, i32 and f32.
+    pub fn of_fixed_values(
+        model: impl Into<String>,
+        input: impl Into<String>,
+        shape: impl Into<Vec<usize>>,
+        dtype: DType,
+    ) -> Result<Self> {
+        Self::of_input(model.into(), input.into(), shape.into(), dtype, false)
+    }
+
+    fn of_input(
+        model: String,
+        input: String,
+        shape: Vec<usize>,
+        dtype: DType,
+        per_image: bool,
+    ) -> Result<Self> {
+        check_input_dtype(&input, dtype)?;
+        if per_image {
+            check_rows(&input, &shape)?;
+        }
+        let mut graph = Self::new(model, [1; 4], dtype);
+        graph.values[0].name = input;
+        graph.values[0].shape = shape;
+        graph.first_input = FirstInput::Named { per_image };
+        Ok(graph)
+    }
+
     /// Adds an input with a row per image, such as labels. `shape` is `[1, …]`. Runs provide it by its name.
     ///
     /// # Errors
@@ -23,10 +71,7 @@ impl Graph {
         dtype: DType,
     ) -> Result<ValueId> {
         let (name, shape) = (name.into(), shape.into());
-        if shape.first() != Some(&1) {
-            let reason = format!("has shape {shape:?}, but an input with a row per image starts with 1");
-            return Err(Error::graph(name, reason));
-        }
+        check_rows(&name, &shape)?;
         self.push_input(name, shape, dtype, true)
     }
 
@@ -53,16 +98,15 @@ impl Graph {
         dtype: DType,
         per_image: bool,
     ) -> Result<ValueId> {
-        if FIRST_INPUT.contains(&name.as_str()) {
+        let is_first = match self.first_input {
+            FirstInput::Named { .. } => self.value(self.input).name == name,
+            FirstInput::Images { .. } | FirstInput::Activations => FIRST_INPUT.contains(&name.as_str()),
+        };
+        if is_first {
             let reason = "is the name under which runs provide the first input. Choose another name";
             return Err(Error::graph(name, reason));
         }
-        if !matches!(dtype, DType::U8 | DType::I32 | DType::F32) {
-            return Err(Error::graph(
-                name,
-                format!("is {dtype}, but inputs are u8, i32 or f32"),
-            ));
-        }
+        check_input_dtype(&name, dtype)?;
         let value = self.push_value(Value {
             name,
             dtype,
@@ -82,15 +126,26 @@ impl Graph {
         std::iter::once(self.first_input()).chain(self.more_inputs.iter().copied())
     }
 
-    /// Returns the name under which runs provide the first input: `pixels` (u8), `values` (f32) or `activations`.
-    pub fn first_input_name(&self) -> &'static str {
+    /// Returns true if the first input is pixels in u8 or pixel values in f32, which ops read in their own dtype.
+    pub fn takes_images(&self) -> bool {
+        matches!(self.first_input, FirstInput::Images { .. })
+    }
+
+    /// Returns true if the first input is the activations of an earlier [stage](crate::stages()), in a plan's dtype.
+    pub fn takes_activations(&self) -> bool {
+        self.first_input == FirstInput::Activations
+    }
+
+    /// Returns the name under which runs provide the first input: [its own](Self::of_values), `pixels` (u8), `values` (f32) or
+    /// `activations`.
+    pub fn first_input_name(&self) -> &str {
         let [pixels, values, activations] = FIRST_INPUT;
-        if self.takes_activations {
-            activations
-        } else if self.value(self.input).dtype == DType::U8 {
-            pixels
-        } else {
-            values
+        let value = self.value(self.input);
+        match self.first_input {
+            FirstInput::Named { .. } => &value.name,
+            FirstInput::Activations => activations,
+            FirstInput::Images { .. } if value.dtype == DType::U8 => pixels,
+            FirstInput::Images { .. } => values,
         }
     }
 
@@ -109,8 +164,13 @@ impl Graph {
     ///
     /// [`Error::Argument`] if the dtype or the number of elements differs.
     pub fn check_input(&self, input: Input<'_>, batch: usize) -> Result<()> {
-        self.check(self.first_input(), input, batch)
-            .map_err(|reason| Error::argument("input", reason))
+        let checked = self.check(self.first_input(), input, batch);
+        checked.map_err(|reason| match self.first_input {
+            FirstInput::Named { .. } => {
+                Error::argument("inputs", format!("`{}` {reason}", self.first_input_name()))
+            }
+            FirstInput::Images { .. } | FirstInput::Activations => Error::argument("input", reason),
+        })
     }
 
     /// Checks that `input` fits the input `of_graph` for `batch` images.
@@ -162,11 +222,15 @@ impl Graph {
         Ok(())
     }
 
-    /// Returns the first input, which has a row per image.
+    /// Returns the first input.
     pub(crate) fn first_input(&self) -> GraphInput {
+        let per_image = match self.first_input {
+            FirstInput::Images { per_image } | FirstInput::Named { per_image } => per_image,
+            FirstInput::Activations => true,
+        };
         GraphInput {
             value: self.input,
-            per_image: true,
+            per_image,
         }
     }
 
@@ -182,4 +246,21 @@ impl Graph {
         }
         shape
     }
+}
+
+/// Checks the shape of an input with a row per image.
+fn check_rows(name: &str, shape: &[usize]) -> Result<()> {
+    if shape.first() == Some(&1) {
+        return Ok(());
+    }
+    let reason = format!("has shape {shape:?}, but an input with a row per image starts with 1");
+    Err(Error::graph(name, reason))
+}
+
+fn check_input_dtype(name: &str, dtype: DType) -> Result<()> {
+    if matches!(dtype, DType::U8 | DType::I32 | DType::F32) {
+        return Ok(());
+    }
+    let reason = format!("is {dtype}, but inputs are u8, i32 or f32");
+    Err(Error::graph(name, reason))
 }

@@ -31,6 +31,7 @@ mod optimize;
 mod overlap;
 mod passes;
 pub mod pattern;
+mod pixels;
 pub mod plan;
 mod precision;
 mod provenance;
@@ -41,6 +42,7 @@ mod rounding;
 mod shard;
 mod softmax;
 mod stages;
+pub mod strided;
 pub mod tensor;
 #[cfg(test)]
 mod tests;

@@ -31,12 +31,16 @@ pub use contrastive_loss::ContrastiveKind;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
 pub use distillation_loss::DistillationKind;
+pub use elementwise::{Broadcast, Formula};
 pub use error::OpError;
 pub use graph_builder::{AnyOp, Gradients, GraphBuilder, NodeValues, only_gradient};
+pub use grid_sample::{Outside, SampleKernel};
 pub use interpolate::{Coordinates, InterpolationKernel, NearestRounding};
 pub use loss::LossKind;
+pub use pad::PadMode;
 pub use permute_tokens::TokenOrder;
 pub use pixel_layout::PixelLayout;
+pub use reduce::ReduceKind;
 pub use rope::RopePairs;
 pub use round_float8::{Float8Source, HISTORY, STATISTICS};
 pub use shape::Shape;
@@ -64,7 +68,8 @@ macro_rules! for_each_op {
             attention: Attention,
             attention_backward: AttentionBackward,
             average_pool: AveragePool,
-            concat_channels: ConcatChannels,
+            batch_mat_mul: BatchMatMul,
+            concat: Concat,
             contrastive_loss: ContrastiveLoss,
             contrastive_loss_backward: ContrastiveLossBackward,
             conv: Conv,
@@ -73,13 +78,19 @@ macro_rules! for_each_op {
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,
             dropout: Dropout,
+            elementwise: Elementwise,
             exchange: Exchange,
             exchange_result: ExchangeResult,
+            expand: Expand,
             expand_as: ExpandAs,
             fake_quantize: FakeQuantize,
             fake_quantize_backward: FakeQuantizeBackward,
+            gather: Gather,
+            gather_elements: GatherElements,
             grid_mask: GridMask,
             grid_positions: GridPositions,
+            grid_sample: GridSample,
+            group_norm: GroupNorm,
             interpolate: Interpolate,
             l2_norm: L2Norm,
             lamb: Lamb,
@@ -95,18 +106,22 @@ macro_rules! for_each_op {
             mul: Mul,
             mul_scalar: MulScalar,
             normalize: Normalize,
+            pad: Pad,
             patch_conv: PatchConv,
             patch_extract: PatchExtract,
             patch_extract_backward: PatchExtractBackward,
             pattern_attention: PatternAttention,
             pattern_attention_backward: PatternAttentionBackward,
+            permute: Permute,
             permute_tokens: PermuteTokens,
             pool: Pool,
             pool_backward: PoolBackward,
             prepend: Prepend,
             rank_part: RankPart,
+            reduce: Reduce,
             relative_bias: RelativeBias,
             relative_bias_backward: RelativeBiasBackward,
+            reshape: Reshape,
             rms_norm: RmsNorm,
             rms_norm_backward: RmsNormBackward,
             rope: Rope,
@@ -115,11 +130,13 @@ macro_rules! for_each_op {
             scale_images: ScaleImages,
             sgd: Sgd,
             slice: Slice,
+            softmax: Softmax,
             sum_to_size: SumToSize,
             swiglu: SwiGlu,
             swiglu_backward: SwiGluBackward,
             swiglu_norm: SwiGluNorm,
             tokens: Tokens,
+            top_k: TopK,
             transpose: Transpose,
         }
     };
@@ -189,6 +206,13 @@ macro_rules! declare {
             pub fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
                 match self {
                     $(Self::$Op(op) => op.operand_dtype(index, dtype),)*
+                }
+            }
+
+            /// Operand whose dtype the first result has, if the op moves elements of any dtype.
+            pub fn keeps_dtype_of(&self) -> Option<usize> {
+                match self {
+                    $(Self::$Op(op) => op.keeps_dtype_of(),)*
                 }
             }
 

@@ -4,9 +4,9 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::optimizations::Optimizations;
 use crate::passes::{
-    attention_statistics, bias_gradients, float8, fold_constants, fold_scales, fuse_activations, fuse_gates,
-    fuse_patches, fuse_residuals, fuse_roundings, fuse_tokens, infer_shapes, pack_qkv, pad_hidden,
-    pad_tokens, prune_tokens, round_rows,
+    attention_statistics, bias_gradients, cancel_permutes, float8, fold_constants, fold_scales,
+    fuse_activations, fuse_elementwise, fuse_gates, fuse_patches, fuse_residuals, fuse_roundings,
+    fuse_tokens, infer_shapes, pack_qkv, pad_hidden, pad_tokens, prune_tokens, round_rows,
 };
 use crate::rewrite::Rewritten;
 
@@ -86,12 +86,14 @@ const FUSION: fn(&Passes) -> bool = |passes| passes.optimizations.fusion;
 /// The passes in the order in which they run:
 ///
 /// - Constants are folded first, since fusion inspects them.
+/// - Permutations that cancel would separate the ops that later passes fuse.
 /// - Pruning precedes packing, since it separates queries from keys and values.
 /// - Activations are fused before residuals, since a Linear applies them in that order.
+/// - Elementwise ops are fused after those that become part of other ops.
 /// - Padding follows the passes that change the layers it pads.
 /// - Attention statistics come after these, so that they describe attention's final operands.
 /// - FP8 and rows in 8 bits come last, since they depend on the readers of a value.
-const PASSES: [Pass; 17] = [
+const PASSES: [Pass; 19] = [
     Pass {
         name: "infer_shapes",
         purpose: "infer and check all shapes, drop unused nodes",
@@ -103,6 +105,12 @@ const PASSES: [Pass; 17] = [
         purpose: "compute what does not depend on the image",
         enabled: ALWAYS,
         run: |graph, _| fold_constants::run(graph),
+    },
+    Pass {
+        name: "cancel_permutes",
+        purpose: "permutations of axes to where they cancel",
+        enabled: FUSION,
+        run: |graph, _| cancel_permutes::run(graph),
     },
     Pass {
         name: "fold_scales",
@@ -163,6 +171,12 @@ const PASSES: [Pass; 17] = [
         purpose: "activations and slopes into roundings to FP8",
         enabled: FUSION,
         run: |graph, _| fuse_roundings::run(graph),
+    },
+    Pass {
+        name: "fuse_elementwise",
+        purpose: "chains of elementwise ops",
+        enabled: FUSION,
+        run: |graph, _| fuse_elementwise::run(graph),
     },
     Pass {
         name: "pad_hidden",

@@ -20,6 +20,7 @@ mod derivative;
 mod error;
 mod evaluate;
 mod expression;
+mod functions;
 mod json;
 pub mod masks;
 mod operator;

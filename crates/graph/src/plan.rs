@@ -89,8 +89,8 @@ pub struct PlanInput {
     pub input: GraphInput,
     /// Extents, outermost first.
     pub shape: Vec<usize>,
-    /// Dtype in which steps read it. Activations and f32 inputs with a row per image have the plan's dtype, unless all steps read them in
-    /// [f32](crate::op::Definition::operand_dtype). Pixels and fixed inputs keep their own dtype.
+    /// Dtype in which steps read it. Activations and other f32 inputs have the plan's dtype, unless all steps read them in
+    /// [f32](crate::op::Definition::operand_dtype). Pixels, pixel values and integers keep their own dtype.
     pub dtype: DType,
     /// Offset in bytes, a multiple of [`ALIGNMENT`], for executors that copy all inputs into one buffer.
     pub offset: usize,
@@ -107,7 +107,8 @@ pub struct Step {
     pub inputs: Vec<Operand>,
     /// Buffers of the results.
     pub outputs: Vec<BufferId>,
-    /// Operand whose storage the first result overwrites element by element, if any.
+    /// Operand whose storage the first result overwrites element by element, if any. A [`Reshape`](crate::op::Reshape) shares it and
+    /// changes nothing, so that both values remain.
     pub in_place: Option<usize>,
     /// Floating-point operations; see [`Op::flops`](crate::op::Op::flops).
     pub flops: u64,
@@ -178,25 +179,33 @@ impl Plan {
                 let result_dtype = match rounding {
                     Some(Rounding::Float8(_)) => DType::F8E4M3,
                     Some(Rounding::Int8(_)) => DType::I8,
-                    None | Some(Rounding::Bf16) => node.op.result_dtype(position, dtype),
+                    None | Some(Rounding::Bf16) => match node.op.keeps_dtype_of().filter(|_| position == 0) {
+                        Some(operand) => operand_dtype(&graph, &buffers, inputs[operand], dtype),
+                        None => node.op.result_dtype(position, dtype),
+                    },
                 };
                 let mut bytes = buffer_bytes(&node.name, shape, result_dtype, rounding)?;
                 if rounding.is_none() && matches!(result_dtype, DType::F8E4M3 | DType::F8E5M2) {
                     bytes = RoundFloat8::scale_offset(bytes) + DType::F32.size();
                 }
                 let own_storage = has_own_storage(&graph, value);
+                // Both values stay, since the op changes no element.
+                let is_view = matches!(node.op, Op::Reshape(_));
                 let may_alias = node
                     .op
                     .may_alias()
                     .filter(|_| position == 0 && reuse && !own_storage && !adds_residual(&graph, node));
+                let shares_storage = |other: &&Operand, id: &BufferId| match other {
+                    Operand::Buffer(other) => storage_of[other.index()] == storage_of[id.index()],
+                    _ => false,
+                };
                 let aliased = may_alias.filter(|&i| match inputs.get(i) {
                     Some(Operand::Buffer(id)) => {
                         let value = node.inputs[i];
-                        buffers[id.index()].last_step == index
-                            && (buffers[id.index()].dtype, &buffers[id.index()].shape)
-                                == (result_dtype, shape)
-                            && !is_output(value)
-                            && node.inputs.iter().filter(|&&other| other == value).count() == 1
+                        let is_last = || storages[storage_of[id.index()]].last == index && !is_output(value);
+                        (buffers[id.index()].dtype, buffers[id.index()].bytes) == (result_dtype, bytes)
+                            && (is_last() || is_view && !has_own_storage(&graph, value))
+                            && inputs.iter().filter(|other| shares_storage(other, id)).count() == 1
                     }
                     _ => false,
                 });
@@ -217,7 +226,7 @@ impl Plan {
                         storages.len() - 1
                     }
                 };
-                storages[storage].last = last_step;
+                storages[storage].last = storages[storage].last.max(last_step);
                 storage_of.push(storage);
                 in_place = in_place.or(aliased);
                 bytes_written += bytes as u64;
@@ -338,6 +347,12 @@ impl Plan {
         &self.outputs
     }
 
+    /// Returns true if the output `kind`, the value `value`, shares its storage with no other value: logits, embeddings, and named outputs
+    /// of at most two dimensions. A caller that overwrites it before a run can tell whether the run wrote it.
+    pub fn has_own_storage(&self, kind: OutputKind, value: ValueId) -> bool {
+        is_small(&self.graph, kind, value)
+    }
+
     /// Returns the dtype in which executors keep a parameter or state; see [`state_dtype`].
     pub fn state_dtype(&self, id: ValueId) -> DType {
         state_dtype(&self.graph, id, self.dtype)
@@ -372,11 +387,19 @@ impl Plan {
 /// Returns true if the value shares its storage with no other value. This holds for the small results with one row per image. A caller that
 /// overwrites them before a run can tell whether the run wrote them.
 fn has_own_storage(graph: &Graph, value: ValueId) -> bool {
-    let small = |kind| matches!(kind, OutputKind::Logits | OutputKind::Embedding);
     graph
         .outputs()
         .iter()
-        .any(|&(kind, output)| output == value && small(kind))
+        .any(|&(kind, output)| output == value && is_small(graph, kind, output))
+}
+
+/// Returns true for logits, embeddings, and named outputs of at most two dimensions.
+fn is_small(graph: &Graph, kind: OutputKind, value: ValueId) -> bool {
+    match kind {
+        OutputKind::Logits | OutputKind::Embedding => true,
+        OutputKind::Named(_) => graph.value(value).shape.len() <= 2,
+        _ => false,
+    }
 }
 
 /// Returns true if a layer of a training step adds a residual. In place, some GEMMs round the sum once more. So that
@@ -449,6 +472,20 @@ pub fn state_dtype(graph: &Graph, id: ValueId, dtype: DType) -> DType {
     of_result.unwrap_or_else(|| dtype_of_readers(graph, id, dtype))
 }
 
+/// Returns the dtype in which an operand is in memory. Constants are kept in `dtype`, except for integers.
+fn operand_dtype(graph: &Graph, buffers: &[Buffer], operand: Operand, dtype: DType) -> DType {
+    match operand {
+        Operand::Buffer(id) => buffers[id.index()].dtype,
+        Operand::Constant(id) if graph.value(id).dtype == DType::I32 => DType::I32,
+        Operand::Constant(_) => dtype,
+        Operand::State(id) => state_dtype(graph, id, dtype),
+        Operand::Input(id) => {
+            let input = graph.inputs().find(|input| input.value == id);
+            input.map_or(dtype, |input| input_dtype(graph, input, dtype))
+        }
+    }
+}
+
 /// Returns the inputs of a plan. `shapes` has the shapes of all values.
 fn plan_inputs(graph: &Graph, shapes: &[Vec<usize>], dtype: DType) -> Result<Vec<PlanInput>> {
     let mut end: usize = 0;
@@ -472,11 +509,8 @@ fn plan_inputs(graph: &Graph, shapes: &[Vec<usize>], dtype: DType) -> Result<Vec
 /// Returns the dtype in which steps read an input.
 fn input_dtype(graph: &Graph, input: GraphInput, dtype: DType) -> DType {
     let own = graph.value(input.value).dtype;
-    let is_activation = if input.value == graph.input() {
-        graph.takes_activations()
-    } else {
-        own == DType::F32
-    };
+    let is_image = input.value == graph.input() && graph.takes_images();
+    let is_activation = own == DType::F32 && !is_image;
     if is_activation {
         dtype_of_readers(graph, input.value, dtype)
     } else {

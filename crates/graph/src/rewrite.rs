@@ -133,7 +133,8 @@ impl<'a> Rewriter<'a> {
         let mut new = Graph::new(&old.name, [1; 4], input.dtype);
         new.values[0] = input.clone();
         new.optimizations = old.optimizations;
-        new.takes_activations = old.takes_activations;
+        new.first_input = old.first_input;
+        new.output_names = old.output_names.clone();
         new.shard = old.shard;
         let mut map = HashMap::from([(old.input, new.input)]);
         for input in &old.more_inputs {
@@ -168,6 +169,11 @@ impl<'a> Rewriter<'a> {
     /// Returns the node that computes the old value `id`, if only one operand of one node reads it.
     pub fn sole_producer(&self, id: ValueId) -> Option<&'a Node> {
         self.producer(id).filter(|_| self.uses[id.index()] == 1)
+    }
+
+    /// Returns the number of operands that read the old value `id`. An output and an update of a state count as one each.
+    pub fn readers(&self, id: ValueId) -> usize {
+        self.uses[id.index()]
     }
 
     /// Returns the tensor of the old value `id`, if it is a constant.
@@ -336,7 +342,8 @@ impl Graph {
         Self {
             name: self.name,
             optimizations: self.optimizations,
-            takes_activations: self.takes_activations,
+            first_input: self.first_input,
+            output_names: self.output_names,
             shard: self.shard,
             input: rename(self.input),
             more_inputs: self

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, OutputKind, Role};
 use crate::op::{Affine, MulScalar, Op};
 use crate::plan::step_flops;
-use crate::value::{Value, ValueId, ValueKind};
+use crate::value::{FirstInput, Value, ValueId, ValueKind};
 
 /// A stage of a model.
 #[derive(Clone, Debug)]
@@ -137,7 +137,9 @@ fn stage(
         input,
         ..graph.clone()
     };
-    part.takes_activations = input != graph.input || graph.takes_activations;
+    if input != graph.input {
+        part.first_input = FirstInput::Activations;
+    }
     if input != graph.input && !graph.outputs.iter().any(|&(_, id)| id == input) {
         receive(&mut part);
     }

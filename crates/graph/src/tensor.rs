@@ -39,6 +39,15 @@ impl Tensor {
         })
     }
 
+    /// Creates a tensor of integers in row-major order.
+    ///
+    /// Returns `None` if `values.len()` is not the product of `shape`.
+    pub fn from_i32(shape: impl Into<Vec<usize>>, values: &[i32]) -> Option<Self> {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let range = 0..bytes.len();
+        Self::view(shape, DType::I32, Arc::new(bytes), range).map(Self::computed)
+    }
+
     /// Creates a view of `bytes[range]` as little-endian elements of `dtype` in row-major order.
     ///
     /// Returns `None` if the range is outside `bytes` or does not have the size of the shape.

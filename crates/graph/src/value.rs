@@ -43,6 +43,23 @@ pub struct GraphInput {
     pub per_image: bool,
 }
 
+/// Meaning of a graph's first input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstInput {
+    /// Pixels in u8 or pixel values in f32.
+    Images {
+        /// True if the first extent is the number of images.
+        per_image: bool,
+    },
+    /// Activations of an earlier [stage](crate::stages()), in a plan's dtype.
+    Activations,
+    /// Elements of any meaning, under the name of the input's value.
+    Named {
+        /// True if the first extent is the number of images.
+        per_image: bool,
+    },
+}
+
 /// An operand or result of nodes.
 #[derive(Clone, Debug)]
 pub struct Value {

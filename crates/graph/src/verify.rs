@@ -12,7 +12,7 @@ impl Graph {
     /// - Names are unique.
     /// - Every value is computed once, before it is used.
     /// - The shapes are those that the ops give.
-    /// - Every output but gradients has one row per image.
+    /// - Every output but gradients and named outputs has one row per image, unless all inputs have a fixed shape.
     ///
     /// # Errors
     ///
@@ -74,9 +74,19 @@ impl Graph {
         }
         // Batch 2 reveals accidental broadcasts of batch 1.
         let double = self.shapes(2)?;
-        // The gradient of a parameter is a sum over the images.
-        let is_sum = |kind| matches!(kind, OutputKind::Gradient(_) | OutputKind::GradientNorm);
-        for &(_, id) in self.outputs.iter().filter(|&&(kind, _)| !is_sum(kind)) {
+        // The gradient of a parameter is a sum over the images. Named outputs have any shape.
+        let is_other = |kind| {
+            matches!(
+                kind,
+                OutputKind::Gradient(_) | OutputKind::GradientNorm | OutputKind::Named(_)
+            )
+        };
+        let has_rows = self.inputs().any(|input| input.per_image);
+        let outputs = self
+            .outputs
+            .iter()
+            .filter(|&&(kind, _)| has_rows && !is_other(kind));
+        for &(_, id) in outputs {
             if double[id.index()].first() != Some(&2) {
                 return Err(Error::graph(
                     &self.value(id).name,

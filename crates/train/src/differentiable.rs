@@ -330,7 +330,7 @@ impl Differentiable {
     /// Returns the inputs of a run by name.
     fn named<'a>(
         &'a self,
-        plan: &Plan,
+        plan: &'a Plan,
         arguments: Arguments<'a>,
         gradient: Option<InputData<'a>>,
     ) -> Result<Vec<(&'a str, InputData<'a>)>> {

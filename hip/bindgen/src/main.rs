@@ -84,10 +84,11 @@ fn generate(hip: &Path) -> Result<String> {
 }
 
 /// Kernels that no step of a plan calls.
-const NOT_CALLED: [&str; 4] = [
+const NOT_CALLED: [&str; 5] = [
     "all_reduce",
     "attention_pattern",
     "attention_pattern_backward",
+    "elementwise_formula",
     "resize",
 ];
 

@@ -15,7 +15,7 @@ pub(super) use self::rocblas::Rocblas;
 use std::borrow::Cow;
 
 use super::call_clock::CallClock;
-use super::lower::{Call, CustomCall, LinearCall, PatternCall, Unfused};
+use super::lower::{AttentionTile, Call, CustomCall, GeneratedCall, LinearCall, Unfused};
 use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::exec::select::{Choice, SelectOptions};
@@ -80,8 +80,8 @@ impl Submitter<'_> {
         }
     }
 
-    /// Launches a kernel of attention with a pattern.
-    pub(super) fn launch_pattern(&mut self, call: &PatternCall) -> Result<()> {
+    /// Launches a kernel of a generated program.
+    pub(super) fn launch_generated(&mut self, call: &GeneratedCall) -> Result<()> {
         call.launch(self.kernels, self.stream, &self.regions.operands())?;
         match self.clock {
             Some(clock) => {
@@ -136,9 +136,9 @@ impl Called {
         }
     }
 
-    /// Reports a launch of a kernel of attention with a pattern.
-    pub(super) fn pattern(call: &PatternCall, kernels: &Kernels) -> Self {
-        let name = match call.tile() {
+    /// Reports a launch of a kernel of a generated program.
+    pub(super) fn generated(call: &GeneratedCall, kernels: &Kernels) -> Self {
+        let name = match AttentionTile::of_unit(call.unit()) {
             Some(tile) => format!("{} (tile {tile})", call.kernel()),
             None => call.kernel().to_owned(),
         };

@@ -152,7 +152,9 @@ impl HipExecutor {
     /// Returns true if an element of the results of a replay was not written.
     fn has_unwritten(&self, plan: &Plan, on_device: bool, results: &[PinnedBuffer<u8>]) -> bool {
         let mut results = downloaded(plan, on_device).zip(results);
-        results.any(|((kind, ..), bytes)| is_overwritten(kind) && is_unwritten(bytes, self.dtype))
+        results.any(|((kind, value, id), bytes)| {
+            is_overwritten(plan, kind, value) && is_unwritten(bytes, plan.buffer(id).dtype)
+        })
     }
 
     /// Returns the reason why graphs are no longer replayed after replay number `run` was wrong. The `unchecked` replays before it were not

@@ -26,6 +26,13 @@ pub fn unpack(bytes: &[u8], dtype: DType) -> Vec<f32> {
     match dtype {
         DType::F16 => halves(bytes).map(|b| f16::from_bits(b).to_f32()).collect(),
         DType::BF16 => halves(bytes).map(|b| bf16::from_bits(b).to_f32()).collect(),
+        DType::U8 => bytes.iter().map(|&b| f32::from(b)).collect(),
+        DType::I32 => bytes
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| i32::from_ne_bytes(b) as f32)
+            .collect(),
         _ => bytes
             .as_chunks()
             .0

@@ -25,7 +25,7 @@ impl Call {
             | Self::RankPart(_)
             | Self::Zero { .. }
             | Self::Custom(_)
-            | Self::Pattern(_) => None,
+            | Self::Generated(_) => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{OutputKind, ValueId};
+use crate::tensor::DType;
 
 /// Returns the buffer of activations for the next stage, if there is one.
 pub(super) fn boundary(plan: &Plan) -> Option<BufferId> {
@@ -15,7 +16,7 @@ pub(super) fn downloaded(
     plan: &Plan,
     on_device: bool,
 ) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
-    results(plan).filter(move |&(kind, ..)| !on_device || is_overwritten(kind))
+    results(plan).filter(move |&(kind, value, _)| !on_device || is_overwritten(plan, kind, value))
 }
 
 /// Returns the outputs without the activations for the next stage.
@@ -32,11 +33,11 @@ pub(super) fn kept(plan: &Plan) -> impl Iterator<Item = BufferId> {
 
 /// Returns true if an output is overwritten before a replay.
 ///
-/// Activations for the next stage are overwritten: stale ones would give the results of an earlier run, overwritten ones give NaN. Other
-/// outputs share their memory with intermediate results, and take longer to overwrite.
-pub(super) fn is_overwritten(kind: OutputKind) -> bool {
-    matches!(
-        kind,
-        OutputKind::Logits | OutputKind::Embedding | OutputKind::Boundary
-    )
+/// Activations for the next stage are overwritten: stale ones would give the results of an earlier run, overwritten ones give NaN. So are
+/// floating-point outputs with storage of their own. The others take longer to overwrite, or have integers, of which any may be a result.
+pub(super) fn is_overwritten(plan: &Plan, kind: OutputKind, value: ValueId) -> bool {
+    let is_float = |id: BufferId| matches!(plan.buffer(id).dtype, DType::F32 | DType::F16 | DType::BF16);
+    let known = plan.outputs().iter().find(|&&(_, output, _)| output == value);
+    kind == OutputKind::Boundary
+        || plan.has_own_storage(kind, value) && known.is_some_and(|&(_, _, id)| is_float(id))
 }

@@ -87,9 +87,9 @@ impl CompletedRun {
     /// Returns true if logits or embeddings contain a NaN.
     pub(super) fn have_nan(&self) -> bool {
         let mut results = downloaded(&self.plan, self.on_device).zip(&self.results);
-        results.any(|((kind, _, id), bytes)| {
+        results.any(|((kind, value, id), bytes)| {
             let values = || unpack(bytes, self.plan.buffer(id).dtype);
-            is_overwritten(kind) && values().iter().any(|value| value.is_nan())
+            is_overwritten(&self.plan, kind, value) && values().iter().any(|value| value.is_nan())
         })
     }
 }

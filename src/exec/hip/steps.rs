@@ -57,8 +57,8 @@ impl HipExecutor {
         if context.captured(plan).is_none() {
             return Ok(None);
         }
-        for &(kind, _, id) in plan.outputs() {
-            if is_overwritten(kind) {
+        for &(kind, value, id) in plan.outputs() {
+            if is_overwritten(plan, kind, value) {
                 let buffer = plan.buffer(id);
                 let range = buffer.offset..buffer.offset + buffer.bytes;
                 context.memory.arena.fill_part(range, UNWRITTEN)?;

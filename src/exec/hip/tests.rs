@@ -19,7 +19,7 @@ use crate::graph_tests::vit::{Head, Projection, Vit};
 use crate::hip::DeviceAddress;
 use crate::kernels as bindings;
 use crate::model::{self, LoadOptions};
-use crate::ops::{Activation, ConcatChannels, L2Norm, Linear, MulScalar, Normalize, Op, PatchConv, Pool};
+use crate::ops::{Activation, Concat, L2Norm, Linear, MulScalar, Normalize, Op, PatchConv, Pool};
 use crate::reference::{assert_close, model_tolerance, tolerance};
 use crate::tensor::{DType, Input, Tensor};
 
@@ -177,7 +177,7 @@ fn pooled_vectors_are_put_side_by_side() {
                 .push(
                     Role::Other,
                     "concat",
-                    Op::ConcatChannels(ConcatChannels),
+                    Op::Concat(Concat { axis: 1 }),
                     [first, mean],
                 )
                 .unwrap();
@@ -187,7 +187,7 @@ fn pooled_vectors_are_put_side_by_side() {
                 .push(Role::Other, "head", Op::Linear(Linear::default()), [x, weight])
                 .unwrap();
             graph
-                .push(Role::Other, "both", Op::ConcatChannels(ConcatChannels), [y, most])
+                .push(Role::Other, "both", Op::Concat(Concat { axis: 1 }), [y, most])
                 .unwrap()
         });
         check(graph, dtype, 4.0 * tolerance(dtype, 48));

@@ -111,7 +111,7 @@ impl HipExecutor {
                 | Call::RankPart(_)
                 | Call::Zero { .. }
                 | Call::Custom(_)
-                | Call::Pattern(_) => {}
+                | Call::Generated(_) => {}
             }
         }
         all.sort_by_key(|(call, _)| !matches!(call, Call::Linear(_)));

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::call::{CAPTURED, PatternCall, visit_captured};
+use super::call::{CAPTURED, visit_captured};
 use super::tile::AttentionTile;
 use crate::error::Result;
 use crate::hip::{Access, DeviceAddress};
 use crate::kernels::arguments::KernelArguments;
 use crate::kernels::bindings::{AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_TENSORS};
 use crate::kernels::call::Call;
+use crate::kernels::generated_call::GeneratedCall;
 use crate::kernels::unit::{Source, fnv1a};
 use crate::kernels::{KernelError, Kernels, Unit};
 use crate::tensor::DType;
@@ -28,17 +29,17 @@ pub(crate) struct PatternAttentionCall {
 
 impl PatternAttentionCall {
     /// Returns the launches with a tile. `None` selects the default tile of the code.
-    pub(crate) fn launches(&self, tile: Option<AttentionTile>) -> Vec<PatternCall> {
+    pub(crate) fn launches(&self, tile: Option<AttentionTile>) -> Vec<GeneratedCall> {
         let unit = match tile {
             Some(tile) => tile.unit(&self.program),
             None => self.program.clone(),
         };
         let attention = self.arguments;
         let evaluate = self.evaluates.then_some(AttentionPatternTilesArgs { attention });
-        let evaluate = evaluate.map(|arguments| PatternCall::new(&unit, arguments));
+        let evaluate = evaluate.map(|arguments| GeneratedCall::new(&unit, arguments));
         evaluate
             .into_iter()
-            .chain([PatternCall::new(&unit, attention)])
+            .chain([GeneratedCall::new(&unit, attention)])
             .collect()
     }
 

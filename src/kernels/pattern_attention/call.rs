@@ -1,4 +1,4 @@
-//! Launches of the kernels of attention with a pattern as calls.
+//! Arguments of the kernels of attention with a pattern.
 
 use std::borrow::Cow;
 
@@ -6,17 +6,13 @@ use hipvit_graph::op::PatternAttention;
 use hipvit_graph::pattern::{Dependencies, Program};
 
 use super::source::addend;
-use super::tile::AttentionTile;
-use crate::error::Result;
-use crate::hip::{self, Access, DeviceAddress, Launch, Stream};
+use crate::hip::{Access, DeviceAddress, Launch};
 use crate::kernels::arguments::{KernelArguments, bytes as bytes_of, optional};
 use crate::kernels::bindings::{
-    AttentionArgs, AttentionPattern, AttentionPatternArgs, AttentionPatternGradientArgs,
-    AttentionPatternKvArgs, AttentionPatternLoadArgs, AttentionPatternQArgs, AttentionPatternSeenArgs,
-    AttentionPatternTilesArgs, PATTERN_TENSORS,
+    AttentionArgs, AttentionPattern, AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_TENSORS,
 };
 use crate::kernels::launch::Target;
-use crate::kernels::{KernelError, Kernels, Unit};
+use crate::kernels::{KernelError, Unit};
 
 /// Smallest tile of any configuration: queries and keys. It bounds the number of tiles.
 const SMALLEST_TILE: usize = 16;
@@ -38,88 +34,6 @@ pub(super) const CAPTURED: [&str; PATTERN_TENSORS as usize] = [
     "tensors[6]",
     "tensors[7]",
 ];
-
-/// A launch of a kernel of a generated program.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PatternCall {
-    unit: Unit,
-    kernel: PatternKernel,
-}
-
-impl PatternCall {
-    /// Returns the tile that replaces the default one, if one does.
-    pub(crate) fn tile(&self) -> Option<AttentionTile> {
-        AttentionTile::of_unit(&self.unit)
-    }
-
-    pub(in crate::kernels) fn new(unit: &Unit, kernel: impl Into<PatternKernel>) -> Self {
-        Self {
-            unit: unit.clone(),
-            kernel: kernel.into(),
-        }
-    }
-}
-
-macro_rules! kernels {
-    ($($variant:ident($arguments:ty) $name:literal,)*) => {
-        /// A kernel with its arguments.
-        #[derive(Clone, Copy, Debug, PartialEq)]
-        pub(in crate::kernels) enum PatternKernel {
-            $($variant($arguments),)*
-        }
-
-        $(impl From<$arguments> for PatternKernel {
-            fn from(arguments: $arguments) -> Self {
-                Self::$variant(arguments)
-            }
-        })*
-
-        impl PatternCall {
-            /// The kernel's name, without its dtype.
-            pub(crate) fn kernel(&self) -> &'static str {
-                match self.kernel {
-                    $(PatternKernel::$variant(_) => $name,)*
-                }
-            }
-
-            /// Submits the launch, which only accesses the memory of `operands`.
-            ///
-            /// # Errors
-            ///
-            /// The driver fails, or an operand is too small or belongs to a different stream.
-            pub(crate) fn launch(
-                &self,
-                kernels: &Kernels,
-                stream: &Stream,
-                operands: &[hip::Operand<'_>],
-            ) -> Result<()> {
-                match self.kernel {
-                    $(PatternKernel::$variant(arguments) => kernels.launch_of(stream, &self.unit, arguments, operands),)*
-                }
-            }
-
-            /// Returns the grid and block of the launch.
-            ///
-            /// # Errors
-            ///
-            /// The errors of [`Kernels::geometry_of`].
-            pub(crate) fn geometry(&self, kernels: &Kernels) -> Result<Launch> {
-                match self.kernel {
-                    $(PatternKernel::$variant(arguments) => kernels.geometry_of(&self.unit, arguments),)*
-                }
-            }
-        }
-    };
-}
-kernels! {
-    Attention(AttentionPatternArgs) "attention_pattern",
-    Tiles(AttentionPatternTilesArgs) "attention_pattern_tiles",
-    Seen(AttentionPatternSeenArgs) "attention_pattern_seen",
-    Kv(AttentionPatternKvArgs) "attention_pattern_kv",
-    Q(AttentionPatternQArgs) "attention_pattern_q",
-    Load(AttentionPatternLoadArgs) "attention_pattern_load",
-    Gradient(AttentionPatternGradientArgs) "attention_pattern_gradient",
-}
 
 /// Returns the number of images and of heads for which these steps have results of their own; 1 if they are the same for all.
 pub(in crate::kernels) fn differing(

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use hipvit_graph::pattern::{Dependencies, Derivative, Index, Instruction, Operator, Program, Step, Type};
 
+use crate::kernels::generated_source::{float, list, type_name};
+
 /// Returns the program that instantiates the kernels of attention with this pattern, for heads padded to `head_dim` channels.
 ///
 /// The program depends on the expressions alone: tensors, scalars and extents are arguments of the kernels.
@@ -164,14 +166,6 @@ fn members(text: &mut String, program: &Program, results: &[usize]) {
     *text += "    }\n";
 }
 
-fn type_name(step: &Step) -> &'static str {
-    match step.ty {
-        Type::Bool => "bool",
-        Type::Int => "int",
-        Type::Float => "float",
-    }
-}
-
 /// Writes a function that returns the step `result`, or one whose result has no effect.
 fn function(text: &mut String, program: &Program, signature: &str, result: Option<usize>) {
     let (results, value) = match result {
@@ -202,12 +196,6 @@ fn body(text: &mut String, program: &Program, signature: &str, results: &[usize]
         let _ = writeln!(text, "        const {} v{index} = {value};", type_name(step));
     }
     let _ = writeln!(text, "        return {returned};\n    }}");
-}
-
-/// Returns the steps' variables as arguments.
-fn list(steps: &[usize]) -> String {
-    let names: Vec<String> = steps.iter().map(|step| format!("v{step}")).collect();
-    names.join(", ")
 }
 
 /// Returns a step's value as an expression of earlier steps.
@@ -246,18 +234,10 @@ fn value(program: &Program, index: usize, step: &Step) -> String {
         Instruction::FloatTable { values, index: at } => {
             format!("TABLE_{index}[this->clamped(v{at}, {})]", values.len())
         }
+        // A pattern has no operands.
+        Instruction::Operand(_) => "0.0f".into(),
         Instruction::Apply(op, operands) => format!("op_{}({})", op.name(), list(operands)),
     }
-}
-
-/// Returns a float as C++ that has all of its bits.
-fn float(bits: u32) -> String {
-    let value = f32::from_bits(bits);
-    if !value.is_finite() || value == 0.0 {
-        return format!("float_of(0x{bits:08x}u)");
-    }
-    // Nine significant digits identify an f32.
-    format!("{value:.8e}f")
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ impl AttentionTile {
     }
 
     /// Returns the tile of a [`unit`](Self::unit). `None` for the program itself.
-    pub(super) fn of_unit(unit: &Unit) -> Option<Self> {
+    pub(crate) fn of_unit(unit: &Unit) -> Option<Self> {
         let (name, bits) = unit.define?;
         (name == MACRO).then(|| Self::of_bits(bits))
     }

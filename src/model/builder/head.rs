@@ -6,9 +6,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Change, Layout, OutputKind, Provenance, Role, ValueId};
 use crate::model::names::{PoolProjections, Projection};
 use crate::model::vit::{Neck, Pooling, Vit};
-use crate::ops::{
-    Activation, Add, Attention, AttentionOperands, ConcatChannels, Linear, MulScalar, Op, Pool,
-};
+use crate::ops::{Activation, Add, Attention, AttentionOperands, Concat, Linear, MulScalar, Op, Pool};
 use crate::tensor::Tensor;
 
 impl Builder<'_> {
@@ -34,7 +32,7 @@ impl Builder<'_> {
                 let skip = self.vit.prefix();
                 let mean = self.pool("pool.mean", tokens, Pool::Mean { skip })?;
                 self.graph
-                    .push(other, "pool", Op::ConcatChannels(ConcatChannels), [class, mean])?
+                    .push(other, "pool", Concat { axis: 1 }, [class, mean])?
             }
             Pooling::MeanAndMax { skip } => {
                 let mean = self.pool("pool.mean", tokens, Pool::Mean { skip })?;

@@ -12,6 +12,7 @@ use crate::graph::{self, Float8, Graph, Passes};
 use crate::model::Model;
 use crate::non_finite::NonFinite;
 use crate::session::devices::{DeviceSet, Places};
+use crate::session::onnx_file::OnnxFile;
 use crate::session::parallelism::Degrees;
 use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session};
 use crate::tensor::{DType, Tensor};
@@ -104,6 +105,19 @@ impl SessionBuilder {
         Err(Error::argument("packed", reason))
     }
 
+    /// Checks the options of a session of an ONNX model.
+    fn check_onnx(&self, degrees: &Degrees) -> Result<()> {
+        if degrees.shards() > 1 || self.processes().is_some() {
+            let reason = "each GPU must have the whole model, since it is an ONNX file: use data parallelism";
+            return Err(Error::argument("parallel", reason));
+        }
+        if self.attention_statistics {
+            let reason = "are not returned for ONNX models";
+            return Err(Error::argument("attention statistics", reason));
+        }
+        Ok(())
+    }
+
     /// Returns the passes over the graph of a model with these options.
     pub fn passes(&self) -> Passes {
         Passes {
@@ -161,6 +175,15 @@ impl SessionBuilder {
         if packing.is_some() {
             self.check_packed(&degrees)?;
         }
+        if info.onnx.is_some() {
+            self.check_onnx(&degrees)?;
+        }
+        // A model whose file fixes the batch takes no other.
+        let batch = if graph.inputs().any(|input| input.per_image) {
+            self.batch
+        } else {
+            1
+        };
         let weights = weights(&graph);
         for rewrite in &self.rewrites {
             graph = (rewrite.0)(&graph)?;
@@ -225,7 +248,12 @@ impl SessionBuilder {
             };
             return Err(Error::tensor(path, &first.name, first.reason()));
         }
+        let onnx = match &origin {
+            Origin::Path(path) if info.onnx.is_some() => Some(OnnxFile::new(path, self)),
+            _ => None,
+        };
         Ok(Session::new(Loaded {
+            onnx,
             model: LoadedModel {
                 name,
                 origin,
@@ -240,7 +268,7 @@ impl SessionBuilder {
             executor,
             images: AtomicU64::new(0),
             degrees,
-            batch: self.batch,
+            batch,
             dtype: self.dtype,
             no_gpu,
             strict: self.strict,

@@ -43,6 +43,12 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         dtype
     }
 
+    /// Operand whose dtype the first result has, for ops that move elements of any dtype. [`result_dtype`](Self::result_dtype) does not
+    /// apply to these. `None` for ops that compute.
+    fn keeps_dtype_of(&self) -> Option<usize> {
+        None
+    }
+
     /// Floating-point operations: an addition, a multiplication or a transcendental function counts as one.
     fn flops(&self, operands: &[&[usize]], results: &[Shape]) -> u64;
 
@@ -52,7 +58,7 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
     }
 
     /// Operand whose memory the first result may overwrite. Each element of the result may depend on that operand's element at the same
-    /// index, or on its row or pair if that is read before it is written.
+    /// index, or on its row or pair if that is read before it is written. The shapes may differ if the index is that of row-major memory.
     fn may_alias(&self) -> Option<usize> {
         None
     }

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use super::OpError;
+use super::{OpError, Shape};
 use crate::value::ValueId;
 
 /// Gradients of a node's operands or results, in their order. `None` for a value without a gradient.
@@ -24,6 +24,13 @@ pub trait AnyOp: Any {}
 pub trait GraphBuilder {
     /// Returns the shape of a value at batch 1.
     fn shape(&self, value: ValueId) -> &[usize];
+
+    /// Returns the shape of a value at another batch size. It tells which extent grows with the batch.
+    ///
+    /// # Errors
+    ///
+    /// [`OpError`] if an op rejects the shapes of its operands at this batch size.
+    fn shape_at(&self, value: ValueId, batch: usize) -> Result<Shape, OpError>;
 
     /// Appends a constant vector of `len` elements, which repeat `period`.
     ///

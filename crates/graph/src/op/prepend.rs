@@ -86,7 +86,7 @@ impl Definition for Prepend {
         let (mut start, mut parts) = (0, Vec::with_capacity(node.inputs.len()));
         for &id in node.inputs {
             let len = builder.shape(id)[1];
-            let part = builder.push(Slice { axis: 1, start, len }, [gradient])?;
+            let part = builder.push(Slice::new(1, start, len), [gradient])?;
             parts.push(Some(builder.sum_to_size(part, id)?));
             start += len;
         }

@@ -104,7 +104,7 @@ impl Definition for Tokens {
         let (mut d_x, mut rest) = (gradient, Vec::new());
         if self.prefix {
             let [n, p] = [0, 1].map(|index: usize| builder.shape(node.inputs[index])[1]);
-            let mut part = |start, len| builder.push(Slice { axis: 1, start, len }, [gradient]);
+            let mut part = |start, len| builder.push(Slice::new(1, start, len), [gradient]);
             d_x = part(p, n)?;
             let d_prefix = part(0, p)?;
             rest.push(Some(builder.sum_to_size(d_prefix, node.inputs[1])?));

@@ -161,12 +161,7 @@ impl Definition for Transpose {
         // Without the columns of zeros, which follow the rows of x.
         let rows = builder.shape(x)[1];
         if self.pad > 0 {
-            let slice = Slice {
-                axis: 2,
-                start: 0,
-                len: rows,
-            };
-            gradient = builder.push(slice, [gradient])?;
+            gradient = builder.push(Slice::new(2, 0, rows), [gradient])?;
         }
         let mut of_gamma = None;
         if self.scale {

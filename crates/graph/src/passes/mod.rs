@@ -2,10 +2,12 @@
 
 pub(super) mod attention_statistics;
 pub(super) mod bias_gradients;
+pub(super) mod cancel_permutes;
 pub(super) mod float8;
 pub(super) mod fold_constants;
 pub(super) mod fold_scales;
 pub(super) mod fuse_activations;
+pub(super) mod fuse_elementwise;
 pub(super) mod fuse_gates;
 pub(super) mod fuse_patches;
 pub(super) mod fuse_residuals;

@@ -18,16 +18,42 @@ pub struct Derivative {
 }
 
 impl Program {
+    /// Differentiates the step `result` by reverse accumulation. `seed` is its derivative: an operand. Returns the extended program and the
+    /// step that computes the derivative with respect to each operand below `operands`. `None` for an operand without influence.
+    pub(crate) fn differentiate_operands(
+        &self,
+        result: usize,
+        seed: u32,
+        operands: usize,
+    ) -> (Self, Vec<Option<usize>>) {
+        let mut reverse = Reverse::new(self);
+        let seed = reverse.program.step(
+            &mut reverse.by_instruction,
+            Instruction::Operand(seed),
+            Type::Float,
+        );
+        reverse.adjoints.resize(reverse.program.steps().len(), None);
+        reverse.adjoints[result] = Some(seed);
+        let mut derivatives = vec![None; operands];
+        for step in (0..self.steps().len()).rev() {
+            let Some(adjoint) = reverse.adjoints[step] else {
+                continue;
+            };
+            match &self.steps()[step].instruction {
+                Instruction::Operand(index) => derivatives[*index as usize] = Some(adjoint),
+                Instruction::Apply(op, operands) => reverse.operator(*op, operands, step, adjoint),
+                _ => {}
+            }
+        }
+        (reverse.program, derivatives)
+    }
+
     /// Differentiates the score by reverse accumulation. `None` if the pattern does not change the score.
     ///
     /// At a tie, `min` and `max` take the derivative of their first operand. The derivative of `|x|` at 0 is 0.
     pub fn differentiate(&self) -> Option<Derivative> {
         let score = self.score()?;
-        let mut reverse = Reverse {
-            by_instruction: self.by_instruction(),
-            adjoints: vec![None; self.steps().len()],
-            program: self.clone(),
-        };
+        let mut reverse = Reverse::new(self);
         let one = reverse.float(1.0);
         reverse.adjoints[score] = Some(one);
         let mut derivative = Derivative {
@@ -60,6 +86,14 @@ struct Reverse {
 }
 
 impl Reverse {
+    fn new(program: &Program) -> Self {
+        Self {
+            by_instruction: program.by_instruction(),
+            adjoints: vec![None; program.steps().len()],
+            program: program.clone(),
+        }
+    }
+
     fn float(&mut self, value: f32) -> usize {
         let instruction = Instruction::Float(value.to_bits());
         self.program
@@ -167,9 +201,93 @@ impl Reverse {
                 let of_x = self.mul(adjoint, slope);
                 self.add(x, of_x);
             }
+            (Operator::Pow, &[x, y]) => {
+                let one = self.float(1.0);
+                let less = self.apply(Operator::Sub, [y, one]);
+                let power = self.apply(Operator::Pow, [x, less]);
+                let slope = self.mul(y, power);
+                let of_x = self.mul(adjoint, slope);
+                self.add(x, of_x);
+                // 0^y has the slope 0, although ln 0 is −∞.
+                let zero = self.float(0.0);
+                let is_zero = self.apply(Operator::Equal, [x, zero]);
+                let log = self.apply(Operator::Log, [x]);
+                let log = self.apply(Operator::Select, [is_zero, zero, log]);
+                let slope = self.mul(result, log);
+                let of_y = self.mul(adjoint, slope);
+                self.add(y, of_y);
+            }
+            (Operator::Remainder, &[x, y]) => {
+                self.add(x, adjoint);
+                let quotient = self.apply(Operator::Div, [x, y]);
+                let whole = self.apply(Operator::Trunc, [quotient]);
+                let slope = self.mul(adjoint, whole);
+                let of_y = self.apply(Operator::Neg, [slope]);
+                self.add(y, of_y);
+            }
+            (_, &[x]) => {
+                if let Some(slope) = self.slope(op, x, result) {
+                    let of_x = self.mul(adjoint, slope);
+                    self.add(x, of_x);
+                }
+            }
             // Integers and truth values have no derivative.
             _ => {}
         }
+    }
+
+    /// Returns the derivative of a function of a float at `x`. `None` if it has none, or is 0.
+    fn slope(&mut self, op: Operator, x: usize, result: usize) -> Option<usize> {
+        use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
+        let one = self.float(1.0);
+        Some(match op {
+            Operator::ExpM1 => self.apply(Operator::Add, [result, one]),
+            Operator::Log1p => {
+                let sum = self.apply(Operator::Add, [one, x]);
+                self.apply(Operator::Div, [one, sum])
+            }
+            Operator::Sin => self.apply(Operator::Cos, [x]),
+            Operator::Cos => {
+                let sine = self.apply(Operator::Sin, [x]);
+                self.apply(Operator::Neg, [sine])
+            }
+            Operator::Atan => {
+                let square = self.mul(x, x);
+                let sum = self.apply(Operator::Add, [one, square]);
+                self.apply(Operator::Div, [one, sum])
+            }
+            Operator::Erf => {
+                let factor = self.float(FRAC_2_SQRT_PI);
+                let density = self.gaussian(x, -1.0);
+                self.mul(factor, density)
+            }
+            Operator::Sigmoid => {
+                let rest = self.apply(Operator::Sub, [one, result]);
+                self.mul(result, rest)
+            }
+            Operator::Gelu => {
+                // Φ(x) + x·φ(x)
+                let [half, scale] = [0.5, FRAC_1_SQRT_2].map(|value| self.float(value));
+                let scaled = self.mul(x, scale);
+                let erf = self.apply(Operator::Erf, [scaled]);
+                let sum = self.apply(Operator::Add, [one, erf]);
+                let cdf = self.mul(half, sum);
+                let density = self.gaussian(x, -0.5);
+                let factor = self.float(0.5 * FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
+                let density = self.mul(factor, density);
+                let product = self.mul(x, density);
+                self.apply(Operator::Add, [cdf, product])
+            }
+            _ => return None,
+        })
+    }
+
+    /// Returns `e^(factor · x²)`.
+    fn gaussian(&mut self, x: usize, factor: f32) -> usize {
+        let square = self.mul(x, x);
+        let factor = self.float(factor);
+        let exponent = self.mul(square, factor);
+        self.apply(Operator::Exp, [exponent])
     }
 
     fn select(&mut self, condition: usize, [x, y]: [usize; 2], adjoint: usize) {

@@ -174,6 +174,8 @@ impl<'a, T: Real> Evaluator<'a, T> {
         let int = |value: usize| Register::Int(vec![value as i32]);
         match &self.program.steps()[step].instruction {
             Instruction::Score => Register::Float(scores.to_vec()),
+            // A pattern has no operands.
+            Instruction::Operand(_) => Register::Float(Vec::new()),
             Instruction::Index(Index::Batch) => int(row.batch),
             Instruction::Index(Index::Head) => int(row.head),
             Instruction::Index(Index::Query) => int(row.query),
@@ -232,55 +234,41 @@ impl<'a, T: Real> Evaluator<'a, T> {
         let bools = |index: usize| self.bools(operands[index]);
         let int1 = |f: fn(i32) -> i32| Register::Int(ints(0).iter().map(|&x| f(x)).collect());
         let int2 = |f: fn(i32, i32) -> i32| Register::Int(zip(ints(0), ints(1), f));
-        let float1 = |f: fn(T) -> T| Register::Float(floats(0).iter().map(|&x| f(x)).collect());
-        let float2 = |f: fn(T, T) -> T| Register::Float(zip(floats(0), floats(1), f));
         let bool2 = |f: fn(bool, bool) -> bool| Register::Bool(zip(bools(0), bools(1), f));
-        let compare = |int: fn(i32, i32) -> bool, float: fn(T, T) -> bool| {
-            Register::Bool(if is_float {
-                zip(floats(0), floats(1), float)
-            } else {
-                zip(ints(0), ints(1), int)
-            })
-        };
-        match (op, is_float) {
-            (Operator::Add, true) => float2(|x, y| x + y),
-            (Operator::Add, false) => int2(i32::wrapping_add),
-            (Operator::Sub, true) => float2(|x, y| x - y),
-            (Operator::Sub, false) => int2(i32::wrapping_sub),
-            (Operator::Mul, true) => float2(|x, y| x * y),
-            (Operator::Mul, false) => int2(i32::wrapping_mul),
-            (Operator::Min, true) => float2(|x, y| if y < x { y } else { x }),
-            (Operator::Min, false) => int2(i32::min),
-            (Operator::Max, true) => float2(T::max),
-            (Operator::Max, false) => int2(i32::max),
-            (Operator::Neg, true) => float1(|x| -x),
-            (Operator::Neg, false) => int1(i32::wrapping_neg),
-            (Operator::Abs, true) => float1(T::abs),
-            (Operator::Abs, false) => int1(i32::wrapping_abs),
-            (Operator::Div, _) => float2(|x, y| x / y),
-            (Operator::FloorDiv, _) => int2(floor_div),
-            (Operator::Mod, _) => {
-                int2(|x, y| x.wrapping_sub(y.wrapping_mul(floor_div(x, y))) * i32::from(y != 0))
-            }
-            (Operator::Exp, _) => float1(T::exp),
-            (Operator::Log, _) => float1(T::ln),
-            (Operator::Sqrt, _) => float1(T::sqrt),
-            (Operator::Tanh, _) => float1(T::tanh),
-            (Operator::ToFloat, _) => {
-                Register::Float(ints(0).iter().map(|&x| T::from_f32(x as f32)).collect())
-            }
-            (Operator::Less, _) => compare(|x, y| x < y, |x, y| x < y),
-            (Operator::LessEqual, _) => compare(|x, y| x <= y, |x, y| x <= y),
-            (Operator::Equal, _) => compare(|x, y| x == y, |x, y| x == y),
-            (Operator::And, _) => bool2(|x, y| x && y),
-            (Operator::Or, _) => bool2(|x, y| x || y),
-            (Operator::Not, _) => Register::Bool(bools(0).iter().map(|x| !x).collect()),
-            (Operator::Select, _) => match (&self.registers[operands[1]], &self.registers[operands[2]]) {
+        if is_float && let Some(f) = op.of_float() {
+            return Register::Float(floats(0).iter().map(|&x| f(x)).collect());
+        }
+        if is_float && let Some(f) = op.of_floats() {
+            return Register::Float(zip(floats(0), floats(1), f));
+        }
+        if is_float && let Some(f) = op.of_comparison() {
+            return Register::Bool(zip(floats(0), floats(1), f));
+        }
+        if let Some(f) = op.of_comparison() {
+            return Register::Bool(zip(ints(0), ints(1), f));
+        }
+        match op {
+            Operator::Add => int2(i32::wrapping_add),
+            Operator::Sub => int2(i32::wrapping_sub),
+            Operator::Mul => int2(i32::wrapping_mul),
+            Operator::Min => int2(i32::min),
+            Operator::Max => int2(i32::max),
+            Operator::Neg => int1(i32::wrapping_neg),
+            Operator::Abs => int1(i32::wrapping_abs),
+            Operator::FloorDiv => int2(floor_div),
+            Operator::Mod => int2(|x, y| x.wrapping_sub(y.wrapping_mul(floor_div(x, y))) * i32::from(y != 0)),
+            Operator::ToFloat => Register::Float(ints(0).iter().map(|&x| T::from_f32(x as f32)).collect()),
+            Operator::And => bool2(|x, y| x && y),
+            Operator::Or => bool2(|x, y| x || y),
+            Operator::Not => Register::Bool(bools(0).iter().map(|x| !x).collect()),
+            Operator::Select => match (&self.registers[operands[1]], &self.registers[operands[2]]) {
                 (Register::Float(x), Register::Float(y)) => Register::Float(select(bools(0), x, y)),
                 (Register::Int(x), Register::Int(y)) => Register::Int(select(bools(0), x, y)),
                 (Register::Bool(x), Register::Bool(y)) => Register::Bool(select(bools(0), x, y)),
                 _ => Register::Bool(Vec::new()),
             },
+            // The remaining operators are functions of floats, which came first.
+            _ => Register::Float(Vec::new()),
         }
     }
 }

@@ -60,7 +60,8 @@ impl Index {
     }
 }
 
-/// An expression of a score or mask. Types are checked by [`Pattern::compile`](super::Pattern::compile). Clones share the nodes.
+/// An expression of a score, a mask or an elementwise op. Types are checked by [`Pattern::compile`](super::Pattern::compile) and
+/// [`Elementwise::new`](crate::op::Elementwise::new). Clones share the nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expression(pub(super) Arc<Node>);
 
@@ -68,6 +69,8 @@ pub struct Expression(pub(super) Arc<Node>);
 pub(super) enum Node {
     /// The score before the pattern: `scale · q·k`.
     Score,
+    /// An operand of an elementwise op, by its index.
+    Operand(u32),
     Index(Index),
     Bool(bool),
     Int(i32),

@@ -5,6 +5,7 @@
 //! | `"score"`, `"batch"`, `"head"`, `"query"`, `"key"`, `"heads"`, `"queries"`, `"keys"` | score, index or extent |
 //! | `true`, `3`, `0.5` | constant: a truth value, an integer, a float (with a decimal point) |
 //! | `{"add": [x, y]}` | operator with its operands, by the names of [`Operator::name`] |
+//! | `{"operand": 0}` | operand of an elementwise op |
 //! | `{"scalar": {"name": "cap", "type": "float"}}` | scalar of a run |
 //! | `{"load": {"tensor": "bias", "type": "float", "index": ["head", "query", "key"]}}` | element of a captured tensor |
 //! | `{"table": {"values": [0.5, 0.25], "index": "head"}}` | element of a constant table |
@@ -82,6 +83,11 @@ impl Serialize for Expression {
         let entry = |serializer: S| serializer.serialize_map(Some(1));
         match &*self.0 {
             Node::Score => serializer.serialize_str("score"),
+            Node::Operand(index) => {
+                let mut map = entry(serializer)?;
+                map.serialize_entry("operand", index)?;
+                map.end()
+            }
             Node::Index(index) => serializer.serialize_str(index.name()),
             Node::Bool(value) => serializer.serialize_bool(*value),
             Node::Int(value) => serializer.serialize_i32(*value),
@@ -175,6 +181,7 @@ impl<'de> Visitor<'de> for ExpressionVisitor {
             return Err(A::Error::custom("an expression is an empty object"));
         };
         let node = match key.as_str() {
+            "operand" => Node::Operand(map.next_value()?),
             "scalar" => {
                 let ScalarJson { name, ty } = map.next_value()?;
                 Node::Scalar { name, ty: ty.into() }

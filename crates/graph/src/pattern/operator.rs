@@ -79,6 +79,34 @@ operators! {
     Sqrt "sqrt" Float(1);
     /// Hyperbolic tangent.
     Tanh "tanh" Float(1);
+    /// `x^y`.
+    Pow "pow" Float(2);
+    /// `x − y · trunc(x / y)`, as C's `fmod`.
+    Remainder "remainder" Float(2);
+    /// `e^x − 1`, accurate near 0.
+    ExpM1 "exp_m1" Float(1);
+    /// `ln(1 + x)`, accurate near 0.
+    Log1p "log_1p" Float(1);
+    /// Sine.
+    Sin "sin" Float(1);
+    /// Cosine.
+    Cos "cos" Float(1);
+    /// Arc tangent.
+    Atan "atan" Float(1);
+    /// Error function.
+    Erf "erf" Float(1);
+    /// Logistic function, `1 / (1 + e^−x)`.
+    Sigmoid "sigmoid" Float(1);
+    /// `x · Φ(x)` with the error function.
+    Gelu "gelu" Float(1);
+    /// Largest integer that is not larger.
+    Floor "floor" Float(1);
+    /// Smallest integer that is not smaller.
+    Ceil "ceil" Float(1);
+    /// Integer part.
+    Trunc "trunc" Float(1);
+    /// Nearest integer, the even one of two.
+    Round "round" Float(1);
     /// The float of an integer.
     ToFloat "to_float" ToFloat;
     /// `x < y`.

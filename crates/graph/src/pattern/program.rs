@@ -25,6 +25,8 @@ impl Dependencies {
     pub const KEY: Self = Self(16);
     /// A captured tensor or a scalar.
     pub const CAPTURED: Self = Self(32);
+    /// An operand of an elementwise op.
+    pub const OPERAND: Self = Self(64);
 
     /// Returns true if both sets have a common element.
     pub fn intersects(self, other: Self) -> bool {
@@ -63,6 +65,8 @@ pub struct Scalar {
 pub enum Instruction {
     /// The score before the pattern.
     Score,
+    /// The operand of this index of an elementwise op.
+    Operand(u32),
     /// An index or extent.
     Index(Index),
     /// A truth value.
@@ -123,8 +127,9 @@ impl Step {
     }
 }
 
-/// A checked [`Pattern`](super::Pattern) as a list of steps without repetitions.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// A checked [`Pattern`](super::Pattern), or the expression of an [`Elementwise`](crate::op::Elementwise), as a list of steps without
+/// repetitions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Program {
     name: Option<Arc<str>>,
     steps: Vec<Step>,
@@ -141,8 +146,21 @@ impl Program {
         mask: Option<&Expression>,
     ) -> Result<Self, PatternError> {
         let mut builder = Builder::default();
+        let no_operands = |place: &str, program: &Self, step: usize| {
+            if program.steps[step].dependencies.intersects(Dependencies::OPERAND) {
+                let (place, reason) = (
+                    place.into(),
+                    "reads an operand of an elementwise op. Use a scalar or a tensor",
+                );
+                return Err(PatternError::Invalid { place, reason });
+            }
+            Ok(step)
+        };
         let score = match score {
-            Some(expression) => Some(builder.root("score", expression, Type::Float, "a float")?),
+            Some(expression) => {
+                let score = builder.root("score", expression, Type::Float, "a float")?;
+                Some(no_operands("score", &builder.program, score)?)
+            }
             None => None,
         };
         let mask = match mask {
@@ -154,7 +172,7 @@ impl Program {
                 {
                     return Err(PatternError::Score { place: "mask".into() });
                 }
-                Some(mask)
+                Some(no_operands("mask", &builder.program, mask)?)
             }
             None => None,
         };
@@ -164,6 +182,36 @@ impl Program {
             mask,
             ..builder.program
         })
+    }
+
+    /// Compiles an expression of `operands` operands. Returns the program and the step that computes the expression.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`] if types do not fit, or if the expression reads anything else than operands and constants of floats and truth values.
+    pub(crate) fn of_operands(
+        expression: &Expression,
+        operands: usize,
+    ) -> Result<(Self, usize), PatternError> {
+        let place = "value";
+        let mut builder = Builder::default();
+        let result = builder.add(expression, place)?;
+        let program = builder.program;
+        for step in &program.steps {
+            let reason = match step.instruction {
+                Instruction::Operand(index) if index as usize >= operands => {
+                    "reads an operand that the op does not have"
+                }
+                Instruction::Operand(_) | Instruction::Bool(_) | Instruction::Float(_) => continue,
+                Instruction::Apply(..) if step.ty != Type::Int => continue,
+                _ => {
+                    "reads the scores of attention, a captured tensor or an integer. Use operands and floats"
+                }
+            };
+            let place = place.into();
+            return Err(PatternError::Invalid { place, reason });
+        }
+        Ok((program, result))
     }
 
     /// Returns the pattern's name in reports.
@@ -267,7 +315,7 @@ impl Program {
     }
 
     /// Returns the index of a step that is equal to this one, which is appended if there is none.
-    pub(super) fn step(
+    pub(crate) fn step(
         &mut self,
         steps: &mut HashMap<Instruction, usize>,
         instruction: Instruction,
@@ -288,6 +336,7 @@ impl Program {
             Instruction::Index(Index::Head) => Dependencies::HEAD,
             Instruction::Index(Index::Query) => Dependencies::QUERY,
             Instruction::Index(Index::Key) => Dependencies::KEY,
+            Instruction::Operand(_) => Dependencies::OPERAND,
             Instruction::Index(_) | Instruction::Bool(_) | Instruction::Int(_) | Instruction::Float(_) => {
                 Dependencies::default()
             }
@@ -308,7 +357,7 @@ impl Program {
     }
 
     /// Returns the steps by their instructions.
-    pub(super) fn by_instruction(&self) -> HashMap<Instruction, usize> {
+    pub(crate) fn by_instruction(&self) -> HashMap<Instruction, usize> {
         let steps = self.steps.iter().enumerate();
         steps
             .map(|(index, step)| (step.instruction.clone(), index))
@@ -316,28 +365,12 @@ impl Program {
     }
 }
 
+#[derive(Default)]
 struct Builder {
     program: Program,
     by_instruction: HashMap<Instruction, usize>,
     /// Steps of shared nodes, by their addresses. The pattern keeps the nodes alive.
     by_node: HashMap<usize, usize>,
-}
-
-impl Default for Builder {
-    fn default() -> Self {
-        Self {
-            program: Program {
-                name: None,
-                steps: Vec::new(),
-                tensors: Vec::new(),
-                scalars: Vec::new(),
-                score: None,
-                mask: None,
-            },
-            by_instruction: HashMap::new(),
-            by_node: HashMap::new(),
-        }
-    }
 }
 
 impl Builder {
@@ -380,6 +413,7 @@ impl Builder {
     ) -> Result<(Instruction, Type), PatternError> {
         Ok(match &*expression.0 {
             Node::Score => (Instruction::Score, Type::Float),
+            Node::Operand(index) => (Instruction::Operand(*index), Type::Float),
             Node::Index(index) => (Instruction::Index(*index), Type::Int),
             Node::Bool(value) => (Instruction::Bool(*value), Type::Bool),
             Node::Int(value) => (Instruction::Int(*value), Type::Int),

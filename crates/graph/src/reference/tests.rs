@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::op::{
-    Activation, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels, LayerNorm, Linear,
-    MulScalar, Normalize, Op, PatchConv, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs,
-    Scale, SwiGlu, Tokens, Transpose,
+    Activation, Add, Affine, Attention, AttentionOperands, Combine, Concat, LayerNorm, Linear, MulScalar,
+    Normalize, Op, PatchConv, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs, Scale,
+    SwiGlu, Tokens, Transpose,
 };
 
 fn array(shape: &[usize], values: &[f64]) -> Array {
@@ -452,7 +452,7 @@ fn the_small_ops_compute_what_they_say() {
     );
     let y = array(&[2, 1], &[7.0, 8.0]);
     let joined = apply(
-        &Op::ConcatChannels(ConcatChannels),
+        &Op::Concat(Concat { axis: 1 }),
         &[&array(&[2, 2], &[1.0, 2.0, 3.0, 4.0]), &y],
     );
     assert_eq!(joined.values(), [1.0, 2.0, 7.0, 3.0, 4.0, 8.0]);

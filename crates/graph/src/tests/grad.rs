@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use crate::array::Array;
 use crate::grad::differentiate;
 use crate::op::{
-    Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels,
-    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, Dropout, ExpandAs, Gradients,
-    GraphBuilder, LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize, Op, OpError,
-    PatchConv, PatchExtract, PermuteTokens, PixelLayout, Pool, Prepend, RelativeBias, RmsNorm, Rope,
-    RopePairs, Scale, ScaleImages, SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
+    Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, BatchMatMul, Combine, Concat,
+    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, Dropout, Expand, ExpandAs,
+    Gradients, GraphBuilder, LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize, Op,
+    OpError, Pad, PatchConv, PatchExtract, Permute, PermuteTokens, PixelLayout, Pool, Prepend, Reduce,
+    ReduceKind, RelativeBias, Reshape, RmsNorm, Rope, RopePairs, Scale, ScaleImages, Slice, Softmax,
+    SumToSize, SwiGlu, SwiGluNorm, TokenOrder, Tokens, Transpose,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -286,6 +287,69 @@ fn sums_and_repetitions() {
 }
 
 #[test]
+fn moved_elements() {
+    check(Permute { axes: vec![2, 0, 1] }, &[&[2, 3, 4]], &[0]);
+    let reshape = Reshape {
+        extents: vec![4, 3],
+        batch: Some(0),
+    };
+    check(reshape, &[&[2, 3, 2]], &[0]);
+    let operands: [&[usize]; 3] = [&[2, 1, 3], &[2, 4, 3], &[2, 2, 3]];
+    check(Concat { axis: 1 }, &operands, &[0, 1, 2]);
+    check(Slice::new(1, 2, 3), &[&[2, 7, 3]], &[0]);
+    let pad = Pad {
+        before: vec![0, 2, 1],
+        after: vec![1, 0, 3],
+        ..Pad::zeros(3)
+    };
+    check(pad, &[&[2, 3, 4]], &[0]);
+    for x in [&[3, 1][..], &[4], &[2, 3, 4], &[1, 1, 1]] {
+        let expand = Expand {
+            extents: vec![2, 3, 4],
+            batch: None,
+            like: None,
+        };
+        check(expand, &[x], &[0]);
+    }
+}
+
+#[test]
+fn reductions_of_axes() {
+    for kind in [ReduceKind::Sum, ReduceKind::Mean] {
+        for (axes, keep) in [
+            (&[1][..], true),
+            (&[0, 2], false),
+            (&[2], false),
+            (&[0, 1, 2], true),
+        ] {
+            let reduce = Reduce {
+                kind,
+                axes: axes.into(),
+                keep,
+            };
+            check(reduce, &[&[2, 3, 4]], &[0]);
+        }
+    }
+    check(Softmax { log: false }, &[&[2, 3, 5]], &[0]);
+}
+
+#[test]
+fn products_of_matrices() {
+    for transpose_a in [false, true] {
+        for transpose_b in [false, true] {
+            let a = if transpose_a { [2, 1, 4, 3] } else { [2, 1, 3, 4] };
+            let b = if transpose_b { [5, 6, 4] } else { [5, 4, 6] };
+            let op = BatchMatMul {
+                transpose_a,
+                transpose_b,
+            };
+            check(op, &[&a, &b], &[0, 1]);
+            check(op, &[&a[2..], &b[1..]], &[0, 1]);
+        }
+    }
+}
+
+#[test]
 fn rotary_positions() {
     for pairs in [RopePairs::Interleaved, RopePairs::Halves] {
         for (heads, head_dim, groups, rotated) in [(1, 2, 1, 1), (3, 4, 3, 2), (2, 6, 2, 1)] {
@@ -316,7 +380,7 @@ fn pooling_and_tokens() {
         ] {
             check(pool, &[&[2, 3, d]], &[0]);
         }
-        check(ConcatChannels, &[&[2, d], &[2, 3]], &[0, 1]);
+        check(Concat { axis: 1 }, &[&[2, d], &[2, 3]], &[0, 1]);
         check(Prepend, &[&[2, 3, d]], &[0]);
         check(Prepend, &[&[1, 1, d], &[1, 4, d], &[2, 3, d]], &[0, 1, 2]);
         let tokens = |prefix, position| Tokens { prefix, position };

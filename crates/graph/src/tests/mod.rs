@@ -1,9 +1,11 @@
-//! The passes and the plan on whole Vision Transformers.
+//! The passes and the plan on whole Vision Transformers and other graphs.
 
 mod float8;
 mod grad;
 mod interpreter;
+mod named;
 mod passes;
+mod permutes;
 mod plan;
 mod recompute;
 mod round_rows;

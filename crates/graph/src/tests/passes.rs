@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::vit::{EXACT, Head, Projection, Random, Vit, assert_same};
-use crate::op::{Activation, Add, Linear, Op, PatchConv, Pool, Scale};
+use crate::op::{Activation, Add, Gather, Linear, Op, PatchConv, Pool, Scale, Slice};
 use crate::passes::{
     fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes,
     pack_qkv, prune_tokens,
@@ -68,9 +68,9 @@ fn a_vit_becomes_few_steps() {
             ("pool token 0", 1),
         ],
     );
-    assert_eq!(reports.len(), 11);
+    assert_eq!(reports.len(), 12);
     assert_eq!(reports[0].nodes_before, graph.nodes().len());
-    assert_eq!(reports[10].nodes_after, optimized.nodes().len());
+    assert_eq!(reports[11].nodes_after, optimized.nodes().len());
 }
 
 #[test]
@@ -178,6 +178,35 @@ fn what_does_not_depend_on_the_image_is_computed() {
         .unwrap();
     assert_eq!(latent.constant.as_ref().unwrap().shape(), [1, 1, 12]);
     assert_same(&graph, &after.graph, rounded());
+}
+
+#[test]
+fn computed_integers_stay_integers() {
+    let mut graph = Graph::of_tokens("test", [5, 4]);
+    let indices = graph.constant("indices", Tensor::from_i32([4], &[3, 0, 16_777_217, 1]).unwrap());
+    let slice = Slice {
+        axis: 0,
+        start: 3,
+        len: 2,
+        step: -2,
+    };
+    let some = graph.push(Role::Other, "some", slice, [indices]).unwrap();
+    let x = graph.input();
+    let rows = graph
+        .push(Role::Other, "rows", Gather { axis: 1 }, [x, some])
+        .unwrap();
+    graph.set_output(OutputKind::Tokens, rows);
+    let after = fold_constants::run(&graph).unwrap();
+    assert_eq!(after.changes, 1);
+    let folded = after
+        .graph
+        .value(after.graph.nodes()[0].inputs[1])
+        .constant
+        .clone()
+        .unwrap();
+    assert_eq!((folded.dtype(), &*folded.to_f32()), (DType::I32, &[1.0, 0.0][..]));
+    let plan = Plan::new(Arc::new(after.graph), 1, DType::F16).unwrap();
+    assert_eq!(plan.buffers()[0].dtype, DType::F16);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::vit::Vit;
 use crate::op::{
     Accumulate, Activation, AdamW, Add, L2Norm, LayerNorm, Linear, Loss, LossKind, MulScalar, Op, PatchConv,
-    Pool, Scale,
+    Pool, Reshape, Scale,
 };
 use crate::plan::{ALIGNMENT, Operand, Plan};
 use crate::tensor::{DType, Tensor};
@@ -21,6 +21,7 @@ enum Choice {
     Linear { x: usize, residual: Option<usize> },
     Widen(usize),
     Add(usize, usize),
+    Reshape(usize),
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
@@ -32,6 +33,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         (back(), prop::option::of(back())).prop_map(|(x, residual)| Choice::Linear { x, residual }),
         back().prop_map(Choice::Widen),
         (back(), back()).prop_map(|(x, y)| Choice::Add(x, y)),
+        back().prop_map(Choice::Reshape),
     ]
 }
 
@@ -79,6 +81,14 @@ fn graph(choices: &[Choice], early: usize) -> Graph {
                 push("down", linear(false), vec![wide, down])
             }
             Choice::Add(x, y) => push("add", Op::Add(Add), vec![at(x), at(y)]),
+            Choice::Reshape(x) => {
+                let extents = vec![1, 4, 8];
+                let op = Reshape {
+                    extents,
+                    batch: Some(0),
+                };
+                push("reshape", op.into(), vec![at(x)])
+            }
         };
         values.push(value);
     }
@@ -107,11 +117,13 @@ fn check(plan: &Plan) -> Result<(), TestCaseError> {
 
     // Each operand's bytes must still hold it when it is read.
     let mut owner: Vec<Option<usize>> = vec![None; plan.arena_bytes()];
-    let owns = |owner: &[Option<usize>], id: usize| {
+    // A reshape in place holds the elements of its operand.
+    let mut held: Vec<usize> = (0..buffers.len()).collect();
+    let owns = |owner: &[Option<usize>], held: &[usize], id: usize| {
         let buffer = &buffers[id];
         owner[buffer.offset..buffer.offset + buffer.bytes]
             .iter()
-            .all(|&o| o == Some(id))
+            .all(|&o| o == Some(held[id]))
     };
     for (index, step) in steps.iter().enumerate() {
         for (i, operand) in step.inputs.iter().enumerate() {
@@ -119,23 +131,29 @@ fn check(plan: &Plan) -> Result<(), TestCaseError> {
                 prop_assert_ne!(step.in_place, Some(i));
                 continue;
             };
-            prop_assert!(owns(&owner, id.index()), "step {} reads what is gone", index);
+            prop_assert!(
+                owns(&owner, &held, id.index()),
+                "step {} reads what is gone",
+                index
+            );
             let (input, output) = (plan.buffer(id), plan.buffer(step.output()));
             let overlap =
                 input.offset < output.offset + output.bytes && output.offset < input.offset + input.bytes;
             prop_assert_eq!(overlap, step.in_place == Some(i));
-            if overlap {
+            if overlap && matches!(plan.node(step).op, Op::Reshape(_)) {
+                held[step.output().index()] = held[id.index()];
+            } else if overlap {
                 prop_assert_eq!(input.last_step, index);
                 prop_assert_eq!((&input.shape, input.offset), (&output.shape, output.offset));
                 prop_assert_eq!(step.inputs.iter().filter(|other| *other == operand).count(), 1);
             }
         }
         let output = plan.buffer(step.output());
-        owner[output.offset..output.offset + output.bytes].fill(Some(step.output().index()));
+        owner[output.offset..output.offset + output.bytes].fill(Some(held[step.output().index()]));
     }
     for &(_, value, id) in plan.outputs() {
         prop_assert_eq!(plan.buffer(id).value, value);
-        prop_assert!(owns(&owner, id.index()), "an output is gone at the end");
+        prop_assert!(owns(&owner, &held, id.index()), "an output is gone at the end");
     }
     Ok(())
 }
@@ -168,6 +186,29 @@ fn vit_base_fits_in_its_largest_layer() {
         assert_eq!(plan.arena_bytes(), batch * 197 * 6 * 768 * 4 + results);
         assert!(plan.arena_bytes() * 20 < plan.naive_bytes());
     }
+}
+
+#[test]
+fn a_reshape_takes_no_memory_while_both_shapes_are_read() {
+    let chain = [
+        Choice::Activation(0),
+        Choice::Reshape(0),
+        Choice::Add(0, 1),
+        Choice::Norm(1),
+    ];
+    let plan = Plan::new(Arc::new(graph(&chain, 0)), 3, DType::F16).unwrap();
+    let reshape = plan
+        .steps()
+        .iter()
+        .find(|step| matches!(plan.node(step).op, Op::Reshape(_)));
+    assert_eq!(reshape.unwrap().in_place, Some(0));
+    // The sum may not overwrite what the norm reads.
+    let sum = plan
+        .steps()
+        .iter()
+        .find(|step| plan.node(step).op == Op::Add(Add));
+    assert_eq!(sum.unwrap().in_place, None);
+    check(&plan).unwrap();
 }
 
 #[test]

@@ -7,9 +7,9 @@ use crate::exec::{CpuExecutor, constant_bytes};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role};
 use crate::ops::{
-    Activation, Add, Affine, Attention, AttentionOperands, Combine, ConcatChannels, LayerNorm, Linear,
-    MulScalar, Normalize, Op, PatchConv, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs,
-    Rounding, Scale, SwiGlu, SwiGluNorm, Tokens, Transpose,
+    Activation, Add, Affine, Attention, AttentionOperands, Combine, Concat, LayerNorm, Linear, MulScalar,
+    Normalize, Op, PatchConv, PatchExtract, PixelLayout, Pool, Prepend, RmsNorm, Rope, RopePairs, Rounding,
+    Scale, SwiGlu, SwiGluNorm, Tokens, Transpose,
 };
 use crate::reference::{self, Array, assert_close, op_tolerance};
 use crate::tensor::{DType, Input, Tensor};
@@ -395,7 +395,7 @@ fn tokens_and_pooling() {
             check_op(&Op::Pool(pool), std::slice::from_ref(&x), 0..0);
         }
         let pair = [random(&[batch, d], 5), random(&[batch, 7], 6)];
-        check_op(&Op::ConcatChannels(ConcatChannels), &pair, 0..0);
+        check_op(&Op::Concat(Concat { axis: 1 }), &pair, 0..0);
     }
 }
 

@@ -131,7 +131,7 @@ impl Memory {
                 self.bytes[to..to + bytes].fill(0);
             }
             Call::Custom(_) => panic!("{call:?} is of another crate"),
-            Call::Pattern(_) | Call::PatternAttention(_) => panic!("{call:?} is of a generated program"),
+            Call::Generated(_) | Call::PatternAttention(_) => panic!("{call:?} is of a generated program"),
             Call::Linear(_) | Call::Patches(_) | Call::Projection(_) | Call::Attention(_) | Call::Conv(_) => {
                 panic!("{call:?} is other calls on the host")
             }

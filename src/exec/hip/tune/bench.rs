@@ -309,7 +309,7 @@ fn placed(
         | Call::RankPart(_)
         | Call::Zero { .. }
         | Call::Custom(_)
-        | Call::Pattern(_) => Vec::new(),
+        | Call::Generated(_) => Vec::new(),
     };
     (calls, end)
 }

@@ -81,13 +81,13 @@ struct Softmax {
 
 impl fmt::Display for Softmax {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "softmax{}", self.mask)
+        write!(f, "attention_softmax{}", self.mask)
     }
 }
 
 impl KernelForm for Softmax {
     fn op_name(&self) -> &'static str {
-        "softmax"
+        "attention_softmax"
     }
 
     fn in_place(&self) -> Option<usize> {

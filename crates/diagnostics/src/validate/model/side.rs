@@ -172,6 +172,7 @@ impl Results {
             OutputKind::Loss => (7, 0),
             OutputKind::GradientNorm => (8, 0),
             OutputKind::Gradient(index) => (9, index),
+            OutputKind::Named(index) => (10, index),
         });
         layers
     }
@@ -190,6 +191,7 @@ impl LayerValues {
             OutputKind::Loss => "loss".to_owned(),
             OutputKind::GradientNorm => "norm of the gradients".to_owned(),
             OutputKind::Gradient(index) => format!("gradient {index}"),
+            OutputKind::Named(index) => format!("output {index}"),
         };
         if served {
             format!("{name}, as served")

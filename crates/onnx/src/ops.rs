@@ -1,0 +1,59 @@
+//! Converters of operators, a file for each group.
+
+mod cast;
+mod constant;
+mod conv;
+mod einsum;
+mod elementwise;
+mod indexing;
+mod layout;
+mod matmul;
+mod norm;
+mod parts;
+mod pool;
+mod reduce;
+
+use crate::context::Context;
+use crate::error::Refusal;
+use crate::value::Value;
+
+pub(crate) use self::layout::broadcast;
+
+/// Appends what a node computes to the graph, and returns the node's results.
+pub(crate) type Converter = fn(&mut Context<'_>) -> Result<Vec<Value>, Refusal>;
+
+/// Operators of a group by name.
+type Group = &'static [(&'static str, Converter)];
+
+/// ONNX's own operators.
+const ONNX: &[Group] = &[
+    cast::OPS,
+    constant::OPS,
+    conv::OPS,
+    elementwise::OPS,
+    indexing::OPS,
+    layout::OPS,
+    matmul::OPS,
+    norm::OPS,
+    parts::OPS,
+    pool::OPS,
+    reduce::OPS,
+];
+
+/// Operators of ONNX Runtime that exports contain.
+const MICROSOFT: &[Group] = &[elementwise::MICROSOFT, matmul::MICROSOFT, norm::MICROSOFT];
+
+/// Returns the converter of an operator. `None` if it is not supported.
+pub(crate) fn converter(domain: &str, op: &str) -> Option<Converter> {
+    // The importer itself replaces a branch by its nodes.
+    if domain.is_empty() && op == "If" {
+        return Some(|_| Ok(Vec::new()));
+    }
+    let groups = match domain {
+        "" => ONNX,
+        "com.microsoft" => MICROSOFT,
+        _ => return None,
+    };
+    let mut all = groups.iter().copied().flatten();
+    all.find(|(name, _)| *name == op).map(|&(_, converter)| converter)
+}

@@ -1,0 +1,210 @@
+//! Gathering and scattering by indices of elements or slices. Indices that are known become one gather of rows.
+
+use hipvit_graph::op::{Concat, Gather};
+
+use super::Group;
+use super::constant::product;
+use super::layout::{dims, reshape_to};
+use crate::builder::Builder;
+use crate::context::Context;
+use crate::dim::{Dim, Linear};
+use crate::element::ElementType;
+use crate::error::{Refusal, refuse};
+use crate::value::{Value, axis, count, show};
+
+pub(super) const OPS: Group = &[
+    ("GatherElements", gather_elements),
+    ("GatherND", gather_nd),
+    ("ScatterElements", scatter_elements),
+    ("ScatterND", scatter_nd),
+];
+
+/// Returns extents that do not depend on the batch size.
+fn fixed_extents(x: &Value, axes: std::ops::Range<usize>) -> Result<Vec<usize>, Refusal> {
+    let extents: Option<Vec<usize>> = x.dims[axes].iter().map(|dim| dim.fixed()).collect();
+    match extents {
+        Some(extents) => Ok(extents),
+        None => refuse!(
+            "has indices along axes of {} that grow with the batch",
+            show(&x.dims)
+        ),
+    }
+}
+
+/// Returns the position of an element of extents `extents`, with indices that may count from the end.
+fn position(indices: &[i64], extents: &[usize]) -> Result<i64, Refusal> {
+    let mut position = 0;
+    for (&index, &extent) in indices.iter().zip(extents) {
+        let extent = extent as i64;
+        let from_start = if index < 0 {
+            index.saturating_add(extent)
+        } else {
+            index
+        };
+        if !(0..extent).contains(&from_start) {
+            refuse!("reads index {index} of an axis of {extent}");
+        }
+        position = position * extent + from_start;
+    }
+    Ok(position)
+}
+
+/// Returns `x` with the axes before `end` as one.
+fn flattened(builder: &mut Builder, x: &Value, end: usize) -> Result<Value, Refusal> {
+    let (indexed, rest) = x.dims.split_at(end);
+    let rows = product(indexed.iter().map(|&dim| dim.into()))?;
+    let extents: Vec<Dim> = dims(&[rows])?.into_iter().chain(rest.iter().copied()).collect();
+    reshape_to(builder, x, &extents)
+}
+
+/// Takes rows, slices of the first axis, by their positions.
+fn rows(builder: &mut Builder, x: &Value, positions: Vec<i64>) -> Result<Value, Refusal> {
+    let len = positions.len();
+    let positions: Vec<Linear> = positions.into_iter().map(Linear::new).collect();
+    let positions = Value::integers(ElementType::I64, &[len], positions)?;
+    builder.apply(Gather { axis: 0 }, &[x, &positions])
+}
+
+/// Returns the positions of the slices that `indices [.., k]` name in axes of these extents.
+fn positions(indices: &Value, extents: &[usize]) -> Result<Vec<i64>, Refusal> {
+    let given = indices.known_integers("indices")?;
+    given
+        .chunks(extents.len().max(1))
+        .map(|index| position(index, extents))
+        .collect()
+}
+
+fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let [x, indices] = [context.input(0)?, context.input(1)?];
+    let batch = usize::try_from(context.int_or("batch_dims", 0)).unwrap_or(usize::MAX);
+    let Some((&last, outer)) = indices.dims.split_last() else {
+        refuse!("has indices without axes");
+    };
+    let depth = last
+        .fixed()
+        .filter(|&depth| depth > 0 && batch.saturating_add(depth) <= x.rank());
+    let Some(depth) = depth.filter(|_| batch == 0 && !indices.dims.contains(&Dim::Fixed(0))) else {
+        refuse!(
+            "has indices {} into {} with {batch} common axes, which is not supported",
+            show(&indices.dims),
+            show(&x.dims)
+        );
+    };
+    let extents = fixed_extents(&x, 0..depth)?;
+    let positions = positions(&indices, &extents)?;
+    let builder = &mut *context.builder;
+    let table = flattened(builder, &x, depth)?;
+    let taken = rows(builder, &table, positions)?;
+    let result = [outer, &x.dims[depth..]].concat();
+    reshape_to(builder, &taken, &result).map(|value| vec![value])
+}
+
+/// Replaces rows of `x` at `positions` by those of `updates`.
+fn replace(builder: &mut Builder, x: &Value, positions: &[i64], updates: &Value) -> Result<Value, Refusal> {
+    let Some(len) = x.dims[0].fixed() else {
+        refuse!("replaces rows of {}, which grow with the batch", show(&x.dims));
+    };
+    let mut source: Vec<i64> = (0..len as i64).collect();
+    for (update, &position) in positions.iter().enumerate() {
+        source[position as usize] = (len + update) as i64;
+    }
+    let both = builder.apply(Concat { axis: 0 }, &[x, updates])?;
+    rows(builder, &both, source)
+}
+
+fn check_reduction(context: &Context<'_>) -> Result<(), Refusal> {
+    match context.string_or("reduction", "none").as_str() {
+        "none" => Ok(()),
+        reduction => refuse!("has the reduction `{reduction}`, which is not supported"),
+    }
+}
+
+fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    check_reduction(context)?;
+    let [x, indices, updates] = [context.input(0)?, context.input(1)?, context.input(2)?];
+    let depth = indices
+        .dims
+        .last()
+        .and_then(|dim| dim.fixed())
+        .filter(|&depth| depth > 0 && depth <= x.rank());
+    let Some(depth) = depth else {
+        refuse!("has indices {} into {}", show(&indices.dims), show(&x.dims));
+    };
+    let expected = [&indices.dims[..indices.rank() - 1], &x.dims[depth..]].concat();
+    if updates.dims != expected {
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&expected)
+        );
+    }
+    let extents = fixed_extents(&x, 0..depth)?;
+    let positions = positions(&indices, &extents)?;
+    let builder = &mut *context.builder;
+    let table = flattened(builder, &x, depth)?;
+    let new = flattened(builder, &updates, indices.rank() - 1)?;
+    let result = replace(builder, &table, &positions, &new)?;
+    reshape_to(builder, &result, &x.dims).map(|value| vec![value])
+}
+
+/// Returns the positions in a tensor of shape `shape` of the elements that `indices` name along `axis`.
+fn element_positions(indices: &Value, shape: &[usize], axis: usize) -> Result<Vec<i64>, Refusal> {
+    let given = indices.known_integers("indices")?;
+    let extents = indices.fixed_shape()?;
+    if extents.len() != shape.len()
+        || extents
+            .iter()
+            .zip(shape)
+            .enumerate()
+            .any(|(at, (own, of))| at != axis && own > of)
+    {
+        refuse!("has indices of shape {extents:?} into {shape:?}");
+    }
+    let mut at = vec![0i64; shape.len()];
+    let mut all = Vec::with_capacity(given.len());
+    for index in given {
+        let mut place = at.clone();
+        place[axis] = index;
+        all.push(position(&place, shape)?);
+        for axis in (0..extents.len()).rev() {
+            at[axis] += 1;
+            if at[axis] < extents[axis] as i64 {
+                break;
+            }
+            at[axis] = 0;
+        }
+    }
+    Ok(all)
+}
+
+fn gather_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let [x, indices] = [context.input(0)?, context.input(1)?];
+    let axis = axis(context.int_or("axis", 0), x.rank())?;
+    let shape = fixed_extents(&x, 0..x.rank())?;
+    let positions = element_positions(&indices, &shape, axis)?;
+    let builder = &mut *context.builder;
+    let table = flattened(builder, &x, x.rank())?;
+    let taken = rows(builder, &table, positions)?;
+    reshape_to(builder, &taken, &indices.dims).map(|value| vec![value])
+}
+
+fn scatter_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    check_reduction(context)?;
+    let [x, indices, updates] = [context.input(0)?, context.input(1)?, context.input(2)?];
+    let axis = axis(context.int_or("axis", 0), x.rank())?;
+    let shape = fixed_extents(&x, 0..x.rank())?;
+    count(&shape)?;
+    if updates.dims != indices.dims {
+        refuse!(
+            "has updates {}, expected {}",
+            show(&updates.dims),
+            show(&indices.dims)
+        );
+    }
+    let positions = element_positions(&indices, &shape, axis)?;
+    let builder = &mut *context.builder;
+    let table = flattened(builder, &x, x.rank())?;
+    let new = flattened(builder, &updates, updates.rank())?;
+    let result = replace(builder, &table, &positions, &new)?;
+    reshape_to(builder, &result, &x.dims).map(|value| vec![value])
+}

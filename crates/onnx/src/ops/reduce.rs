@@ -1,0 +1,138 @@
+//! Reductions along axes, and softmax.
+
+use hipvit_graph::op::reduce::ReduceKind;
+use hipvit_graph::op::{Reduce, Softmax};
+use hipvit_graph::pattern::floats;
+
+use super::Group;
+use super::constant::axes;
+use super::layout::{dims, permute, reshape_to};
+use crate::builder::Builder;
+use crate::context::Context;
+use crate::dim::{Dim, Linear};
+use crate::error::{Refusal, refuse};
+use crate::value::{Value, axis, show};
+
+pub(super) const OPS: Group = &[
+    ("LogSoftmax", |c| softmax(c, true)),
+    ("ReduceL1", |c| reduce(c, ReduceKind::L1)),
+    ("ReduceL2", |c| reduce(c, ReduceKind::L2)),
+    ("ReduceLogSum", reduce_log_sum),
+    ("ReduceLogSumExp", |c| reduce(c, ReduceKind::LogSumExp)),
+    ("ReduceMax", |c| reduce(c, ReduceKind::Max)),
+    ("ReduceMean", |c| reduce(c, ReduceKind::Mean)),
+    ("ReduceMin", |c| reduce(c, ReduceKind::Min)),
+    ("ReduceProd", |c| reduce(c, ReduceKind::Prod)),
+    ("ReduceSum", |c| reduce(c, ReduceKind::Sum)),
+    ("ReduceSumSquare", |c| reduce(c, ReduceKind::SumSquare)),
+    ("Softmax", |c| softmax(c, false)),
+];
+
+fn reduce(context: &mut Context<'_>, kind: ReduceKind) -> Result<Vec<Value>, Refusal> {
+    let x = context.input(0)?;
+    let keep = context.flag("keepdims", true);
+    let nothing = context.flag("noop_with_empty_axes", false);
+    let axes = axes(context, 1, x.rank())?.filter(|axes| !axes.is_empty());
+    let axes = match axes {
+        Some(mut axes) => {
+            axes.sort_unstable();
+            axes
+        }
+        None if nothing => return Ok(vec![x]),
+        None => (0..x.rank()).collect(),
+    };
+    reduce_axes(context.builder, &x, kind, &axes, keep).map(|value| vec![value])
+}
+
+fn reduce_log_sum(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let sum = reduce(context, ReduceKind::Sum)?.swap_remove(0);
+    let element = sum.element;
+    super::elementwise::apply(context.builder, floats::operand(0).log(), &[&sum], element)
+        .map(|value| vec![value])
+}
+
+/// Reduces `x` along ascending axes.
+pub(super) fn reduce_axes(
+    builder: &mut Builder,
+    x: &Value,
+    kind: ReduceKind,
+    axes: &[usize],
+    keep: bool,
+) -> Result<Value, Refusal> {
+    if let Some(&axis) = axes.iter().find(|&&axis| x.dims[axis].is_batch()) {
+        refuse!(
+            "reduces axis {axis} of {}, which grows with the batch",
+            show(&x.dims)
+        );
+    }
+    if x.as_integers().is_some() {
+        return reduce_integers(x, kind, axes, keep);
+    }
+    if !x.element.is_float() {
+        refuse!("reduces elements of type {}, which is not supported", x.element);
+    }
+    let op = Reduce {
+        kind,
+        axes: axes.to_vec(),
+        keep,
+    };
+    builder.apply(op, &[x])
+}
+
+/// Reduces all elements of known integers, as sizes are.
+fn reduce_integers(x: &Value, kind: ReduceKind, axes: &[usize], keep: bool) -> Result<Value, Refusal> {
+    let elements = x.linear_integers("elements")?;
+    let kept: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
+    if kept.iter().any(|&axis| x.dims[axis] != Dim::Fixed(1)) {
+        refuse!(
+            "reduces integers that are known at import along some axes of {}",
+            show(&x.dims)
+        );
+    }
+    let function = match kind {
+        ReduceKind::Prod => |[x, y]: [Linear; 2]| x.checked_mul(y),
+        ReduceKind::Sum => |[x, y]: [Linear; 2]| x.checked_add(y),
+        ReduceKind::Max => crate::integers::max,
+        ReduceKind::Min => crate::integers::min,
+        _ => refuse!("reduces integers by {kind:?}, which is not supported"),
+    };
+    let mut rest = elements.iter().copied();
+    let mut result = match rest.next() {
+        Some(first) => first,
+        None => Linear::new(i64::from(kind == ReduceKind::Prod)),
+    };
+    for element in rest {
+        let Some(next) = function([result, element]) else {
+            refuse!("computes an integer that overflows or depends on the batch size");
+        };
+        result = next;
+    }
+    let rank = if keep { x.rank() } else { kept.len() };
+    Value::integers(x.element, &vec![1; rank], vec![result])
+}
+
+fn softmax(context: &mut Context<'_>, log: bool) -> Result<Vec<Value>, Refusal> {
+    let x = context.input(0)?;
+    if context.opset() < 13 {
+        return softmax_of_matrix(context, &x, log);
+    }
+    let axis = axis(context.int_or("axis", -1), x.rank())?;
+    let mut order: Vec<usize> = (0..x.rank()).collect();
+    order.swap(axis, x.rank() - 1);
+    let builder = &mut *context.builder;
+    let rows = permute(builder, &x, &order)?;
+    let result = builder.apply(Softmax { log }, &[&rows])?;
+    permute(builder, &result, &order).map(|value| vec![value])
+}
+
+/// Computes the softmax over all axes from one on, as before version 13.
+fn softmax_of_matrix(context: &mut Context<'_>, x: &Value, log: bool) -> Result<Vec<Value>, Refusal> {
+    let axis = axis(context.int_or("axis", 1), x.rank())?;
+    let (outer, inner) = x.dims.split_at(axis);
+    let inner = super::constant::product(inner.iter().map(|&dim| dim.into()))?;
+    let rows: Vec<Dim> = outer.iter().copied().chain(dims(&[inner])?).collect();
+    let builder = &mut *context.builder;
+    let rows = reshape_to(builder, x, &rows)?;
+    let result = builder.apply(Softmax { log }, &[&rows])?;
+    reshape_to(builder, &result, &x.dims).map(|value| vec![value])
+}

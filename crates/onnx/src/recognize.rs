@@ -1,0 +1,17 @@
+//! Finds hipvit's ops in what exporters write: functions in several steps, biases as additions, attention as products of matrices.
+//!
+//! The graph computes the same before and after, up to rounding.
+
+mod activations;
+mod attention;
+mod biases;
+mod view;
+
+use hipvit_graph::{Graph, Result};
+
+/// Replaces patterns by the ops that compute them.
+pub(crate) fn run(graph: &Graph) -> Result<Graph> {
+    let graph = activations::run(graph)?;
+    let graph = biases::run(&graph)?;
+    attention::run(&graph)
+}

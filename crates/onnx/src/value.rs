@@ -1,0 +1,249 @@
+//! Values of a model while it is imported: numbers that are known, and values of the graph.
+
+use std::sync::Arc;
+
+use hipvit_graph::{DType, Provenance, ValueId, tensor::Tensor};
+
+use crate::dim::{Dim, Linear};
+use crate::element::ElementType;
+use crate::error::{Refusal, refuse};
+use crate::ramp::Ramp;
+
+/// Largest number of elements of a tensor of integers that is computed at import.
+pub(crate) const MOST_INTEGERS: usize = 1 << 24;
+
+/// Largest number of elements of a tensor of floats that is computed at import.
+pub(crate) const MOST_FLOATS: usize = 1 << 28;
+
+/// Largest rank of a tensor. ONNX has no limit; models stay far below.
+pub(crate) const MOST_AXES: usize = 16;
+
+/// A tensor of the model.
+#[derive(Clone, Debug)]
+pub(crate) struct Value {
+    pub(crate) element: ElementType,
+    pub(crate) dims: Vec<Dim>,
+    pub(crate) data: Data,
+}
+
+/// Elements of a [`Value`].
+#[derive(Clone, Debug)]
+pub(crate) enum Data {
+    /// Integers and booleans that are known, up to the batch size, in row-major order.
+    Integers(Arc<[Linear]>),
+    /// Integers that grow evenly, as many as the batch size.
+    Ramp(Ramp),
+    /// Floating-point numbers that are known.
+    Constant(Constant),
+    /// A value of the graph.
+    Computed(ValueId),
+}
+
+/// A constant tensor, and where its elements come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Constant {
+    pub(crate) tensor: Tensor,
+    pub(crate) provenance: Provenance,
+}
+
+impl Value {
+    pub(crate) fn integers(
+        element: ElementType,
+        shape: &[usize],
+        elements: impl Into<Arc<[Linear]>>,
+    ) -> Result<Self, Refusal> {
+        let elements = elements.into();
+        if count(shape)? != elements.len() {
+            refuse!("computes {} integers for the shape {shape:?}", elements.len());
+        }
+        Ok(Self {
+            element,
+            dims: fixed(shape),
+            data: Data::Integers(elements),
+        })
+    }
+
+    /// Returns a list of integers, as shapes are.
+    pub(crate) fn list(elements: impl IntoIterator<Item = Linear>) -> Self {
+        let elements: Arc<[Linear]> = elements.into_iter().collect();
+        Self {
+            element: ElementType::I64,
+            dims: vec![Dim::Fixed(elements.len())],
+            data: Data::Integers(elements),
+        }
+    }
+
+    pub(crate) fn constant(element: ElementType, tensor: Tensor, provenance: impl Into<Provenance>) -> Self {
+        Self {
+            element,
+            dims: fixed(tensor.shape()),
+            data: Data::Constant(Constant {
+                tensor,
+                provenance: provenance.into(),
+            }),
+        }
+    }
+
+    /// Returns one number in every element of a tensor without axes.
+    pub(crate) fn scalar(element: ElementType, number: f32) -> Self {
+        let tensor = Tensor::from_f32([], vec![number]).unwrap_or_else(empty);
+        Self::constant(element, tensor, Provenance::Number(number))
+    }
+
+    pub(crate) fn rank(&self) -> usize {
+        self.dims.len()
+    }
+
+    /// Returns the extents at batch size 1.
+    pub(crate) fn shape(&self) -> Vec<usize> {
+        self.dims.iter().map(|dim| dim.at_one()).collect()
+    }
+
+    /// Returns the extents. Refuses extents that depend on the batch size.
+    pub(crate) fn fixed_shape(&self) -> Result<Vec<usize>, Refusal> {
+        let extents: Option<Vec<usize>> = self.dims.iter().map(|dim| dim.fixed()).collect();
+        extents.ok_or_else(|| {
+            format!(
+                "has the shape {}, which depends on the batch size",
+                show(&self.dims)
+            )
+            .into()
+        })
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        !matches!(self.data, Data::Computed(_))
+    }
+
+    pub(crate) fn as_integers(&self) -> Option<&[Linear]> {
+        match &self.data {
+            Data::Integers(elements) => Some(elements),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn as_constant(&self) -> Option<&Constant> {
+        match &self.data {
+            Data::Constant(constant) => Some(constant),
+            _ => None,
+        }
+    }
+
+    /// Returns the elements of a small tensor of known numbers. `None` if they are not known.
+    pub(crate) fn numbers(&self) -> Option<Vec<f64>> {
+        match &self.data {
+            Data::Integers(elements) => elements
+                .iter()
+                .map(|element| element.known().map(|number| number as f64))
+                .collect(),
+            Data::Constant(constant) => Some(constant.tensor.to_f32().iter().map(|&x| x.into()).collect()),
+            Data::Computed(_) | Data::Ramp(_) => None,
+        }
+    }
+
+    /// Returns the number of a tensor of one element. `None` if it is not known.
+    pub(crate) fn number(&self) -> Option<f64> {
+        let is_one = self.dims.iter().all(|&dim| dim == Dim::Fixed(1));
+        self.numbers()
+            .filter(|_| is_one)
+            .and_then(|numbers| numbers.first().copied())
+    }
+
+    /// Returns the known integers. Refuses values that a run computes, and those that depend on the batch size.
+    pub(crate) fn known_integers(&self, what: &str) -> Result<Vec<i64>, Refusal> {
+        let elements = self.linear_integers(what)?;
+        let known: Option<Vec<i64>> = elements.iter().map(|element| element.known()).collect();
+        known.ok_or_else(|| format!("has {what} that depend on the batch size").into())
+    }
+
+    /// Returns the integers, which may depend on the batch size. Refuses values that a run computes.
+    pub(crate) fn linear_integers(&self, what: &str) -> Result<Arc<[Linear]>, Refusal> {
+        match &self.data {
+            Data::Integers(elements) => Ok(elements.clone()),
+            _ => refuse!("has {what} that are computed from the input, not fixed"),
+        }
+    }
+
+    /// Returns the known elements as a tensor of the graph: integers in i32, all else in a floating-point dtype.
+    pub(crate) fn to_constant(&self) -> Result<Constant, Refusal> {
+        match &self.data {
+            Data::Constant(constant) => Ok(constant.clone()),
+            Data::Integers(elements) => integers_as_tensor(self.element, &self.fixed_shape()?, elements),
+            Data::Ramp(_) => refuse!("has an operand with an index for each image, which is not supported"),
+            Data::Computed(_) => refuse!("has an operand that is computed from the input, not fixed"),
+        }
+    }
+}
+
+/// Returns the integers as a tensor of the graph: i32, or f32 for booleans.
+fn integers_as_tensor(
+    element: ElementType,
+    shape: &[usize],
+    elements: &[Linear],
+) -> Result<Constant, Refusal> {
+    let known = elements.iter().map(|element| element.known());
+    let tensor = if element == ElementType::Bool {
+        let values: Option<Vec<f32>> = known.map(|known| known.map(|number| number as f32)).collect();
+        values.and_then(|values| Tensor::from_f32(shape, values))
+    } else {
+        // The limits of 64 bits stand for the end of an axis, and those of 32 bits do too.
+        let narrow = |number: i64| number.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
+        let bytes: Option<Vec<u8>> = known
+            .map(|known| known.map(|number| narrow(number).to_le_bytes()))
+            .collect::<Option<Vec<_>>>()
+            .map(|all| all.concat());
+        bytes.and_then(|bytes| {
+            let len = bytes.len();
+            Tensor::view(shape, DType::I32, Arc::new(bytes), 0..len).map(Tensor::computed)
+        })
+    };
+    let Some(tensor) = tensor else {
+        refuse!("has integers that depend on the batch size as an operand");
+    };
+    let provenance = match elements {
+        [one] => Provenance::Number(one.constant as f32),
+        _ => Provenance::computed("integers", []),
+    };
+    Ok(Constant { tensor, provenance })
+}
+
+fn empty() -> Tensor {
+    // A tensor of no elements always fits its shape; the recursion ends at once.
+    Tensor::from_f32([0], Vec::new()).unwrap_or_else(empty)
+}
+
+/// Returns the number of elements. Refuses shapes whose product overflows.
+pub(crate) fn count(shape: &[usize]) -> Result<usize, Refusal> {
+    // Zeros hide factors that overflow when only some of the extents are multiplied.
+    let nonzero = shape.iter().filter(|&&extent| extent != 0);
+    let product = nonzero.copied().try_fold(1usize, usize::checked_mul);
+    match product.filter(|&product| product <= isize::MAX as usize / 16) {
+        Some(_) if shape.contains(&0) => Ok(0),
+        Some(product) => Ok(product),
+        None => refuse!("has the shape {shape:?}, whose number of elements overflows"),
+    }
+}
+
+pub(crate) fn fixed(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().copied().map(Dim::Fixed).collect()
+}
+
+/// Formats a shape, such as `[B, 3, 224, 224]`.
+pub(crate) fn show(dims: &[Dim]) -> String {
+    let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+/// Returns the index of an axis that may count from the end.
+pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
+    let signed = rank as i64;
+    let index = if axis < 0 {
+        axis.checked_add(signed)
+    } else {
+        Some(axis)
+    };
+    match index.filter(|index| (0..signed).contains(index)) {
+        Some(index) => Ok(index as usize),
+        None => refuse!("has the axis {axis}, but its operand has {rank} axes"),
+    }
+}

@@ -1,0 +1,91 @@
+//! Golden ONNX models: tensors by name, and ONNX Runtime's outputs.
+
+use std::fs;
+
+use half::f16;
+use hipvit::{NamedTensors, SessionBuilder, TensorArray};
+use ndarray::{ArrayD, IxDyn};
+use safetensors::tensor::TensorView;
+use safetensors::{Dtype, SafeTensors};
+use serde::Deserialize;
+
+use crate::support::at;
+
+#[derive(Deserialize)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) dtype: String,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+}
+
+pub(crate) fn cases() -> Vec<Case> {
+    #[derive(Deserialize)]
+    struct Index {
+        cases: Vec<Case>,
+    }
+    let text = fs::read_to_string(at("tests/golden/onnx/cases.json")).unwrap();
+    let Index { cases } = serde_json::from_str(&text).unwrap();
+    assert!(cases.len() >= 15);
+    cases
+}
+
+fn array(view: &TensorView<'_>) -> TensorArray {
+    fn elements<T, const N: usize>(view: &TensorView<'_>, element: impl Fn([u8; N]) -> T) -> ArrayD<T> {
+        let elements = view
+            .data()
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&bytes| element(bytes))
+            .collect();
+        ArrayD::from_shape_vec(IxDyn(view.shape()), elements).unwrap()
+    }
+    match view.dtype() {
+        Dtype::F32 => TensorArray::F32(elements(view, f32::from_le_bytes)),
+        Dtype::F16 => TensorArray::F32(elements(view, |bytes| f16::from_le_bytes(bytes).to_f32())),
+        Dtype::I64 => TensorArray::I64(elements(view, i64::from_le_bytes)),
+        dtype => panic!("{dtype:?}"),
+    }
+}
+
+impl Case {
+    /// Returns the largest difference of any output from ONNX Runtime's, as a part of the output's largest value.
+    pub(crate) fn error(&self, builder: &SessionBuilder) -> f64 {
+        let directory = at("tests/golden/onnx").join(&self.name);
+        let session = builder
+            .load(directory.join("model.onnx"))
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        let bytes = fs::read(directory.join("golden.safetensors")).unwrap();
+        let golden = SafeTensors::deserialize(&bytes).unwrap();
+        let tensor = |kind: &str, name: &str| array(&golden.tensor(&format!("{kind}.{name}")).unwrap());
+        let inputs: Vec<TensorArray> = self.inputs.iter().map(|name| tensor("input", name)).collect();
+        let views = self
+            .inputs
+            .iter()
+            .zip(&inputs)
+            .map(|(name, input)| (name.as_str(), input.view()));
+        let outputs: NamedTensors = session
+            .run_tensors(views)
+            .unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        assert_eq!(outputs.len(), self.outputs.len(), "{}", self.name);
+        let mut worst = 0.0;
+        for name in &self.outputs {
+            let expected = tensor("output", name);
+            let (expected, got) = (
+                expected.as_f32().unwrap(),
+                outputs.get(name).unwrap().as_f32().unwrap(),
+            );
+            assert_eq!(got.shape(), expected.shape(), "{} {name}", self.name);
+            let largest = expected
+                .iter()
+                .fold(0f64, |largest, &y| largest.max(y.abs().into()));
+            for (&x, &y) in got.iter().zip(&expected) {
+                let error = (f64::from(x) - f64::from(y)).abs() / largest;
+                // NaN is the largest error.
+                worst = if error <= worst { worst } else { error };
+            }
+        }
+        worst
+    }
+}
