@@ -5,8 +5,8 @@ use serde::Deserialize;
 use super::vit::{Random, assert_same};
 use crate::array::Array;
 use crate::op::{
-    Activation, Add, AveragePool, Conv, ConvTranspose, Coordinates, Interpolate, InterpolationKernel, MaxPool,
-    NearestRounding, Op,
+    Activation, Add, AveragePool, Conv, ConvTranspose, Coordinates, Interpolate, InterpolationKernel,
+    MaxPool, NearestRounding, Op,
 };
 
 use crate::tensor::{DType, Tensor};
@@ -245,7 +245,7 @@ fn residual_block() -> Graph {
     let mut graph = Graph::of_values("block", "x", [1, 6, 5, 4], DType::F32).unwrap();
     let mut random = Random(3);
     let mut constant = |graph: &mut Graph, shape: &[usize]| {
-        let values = (0..shape.iter().product()).map(|_| random.next()).collect();
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| random.next()).collect();
         graph.constant("weight", Tensor::from_f32(shape, values).unwrap())
     };
     let x = graph.input();
@@ -257,7 +257,9 @@ fn residual_block() -> Graph {
     let w2 = constant(&mut graph, &[4, 3, 3, 8]);
     let first = Conv { bias: true, ..conv };
     let hidden = graph.push(Role::Other, "conv1", first, [x, w1, b1]).unwrap();
-    let active = graph.push(Role::Other, "relu", Activation::Relu, [hidden]).unwrap();
+    let active = graph
+        .push(Role::Other, "relu", Activation::Relu, [hidden])
+        .unwrap();
     let branch = graph.push(Role::Other, "conv2", conv, [active, w2]).unwrap();
     let sum = graph.push(Role::Other, "add", Add, [x, branch]).unwrap();
     graph.add_output("y", sum).unwrap();
