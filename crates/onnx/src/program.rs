@@ -264,7 +264,7 @@ impl Calls<'_> {
             ..Scope::default()
         };
         let missing = std::iter::repeat_with(String::new);
-        let operands = call.inputs.into_iter().chain(missing.clone());
+        let operands = call.inputs.into_iter().chain(missing);
         scope.names.extend(function.input.iter().cloned().zip(operands));
         let results = function.output.iter().cloned().zip(call.outputs);
         scope.names.extend(results.filter(|(_, outer)| !outer.is_empty()));
