@@ -255,7 +255,7 @@ def check_one(report: dict, arguments) -> dict:
     expected = {name: value[:rows] for name, value in expected.items()}
     command = [*arguments.hipvit.split(), "run", *arguments.options.split()]
     start = time.time()
-    result = {"rows": rows or report["batch"]}
+    result = {"rows": rows or report["batch"], "program": Path(command[0]).name}
     try:
         results = hipvit(command, directory / "model.onnx", inputs, arguments.limit)
     except Refused as refusal:
@@ -320,7 +320,8 @@ def outcome(report: dict) -> tuple[str, str]:
     result = json.loads(path.read_text())
     match result["stage"]:
         case "agrees":
-            return f"{result['difference']:.0e}", ""
+            mark = " †" if result.get("program") == "reference" else ""
+            return f"{result['difference']:.0e}{mark}", ""
         case "differs":
             return f"**differs by {result['difference']:.0e}**", ""
         case "time":
@@ -385,7 +386,7 @@ The models are the smallest architecture of each module of timm 1.0.31, and smal
 exported by both exporters of torch 2.15 (`dynamo=True` and `dynamo=False`) at their default operator set with a dynamic batch. A number is the
 largest difference from ONNX Runtime in f32 on the CPU, as a part of the largest output. A model agrees if the number is at most 2e-5, or four times
 ONNX Runtime's own difference from torch in double precision where a network amplifies rounding. "Not exported" means that torch's exporter or
-ONNX Runtime failed.
+ONNX Runtime failed. "†" marks results of the graph's reference implementation (`crates/onnx/examples/reference.rs`) instead of the engine.
 """
 
 
