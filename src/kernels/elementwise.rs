@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use hipvit_graph::op::Elementwise;
 
-use self::source::source;
+use self::source::{constants, source};
 use super::bindings::{ElementwiseFormulaArgs, FORMULA_AXES, FORMULA_OPERANDS};
 use super::generated_call::GeneratedCall;
 use super::lower::{Call, Lower, Lowering, one};
@@ -73,10 +73,14 @@ impl ElementwiseFormulaArgs {
             strides: Default::default(),
             column_strides: Default::default(),
             element_bytes: Default::default(),
+            constants: Default::default(),
             rows: extent(rows.iter().product())?,
             columns: extent(columns)?,
             result_bytes: if op.is_integer() { 4 } else { step.element() as u32 },
         };
+        for (to, (_, constant)) in arguments.constants.iter_mut().zip(constants(op.formula())) {
+            *to = constant;
+        }
         for (to, &from) in arguments.extents[first..].iter_mut().zip(rows) {
             *to = extent(from)?;
         }
@@ -162,6 +166,7 @@ mod tests {
             strides: Default::default(),
             column_strides: [1, 0, 1, 0, 0, 0, 0, 0],
             element_bytes: [2, 2, 4, 0, 0, 0, 0, 0],
+            constants: Default::default(),
             rows: 6,
             columns: 5,
             result_bytes: 4,
