@@ -28,12 +28,14 @@ impl Net {
     fn constant(&mut self, shape: &[usize]) -> ValueId {
         let count: usize = shape.iter().product();
         let scale = (shape[1..].iter().product::<usize>() as f32).sqrt().recip();
-        let values = (0..count).map(|_| {
+        let number = |_| {
             self.state = self.state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             ((self.state >> 8) as f32 / (1 << 23) as f32 - 1.0) * scale
-        });
-        let tensor = Tensor::from_f32(shape, values.collect()).unwrap();
-        self.graph.constant("weight", tensor)
+        };
+        let values: Vec<f32> = (0..count).map(number).collect();
+        let tensor = Tensor::from_f32(shape, values).unwrap();
+        let name = format!("weight{}", self.graph.values().len());
+        self.graph.constant(name, tensor)
     }
 
     fn push(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {

@@ -246,7 +246,8 @@ fn residual_block() -> Graph {
     let mut random = Random(3);
     let mut constant = |graph: &mut Graph, shape: &[usize]| {
         let values: Vec<f32> = (0..shape.iter().product()).map(|_| random.next()).collect();
-        graph.constant("weight", Tensor::from_f32(shape, values).unwrap())
+        let name = format!("weight{}", graph.values().len());
+        graph.constant(name, Tensor::from_f32(shape, values).unwrap())
     };
     let x = graph.input();
     let conv = Conv {
