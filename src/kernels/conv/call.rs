@@ -261,6 +261,7 @@ impl ConvCall {
             out: part(self.out),
             scratch: self.scratch.offset(self.sums_at()),
             activation: self.activation,
+            preactivation: DeviceAddress::NULL,
             float8: None,
             int8: None,
             sparse: None,

@@ -144,6 +144,7 @@ impl Lower for ConvTranspose {
             out: products,
             scratch: products,
             activation: None,
+            preactivation: DeviceAddress::NULL,
             float8: None,
             int8: None,
             sparse: None,
