@@ -46,13 +46,12 @@ struct Formula {{
         op.is_integer(),
     );
     for (index, step) in formula.steps().iter().enumerate() {
+        let value = match arguments.iter().position(|&argument| argument == index) {
+            Some(argument) => format!("c[{argument}]"),
+            None => value(step),
+        };
         // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "        const {} v{index} = {};",
-            type_name(step),
-            value(step)
-        );
+        let _ = writeln!(text, "        const {} v{index} = {value};", type_name(step));
     }
     let result = formula.result();
     let returned = match formula.steps()[result].ty {
