@@ -5,6 +5,7 @@
     python scripts/onnx_zoo.py export zoo --registry --exporter torchscript   # every architecture of timm
     python scripts/onnx_zoo.py ops zoo                                  # which ops occur in how many models
     python scripts/onnx_zoo.py check zoo --hipvit target/release/hipvit
+    python scripts/onnx_backend.py --table zoo/backend.md --hipvit target/release/hipvit
     python scripts/onnx_zoo.py table zoo docs/onnx-coverage.md
 
 Every command continues where it stopped. A model is a directory `zoo/<name>.<exporter>` with `model.onnx`, `in.<name>.npy`,
@@ -374,6 +375,9 @@ def table(arguments) -> None:
     lines += [row for transformer, row in rows if not transformer]
     lines += ["", "## transformers", "", "| model | dynamo | torchscript | missing |", "|---|---|---|---|"]
     lines += [row for transformer, row in rows if transformer]
+    backend = arguments.zoo / "backend.md"
+    if backend.exists():
+        lines += ["", *NODE_TESTS.strip().splitlines(), "", *backend.read_text().splitlines()]
     arguments.page.write_text("\n".join(lines) + "\n")
 
 
@@ -387,6 +391,14 @@ exported by both exporters of torch 2.15 (`dynamo=True` and `dynamo=False`) at t
 largest difference from ONNX Runtime in f32 on the CPU, as a part of the largest output. A model agrees if the number is at most 2e-5, or four times
 ONNX Runtime's own difference from torch in double precision where a network amplifies rounding. "Not exported" means that torch's exporter or
 ONNX Runtime failed. "†" marks results of the graph's reference implementation (`crates/onnx/examples/reference.rs`) instead of the engine.
+"""
+
+NODE_TESTS = """
+## Node tests of the onnx package
+
+`scripts/onnx_backend.py` generates the onnx package's own tests of the ops that hipvit knows, for operator sets 11 to 24. The table has the ops with
+tests that do not pass. "As ONNX Runtime" counts tests whose expected results ONNX Runtime does not compute either. "Not run" counts element
+types that NumPy files do not have.
 """
 
 
