@@ -2471,6 +2471,9 @@ pub const FORMULA_OPERANDS: u32 = 8;
 /// Maximum number of axes of a result, of which the last one is its columns.
 pub const FORMULA_AXES: u32 = 6;
 
+/// Maximum number of constants of a formula that are arguments. The program has the others.
+pub const FORMULA_CONSTANTS: u32 = 16;
+
 /// `elementwise`: out = f(operands), each of which may repeat along some axes.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2487,6 +2490,8 @@ pub struct ElementwiseFormulaArgs {
     pub column_strides: [u32; 8usize],
     /// Bytes of the elements of the operands, for the host. 0 beyond the last one.
     pub element_bytes: [u32; 8usize],
+    /// Constants of the formula, so that formulas that differ only in these share a program.
+    pub constants: [f32; 16usize],
     /// Product of `extents`.
     pub rows: u32,
     /// Columns of the result.
@@ -2498,7 +2503,7 @@ pub struct ElementwiseFormulaArgs {
 const _: () = {
     [
         "Size of ElementwiseFormulaArgs",
-    ][::core::mem::size_of::<ElementwiseFormulaArgs>() - 328usize];
+    ][::core::mem::size_of::<ElementwiseFormulaArgs>() - 392usize];
     [
         "Alignment of ElementwiseFormulaArgs",
     ][::core::mem::align_of::<ElementwiseFormulaArgs>() - 8usize];
@@ -2521,14 +2526,17 @@ const _: () = {
         "Offset of field: ElementwiseFormulaArgs::element_bytes",
     ][::core::mem::offset_of!(ElementwiseFormulaArgs, element_bytes) - 284usize];
     [
+        "Offset of field: ElementwiseFormulaArgs::constants",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, constants) - 316usize];
+    [
         "Offset of field: ElementwiseFormulaArgs::rows",
-    ][::core::mem::offset_of!(ElementwiseFormulaArgs, rows) - 316usize];
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, rows) - 380usize];
     [
         "Offset of field: ElementwiseFormulaArgs::columns",
-    ][::core::mem::offset_of!(ElementwiseFormulaArgs, columns) - 320usize];
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, columns) - 384usize];
     [
         "Offset of field: ElementwiseFormulaArgs::result_bytes",
-    ][::core::mem::offset_of!(ElementwiseFormulaArgs, result_bytes) - 324usize];
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, result_bytes) - 388usize];
 };
 
 #[repr(u32)]
