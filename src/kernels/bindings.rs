@@ -2634,7 +2634,7 @@ const _: () = {
 /// Threads per block of `gather`.
 pub const GATHER_THREADS: u32 = 256;
 
-/// `gather`: out[o, i, :] = x[o, indices[i], :]. A negative index counts from the end. Indices beyond an end become the last or first one.
+/// `gather`: slice i of `out` is the slice of x at index i of `indices`. A negative index counts from the end. Indices beyond an end become the last or first one.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct GatherArgs {

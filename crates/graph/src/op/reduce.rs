@@ -113,8 +113,8 @@ impl Reduce {
             return Some([shape.iter().product(), 1, 1]);
         };
         let last = axes.next_back().unwrap_or(first);
-        let between = (first..=last).filter(is_long);
-        let is_together = between.into_iter().all(|axis| self.axes.contains(&axis));
+        let mut between = (first..=last).filter(is_long);
+        let is_together = between.all(|axis| self.axes.contains(&axis));
         let [outer, length, inner] = [&shape[..first], &shape[first..=last], &shape[last + 1..]];
         is_together.then(|| [outer, length, inner].map(|extents| extents.iter().product()))
     }

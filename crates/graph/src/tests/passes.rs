@@ -68,9 +68,9 @@ fn a_vit_becomes_few_steps() {
             ("pool token 0", 1),
         ],
     );
-    assert_eq!(reports.len(), 12);
+    assert_eq!(reports.len(), 13);
     assert_eq!(reports[0].nodes_before, graph.nodes().len());
-    assert_eq!(reports[11].nodes_after, optimized.nodes().len());
+    assert_eq!(reports[12].nodes_after, optimized.nodes().len());
 }
 
 #[test]
