@@ -38,7 +38,7 @@ fn copy_row(x: &[f32], start: usize, stride: isize, row: &mut [f32]) {
     match stride {
         1 => row.copy_from_slice(&x[start..start + row.len()]),
         0 => row.fill(x[start]),
-        1.. => {
+        2.. => {
             let from = x[start..].iter().step_by(stride.unsigned_abs());
             row.iter_mut().zip(from).for_each(|(y, x)| *y = *x);
         }

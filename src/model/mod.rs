@@ -58,7 +58,7 @@ pub use hub::download::{PullProgress, Pulled, pull};
 pub use info::{Family, Info, Library, OnnxInfo};
 pub use load::{Model, directory, from_bytes, load, tensor_shapes, tinyvit32};
 pub use model_bytes::ModelBytes;
-pub(crate) use onnx::open_extents;
+pub(crate) use onnx::{OpenExtents, open_extents};
 pub use onnx::{ImageRule, input_names};
 pub use options::{InputKind, LoadOptions, MAX_FLOPS};
 pub use packing::Packing;

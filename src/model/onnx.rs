@@ -31,8 +31,17 @@ pub(super) fn is_onnx(path: &Path) -> bool {
         .is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
 }
 
-/// Returns the name and the extents of each input that have no number in the file: `(axis, name)`.
-pub(crate) fn open_extents(path: &Path) -> Result<Vec<(String, Vec<(usize, String)>)>> {
+/// An input's extents without a number in the file.
+#[derive(Debug)]
+pub(crate) struct OpenExtents {
+    /// Name of the input.
+    pub(crate) input: String,
+    /// Axis and name of each.
+    pub(crate) extents: Vec<(usize, String)>,
+}
+
+/// Returns the open extents of each input.
+pub(crate) fn open_extents(path: &Path) -> Result<Vec<OpenExtents>> {
     let inputs = hipvit_onnx::inputs(path)?.into_iter();
     let open = |input: hipvit_onnx::Declared| {
         let extents = input.extents.into_iter().enumerate();
@@ -40,7 +49,10 @@ pub(crate) fn open_extents(path: &Path) -> Result<Vec<(String, Vec<(usize, Strin
             hipvit_onnx::Extent::Named(name) => Some((axis, name)),
             hipvit_onnx::Extent::Fixed(_) => None,
         });
-        (input.name, open.collect())
+        OpenExtents {
+            extents: open.collect(),
+            input: input.name,
+        }
     };
     Ok(inputs.map(open).collect())
 }

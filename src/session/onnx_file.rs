@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::{Session, SessionBuilder};
 use crate::error::{Error, Result};
-use crate::model::{self, InputKind};
+use crate::model::{self, InputKind, OpenExtents};
 use crate::tensors::TensorView;
 
 /// Maximum number of sessions for different extents. Each has its own copy of the weights on its device.
@@ -17,14 +17,11 @@ const MAX_SESSIONS: usize = 4;
 /// Numbers of the extents that a file leaves open.
 type Extents = BTreeMap<String, usize>;
 
-/// Extents that a file leaves open: the axis and the name of each, by input.
-type Open = Vec<(String, Vec<(usize, String)>)>;
-
 /// The file and options of a session.
 pub(super) struct OnnxFile {
     path: PathBuf,
     builder: SessionBuilder,
-    open: OnceLock<Open>,
+    open: OnceLock<Vec<OpenExtents>>,
     /// The sessions for the latest extents, the most recent last.
     sessions: Mutex<Vec<(Extents, Session)>>,
 }
@@ -103,19 +100,19 @@ impl SessionBuilder {
 
 /// Returns the numbers of the open extents in the shapes of inputs, without that of the batch.
 fn extents<'a>(
-    open: &Open,
+    open: &[OpenExtents],
     builder: &SessionBuilder,
     shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>,
 ) -> Result<Extents> {
     // The first open extent of an input is the batch, unless the caller has given its number.
-    let first = |axes: &Vec<(usize, String)>| match axes.first() {
+    let first = |open: &OpenExtents| match open.extents.first() {
         Some((0, name)) if !builder.load.extents.contains_key(name) => Some(name.clone()),
         _ => None,
     };
-    let batch = open.iter().find_map(|(_, axes)| first(axes));
+    let batch = open.iter().find_map(first);
     let shapes: BTreeMap<&str, &[usize]> = shapes.into_iter().collect();
     let mut extents = Extents::new();
-    for (input, axes) in open {
+    for OpenExtents { input, extents: axes } in open {
         let Some(shape) = shapes.get(input.as_str()) else {
             continue;
         };
