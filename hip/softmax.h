@@ -7,6 +7,7 @@
 namespace hipvit {
 
 /// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
+/// `log_softmax`: its logarithm.
 struct SoftmaxArgs {
     /// T `[images, heads, queries, keys]`.
     DEVICE_POINTER(const void) x;
@@ -26,6 +27,10 @@ struct SoftmaxArgs {
     float scale;
     /// 0: a row per wave; 1: a row per block.
     unsigned whole_block;
+    /// 1 for `log_softmax`.
+    unsigned log;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

@@ -1,5 +1,5 @@
-// softmax: softmax(scale · x) over the visible keys, for unfused attention. Invisible keys become 0, and so does a row without visible
-// keys.
+// softmax: softmax(scale · x) over the visible keys, for unfused attention and by itself. Invisible keys become 0, and so does a row without
+// visible keys. log_softmax: its logarithm.
 //
 // Shapes: x, out T [B, H, Nq, Nk], row-major, with any number of keys; out may alias x. Visible keys:
 //   include/visibility.h.
@@ -13,7 +13,7 @@
 
 using namespace hipvit;
 
-template <class T> HIPVIT_DEVICE void softmax(const SoftmaxArgs &a) {
+template <class T, bool LOG> HIPVIT_DEVICE void softmax(const SoftmaxArgs &a) {
     HIPVIT_LDS static float scratch[ROW_THREADS / WAVE];
     const RowGroup<ROW_THREADS> group{a.whole_block != 0, scratch};
     const u32 index = group.row();
@@ -43,13 +43,18 @@ template <class T> HIPVIT_DEVICE void softmax(const SoftmaxArgs &a) {
     row.again(load, [&](u32, float v) { row_sum += fast_exp2(v - row_max); });
     row_sum = group.template reduce<Sum>(row_sum);
     const float inverse = row_sum > 0.0f ? 1.0f / row_sum : row_sum; // 0 stays 0, NaN stays NaN
+    const float log_sum = LOG ? fast_log2(row_sum) : 0.0f;
     row.finish(
-        load, [&](u32, float &v) { v = fast_exp2(v - row_max) * inverse; },
+        load,
+        [&](u32, float &v) {
+            v = LOG ? 0.693147181f * (v - row_max - log_sum) : fast_exp2(v - row_max) * inverse;
+        },
         [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
             store_vec(out + column, valid, aligned(out, 16), vec);
         });
 }
 
 #define ENTRY(name, T)                                                                                                 \
-    HIPVIT_KERNEL(ROW_THREADS) name##_##T(SoftmaxArgs a) { name<T>(a); }
+    HIPVIT_KERNEL(ROW_THREADS) name##_##T(SoftmaxArgs a) { name<T, false>(a); }                                        \
+    HIPVIT_KERNEL(ROW_THREADS) log_##name##_##T(SoftmaxArgs a) { name<T, true>(a); }
 HIPVIT_FOR_DTYPES(ENTRY, softmax)

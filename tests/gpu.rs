@@ -27,6 +27,7 @@ mod compact_moments;
 mod convolutions;
 mod custom_op;
 mod naflex;
+mod onnx;
 mod packed;
 mod parallel;
 mod patterns;

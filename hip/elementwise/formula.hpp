@@ -84,6 +84,6 @@ template <class T, class F> HIPVIT_DEVICE void elementwise(const ElementwiseForm
 } // namespace hipvit
 
 #define HIPVIT_ELEMENTWISE(name, T)                                                                                    \
-    HIPVIT_KERNEL(ELEMENTWISE_THREADS) name##_##T(hipvit::ElementwiseFormulaArgs a) {                                  \
+    HIPVIT_KERNEL(hipvit::ELEMENTWISE_THREADS) name##_##T(hipvit::ElementwiseFormulaArgs a) {                          \
         hipvit::elementwise<hipvit::T, hipvit::Formula>(a);                                                            \
     }

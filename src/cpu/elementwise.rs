@@ -28,7 +28,7 @@ impl CpuOp for Elementwise {
 
 /// Computes the result from operands that may be in its memory.
 fn evaluate(op: &Elementwise, broadcast: &Broadcast, sources: &[Source<'_>], out: &mut [f32]) {
-    let tape = Tape::new(op.formula());
+    let tape = Tape::new(op.formula(), sources.len());
     let tasks = out.par_chunks_mut(TASK * BLOCK).enumerate();
     tasks.for_each_init(
         || tape.registers(),
@@ -192,5 +192,12 @@ mod tests {
         );
         let constant = Elementwise::unary(|_| Float::from(3.0)).unwrap();
         assert_eq!(computed(&constant, &[x]), [3.0, 3.0]);
+    }
+
+    #[test]
+    fn an_operand_need_not_be_read() {
+        let op = Elementwise::ternary(|x, _, _| x.abs() + 1.0).unwrap();
+        let [x, y] = [2.5, f32::NAN].map(|value| Array::new([BLOCK], vec![value; BLOCK]).unwrap());
+        assert_eq!(computed(&op, &[x, y.clone(), y]), [3.5; BLOCK]);
     }
 }

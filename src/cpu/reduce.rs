@@ -16,47 +16,18 @@ impl CpuOp for Reduce {
         let shape = operands.batched_shape(0)?;
         let x = operands.values(0)?;
         let (view, length) = self.view(shape);
-        match Form::of(self, shape) {
-            Form::Rows => rows(self.kind, x, length, results[0]),
-            Form::Columns(columns) if self.kind != ReduceKind::LogSumExp => {
+        match self.middle(shape) {
+            Some([_, length, 1]) => rows(self.kind, x, length, results[0]),
+            Some([_, length, columns]) if self.kind != ReduceKind::LogSumExp => {
                 columns_of(self.kind, x, [length, columns], results[0]);
             }
-            Form::Columns(_) | Form::Apart => {
+            _ => {
                 let mut copy = vec![0.0; x.len()];
                 strided::copy(x, &view, &mut copy);
                 rows(self.kind, &copy, length, results[0]);
             }
         }
         Ok(())
-    }
-}
-
-/// Places of the reduced axes.
-enum Form {
-    /// The reduced axes are the last ones.
-    Rows,
-    /// Axes of so many elements follow the reduced ones, which are together.
-    Columns(usize),
-    /// Other axes are between them.
-    Apart,
-}
-
-impl Form {
-    fn of(reduce: &Reduce, shape: &[usize]) -> Self {
-        let is_long = |&axis: &usize| shape[axis] != 1;
-        let axes: Vec<usize> = (0..shape.len()).filter(is_long).collect();
-        let is_reduced: Vec<bool> = axes.iter().map(|axis| reduce.axes.contains(axis)).collect();
-        let changes = is_reduced.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        match (is_reduced.first(), is_reduced.last()) {
-            (None, _) | (_, Some(true)) if changes <= 1 => Self::Rows,
-            (Some(first), Some(false)) if changes == usize::from(!*first) + 1 => {
-                let last = is_reduced.iter().rposition(|&reduced| reduced).unwrap_or(0);
-                Self::Columns(axes[last + 1..].iter().map(|&axis| shape[axis]).product())
-            }
-            // Nothing is reduced.
-            (_, Some(false)) if changes == 0 => Self::Rows,
-            _ => Self::Apart,
-        }
     }
 }
 

@@ -2571,6 +2571,120 @@ const _: () = {
     ][::core::mem::offset_of!(FakeQuantizeArgs, reserved) - 52usize];
 };
 
+/// Threads per block of `gather`.
+pub const GATHER_THREADS: u32 = 256;
+
+/// `gather`: out[o, i, :] = x[o, indices[i], :]. A negative index counts from the end. Indices beyond an end become the last or first one.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GatherArgs {
+    /// Elements of `element` bytes, `[outer, extent, inner]`.
+    pub x: DeviceAddress,
+    /// i32 `[count]`.
+    pub indices: DeviceAddress,
+    /// Elements of `element` bytes, `[outer, count, inner]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents before the axis.
+    pub outer: u32,
+    /// Extent of the axis, at least 1.
+    pub extent: u32,
+    /// Extents after the axis.
+    pub inner: u32,
+    /// Number of indices.
+    pub count: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+    /// Elements of a slice per thread. If they have 16 bytes, `inner` is a multiple of them.
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GatherArgs"][::core::mem::size_of::<GatherArgs>() - 48usize];
+    ["Alignment of GatherArgs"][::core::mem::align_of::<GatherArgs>() - 8usize];
+    ["Offset of field: GatherArgs::x"][::core::mem::offset_of!(GatherArgs, x) - 0usize];
+    [
+        "Offset of field: GatherArgs::indices",
+    ][::core::mem::offset_of!(GatherArgs, indices) - 8usize];
+    [
+        "Offset of field: GatherArgs::out",
+    ][::core::mem::offset_of!(GatherArgs, out) - 16usize];
+    [
+        "Offset of field: GatherArgs::outer",
+    ][::core::mem::offset_of!(GatherArgs, outer) - 24usize];
+    [
+        "Offset of field: GatherArgs::extent",
+    ][::core::mem::offset_of!(GatherArgs, extent) - 28usize];
+    [
+        "Offset of field: GatherArgs::inner",
+    ][::core::mem::offset_of!(GatherArgs, inner) - 32usize];
+    [
+        "Offset of field: GatherArgs::count",
+    ][::core::mem::offset_of!(GatherArgs, count) - 36usize];
+    [
+        "Offset of field: GatherArgs::element",
+    ][::core::mem::offset_of!(GatherArgs, element) - 40usize];
+    [
+        "Offset of field: GatherArgs::width",
+    ][::core::mem::offset_of!(GatherArgs, width) - 44usize];
+};
+
+/// Maximum number of axes. Fewer axes are preceded by extents of 1.
+pub const GATHER_AXES: u32 = 6;
+
+/// Threads per block of `gather_elements`, an element each.
+pub const GATHER_ELEMENTS_THREADS: u32 = 256;
+
+/** `gather_elements`: an element of out is that of x at the same place, except for one axis, where `indices` has its index. A negative index
+ counts from the end. Indices beyond an end become the last or first one.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GatherElementsArgs {
+    /// Elements of `element` bytes, `from`, row-major.
+    pub x: DeviceAddress,
+    /// i32 `extents`, row-major.
+    pub indices: DeviceAddress,
+    /// Elements of `element` bytes, `extents`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents of x. At least those of the indices, except for the axis.
+    pub from: [u32; 6usize],
+    /// Extents of the indices.
+    pub extents: [u32; 6usize],
+    /// Index of the axis.
+    pub axis: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of GatherElementsArgs",
+    ][::core::mem::size_of::<GatherElementsArgs>() - 80usize];
+    [
+        "Alignment of GatherElementsArgs",
+    ][::core::mem::align_of::<GatherElementsArgs>() - 8usize];
+    [
+        "Offset of field: GatherElementsArgs::x",
+    ][::core::mem::offset_of!(GatherElementsArgs, x) - 0usize];
+    [
+        "Offset of field: GatherElementsArgs::indices",
+    ][::core::mem::offset_of!(GatherElementsArgs, indices) - 8usize];
+    [
+        "Offset of field: GatherElementsArgs::out",
+    ][::core::mem::offset_of!(GatherElementsArgs, out) - 16usize];
+    [
+        "Offset of field: GatherElementsArgs::from",
+    ][::core::mem::offset_of!(GatherElementsArgs, from) - 24usize];
+    [
+        "Offset of field: GatherElementsArgs::extents",
+    ][::core::mem::offset_of!(GatherElementsArgs, extents) - 48usize];
+    [
+        "Offset of field: GatherElementsArgs::axis",
+    ][::core::mem::offset_of!(GatherElementsArgs, axis) - 72usize];
+    [
+        "Offset of field: GatherElementsArgs::element",
+    ][::core::mem::offset_of!(GatherElementsArgs, element) - 76usize];
+};
+
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
 pub const PATCH_GRID_BYTES: u32 = 4;
 
@@ -2683,6 +2797,170 @@ const _: () = {
     [
         "Offset of field: GridPositionsArgs::channels",
     ][::core::mem::offset_of!(GridPositionsArgs, channels) - 60usize];
+};
+
+#[repr(u32)]
+/// Interpolation of a sample.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Sampling {
+    /// The nearest pixel.
+    Nearest = 0,
+    /// Of 2×2 pixels.
+    Linear = 1,
+    /// Of 4×4 pixels.
+    Cubic = 2,
+}
+
+#[repr(u32)]
+/// Pixels beyond the edges of an image.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Border {
+    /// Zeros.
+    Zeros = 0,
+    /// The nearest pixel.
+    Edge = 1,
+    /// The image, reflected.
+    Reflect = 2,
+}
+
+/// `grid_sample`: samples of images at given positions.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GridSampleArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// f32, or T (`narrow_grid`), `[images, positions, 2]`: column and row, from −1 to 1 over the image.
+    pub grid: DeviceAddress,
+    /// T `[images, positions, channels]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Channels of a pixel.
+    pub channels: u32,
+    /// Positions in an image.
+    pub positions: u32,
+    /// A `Sampling`.
+    pub sampling: u32,
+    /// A `Border`.
+    pub border: u32,
+    /// 1: −1 and 1 are the centres of the corner pixels; 0: the edges of the image.
+    pub align_corners: u32,
+    /// 1: the grid is T; 0: f32.
+    pub narrow_grid: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GridSampleArgs"][::core::mem::size_of::<GridSampleArgs>() - 64usize];
+    ["Alignment of GridSampleArgs"][::core::mem::align_of::<GridSampleArgs>() - 8usize];
+    [
+        "Offset of field: GridSampleArgs::x",
+    ][::core::mem::offset_of!(GridSampleArgs, x) - 0usize];
+    [
+        "Offset of field: GridSampleArgs::grid",
+    ][::core::mem::offset_of!(GridSampleArgs, grid) - 8usize];
+    [
+        "Offset of field: GridSampleArgs::out",
+    ][::core::mem::offset_of!(GridSampleArgs, out) - 16usize];
+    [
+        "Offset of field: GridSampleArgs::images",
+    ][::core::mem::offset_of!(GridSampleArgs, images) - 24usize];
+    [
+        "Offset of field: GridSampleArgs::height",
+    ][::core::mem::offset_of!(GridSampleArgs, height) - 28usize];
+    [
+        "Offset of field: GridSampleArgs::width",
+    ][::core::mem::offset_of!(GridSampleArgs, width) - 32usize];
+    [
+        "Offset of field: GridSampleArgs::channels",
+    ][::core::mem::offset_of!(GridSampleArgs, channels) - 36usize];
+    [
+        "Offset of field: GridSampleArgs::positions",
+    ][::core::mem::offset_of!(GridSampleArgs, positions) - 40usize];
+    [
+        "Offset of field: GridSampleArgs::sampling",
+    ][::core::mem::offset_of!(GridSampleArgs, sampling) - 44usize];
+    [
+        "Offset of field: GridSampleArgs::border",
+    ][::core::mem::offset_of!(GridSampleArgs, border) - 48usize];
+    [
+        "Offset of field: GridSampleArgs::align_corners",
+    ][::core::mem::offset_of!(GridSampleArgs, align_corners) - 52usize];
+    [
+        "Offset of field: GridSampleArgs::narrow_grid",
+    ][::core::mem::offset_of!(GridSampleArgs, narrow_grid) - 56usize];
+    [
+        "Offset of field: GridSampleArgs::reserved",
+    ][::core::mem::offset_of!(GridSampleArgs, reserved) - 60usize];
+};
+
+/// Threads per block of `group_norm`.
+pub const GROUP_NORM_THREADS: u32 = 256;
+
+/// `group_norm`: out = (x − mean) / √(variance + epsilon) · weight + bias, over all pixels of each group of channels of an image.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GroupNormArgs {
+    /// T `[images, pixels, channels]`.
+    pub x: DeviceAddress,
+    /// T `[channels]`.
+    pub weight: DeviceAddress,
+    /// T `[channels]`.
+    pub bias: DeviceAddress,
+    /// T `[images, pixels, channels]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Pixels of an image.
+    pub pixels: u32,
+    /// Channels of a pixel.
+    pub channels: u32,
+    /// Groups of channels, a divisor of `channels`.
+    pub groups: u32,
+    /// Added to the variance.
+    pub epsilon: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GroupNormArgs"][::core::mem::size_of::<GroupNormArgs>() - 56usize];
+    ["Alignment of GroupNormArgs"][::core::mem::align_of::<GroupNormArgs>() - 8usize];
+    [
+        "Offset of field: GroupNormArgs::x",
+    ][::core::mem::offset_of!(GroupNormArgs, x) - 0usize];
+    [
+        "Offset of field: GroupNormArgs::weight",
+    ][::core::mem::offset_of!(GroupNormArgs, weight) - 8usize];
+    [
+        "Offset of field: GroupNormArgs::bias",
+    ][::core::mem::offset_of!(GroupNormArgs, bias) - 16usize];
+    [
+        "Offset of field: GroupNormArgs::out",
+    ][::core::mem::offset_of!(GroupNormArgs, out) - 24usize];
+    [
+        "Offset of field: GroupNormArgs::images",
+    ][::core::mem::offset_of!(GroupNormArgs, images) - 32usize];
+    [
+        "Offset of field: GroupNormArgs::pixels",
+    ][::core::mem::offset_of!(GroupNormArgs, pixels) - 36usize];
+    [
+        "Offset of field: GroupNormArgs::channels",
+    ][::core::mem::offset_of!(GroupNormArgs, channels) - 40usize];
+    [
+        "Offset of field: GroupNormArgs::groups",
+    ][::core::mem::offset_of!(GroupNormArgs, groups) - 44usize];
+    [
+        "Offset of field: GroupNormArgs::epsilon",
+    ][::core::mem::offset_of!(GroupNormArgs, epsilon) - 48usize];
+    [
+        "Offset of field: GroupNormArgs::reserved",
+    ][::core::mem::offset_of!(GroupNormArgs, reserved) - 52usize];
 };
 
 /// Rows and channels of a block's tile.
@@ -3807,6 +4085,70 @@ const _: () = {
     ][::core::mem::offset_of!(NormQuantizeArgs, quantize) - 72usize];
 };
 
+/// Maximum number of axes of a padded tensor. Fewer axes are preceded by extents of 1.
+pub const PAD_AXES: u32 = 6;
+
+/// Threads per block of `pad`.
+pub const PAD_THREADS: u32 = 256;
+
+#[repr(u32)]
+/// Elements of a padding.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Padding {
+    /// `PadArgs::value`.
+    Constant = 0,
+    /// Mirrored around the first and the last element.
+    Reflect = 1,
+    /// The first or the last element.
+    Edge = 2,
+}
+
+/// `pad`: out = x with elements before and after each axis.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PadArgs {
+    /// Elements of `element` bytes, `from`, row-major.
+    pub x: DeviceAddress,
+    /// Elements of `element` bytes, `to`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents of x, outermost first.
+    pub from: [u32; 6usize],
+    /// Extents of `out`.
+    pub to: [u32; 6usize],
+    /// Elements before each axis.
+    pub before: [u32; 6usize],
+    /// A `Padding`.
+    pub mode: u32,
+    /// Bits of a constant.
+    pub value: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+    /// Elements of a row of the result per thread. If they have 16 bytes, the last axis has no padding and is a multiple of them.
+    pub width: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PadArgs"][::core::mem::size_of::<PadArgs>() - 104usize];
+    ["Alignment of PadArgs"][::core::mem::align_of::<PadArgs>() - 8usize];
+    ["Offset of field: PadArgs::x"][::core::mem::offset_of!(PadArgs, x) - 0usize];
+    ["Offset of field: PadArgs::out"][::core::mem::offset_of!(PadArgs, out) - 8usize];
+    ["Offset of field: PadArgs::from"][::core::mem::offset_of!(PadArgs, from) - 16usize];
+    ["Offset of field: PadArgs::to"][::core::mem::offset_of!(PadArgs, to) - 40usize];
+    [
+        "Offset of field: PadArgs::before",
+    ][::core::mem::offset_of!(PadArgs, before) - 64usize];
+    ["Offset of field: PadArgs::mode"][::core::mem::offset_of!(PadArgs, mode) - 88usize];
+    [
+        "Offset of field: PadArgs::value",
+    ][::core::mem::offset_of!(PadArgs, value) - 92usize];
+    [
+        "Offset of field: PadArgs::element",
+    ][::core::mem::offset_of!(PadArgs, element) - 96usize];
+    [
+        "Offset of field: PadArgs::width",
+    ][::core::mem::offset_of!(PadArgs, width) - 100usize];
+};
+
 /// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -4149,6 +4491,85 @@ const _: () = {
     [
         "Offset of field: PoolBackwardArgs::reserved",
     ][::core::mem::offset_of!(PoolBackwardArgs, reserved) - 44usize];
+};
+
+/// Columns that a block of `reduce_columns` reduces.
+pub const REDUCE_COLUMNS: u32 = 32;
+
+/// Slices of the reduced axis in a block of `reduce_columns`, which are combined through LDS.
+pub const REDUCE_SLICES: u32 = 8;
+
+#[repr(u32)]
+/// The number that `reduce` computes.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub enum Reduction {
+    /// Σ x.
+    Sum = 0,
+    /// Σ x / length.
+    Mean = 1,
+    /// The largest element.
+    Max = 2,
+    /// The smallest element.
+    Min = 3,
+    /// Π x.
+    Product = 4,
+    /// Σ |x|.
+    L1 = 5,
+    /// √Σ x².
+    L2 = 6,
+    /// Σ x².
+    SumSquare = 7,
+    /// ln Σ eˣ.
+    LogSumExp = 8,
+}
+
+/// `reduce_rows`, `reduce_columns`: out = one number for all elements of the middle axis.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ReduceArgs {
+    /// T `[outer, length, inner]`.
+    pub x: DeviceAddress,
+    /// T `[outer, inner]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extent before the reduced axis.
+    pub outer: u32,
+    /// Extent of the reduced axis.
+    pub length: u32,
+    /// Extent after the reduced axis. 1 for `reduce_rows`.
+    pub inner: u32,
+    /// A `Reduction`.
+    pub kind: u32,
+    /// `reduce_rows`. 0: a row per wave; 1: a row per block.
+    pub whole_block: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of ReduceArgs"][::core::mem::size_of::<ReduceArgs>() - 40usize];
+    ["Alignment of ReduceArgs"][::core::mem::align_of::<ReduceArgs>() - 8usize];
+    ["Offset of field: ReduceArgs::x"][::core::mem::offset_of!(ReduceArgs, x) - 0usize];
+    [
+        "Offset of field: ReduceArgs::out",
+    ][::core::mem::offset_of!(ReduceArgs, out) - 8usize];
+    [
+        "Offset of field: ReduceArgs::outer",
+    ][::core::mem::offset_of!(ReduceArgs, outer) - 16usize];
+    [
+        "Offset of field: ReduceArgs::length",
+    ][::core::mem::offset_of!(ReduceArgs, length) - 20usize];
+    [
+        "Offset of field: ReduceArgs::inner",
+    ][::core::mem::offset_of!(ReduceArgs, inner) - 24usize];
+    [
+        "Offset of field: ReduceArgs::kind",
+    ][::core::mem::offset_of!(ReduceArgs, kind) - 28usize];
+    [
+        "Offset of field: ReduceArgs::whole_block",
+    ][::core::mem::offset_of!(ReduceArgs, whole_block) - 32usize];
+    [
+        "Offset of field: ReduceArgs::reserved",
+    ][::core::mem::offset_of!(ReduceArgs, reserved) - 36usize];
 };
 
 /// Threads per block of `relative_bias` and `relative_bias_backward`.
@@ -4733,7 +5154,8 @@ const _: () = {
     ][::core::mem::offset_of!(SgdArgs, nesterov) - 84usize];
 };
 
-/// `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
+/** `softmax`: softmax of scale · x over the visible keys. Invisible keys become 0, and so does a row without visible keys.
+ `log_softmax`: its logarithm.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct SoftmaxArgs {
@@ -4755,10 +5177,14 @@ pub struct SoftmaxArgs {
     pub scale: f32,
     /// 0: a row per wave; 1: a row per block.
     pub whole_block: u32,
+    /// 1 for `log_softmax`.
+    pub log: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of SoftmaxArgs"][::core::mem::size_of::<SoftmaxArgs>() - 64usize];
+    ["Size of SoftmaxArgs"][::core::mem::size_of::<SoftmaxArgs>() - 72usize];
     ["Alignment of SoftmaxArgs"][::core::mem::align_of::<SoftmaxArgs>() - 8usize];
     [
         "Offset of field: SoftmaxArgs::x",
@@ -4787,6 +5213,12 @@ const _: () = {
     [
         "Offset of field: SoftmaxArgs::whole_block",
     ][::core::mem::offset_of!(SoftmaxArgs, whole_block) - 60usize];
+    [
+        "Offset of field: SoftmaxArgs::log",
+    ][::core::mem::offset_of!(SoftmaxArgs, log) - 64usize];
+    [
+        "Offset of field: SoftmaxArgs::reserved",
+    ][::core::mem::offset_of!(SoftmaxArgs, reserved) - 68usize];
 };
 
 /// Rows and channels of a block's tile.
@@ -4869,6 +5301,78 @@ const _: () = {
     [
         "Offset of field: SparseGemmArgs::activation",
     ][::core::mem::offset_of!(SparseGemmArgs, activation) - 60usize];
+};
+
+/// Maximum number of axes of a view. Fewer axes are preceded by extents of 1.
+pub const STRIDED_AXES: u32 = 6;
+
+/// Threads per block of `strided_copy`.
+pub const STRIDED_THREADS: u32 = 256;
+
+/// Rows and columns of a tile of `strided_copy_tiled`.
+pub const STRIDED_TILE: u32 = 32;
+
+/// `strided_copy`, `strided_copy_tiled`: out = the elements of a view of x, in the order of the view.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct StridedCopyArgs {
+    /// The tensor that is viewed.
+    pub x: DeviceAddress,
+    /// Elements of `element` bytes, `extents`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Distance in elements of x between neighbours along each axis. May be 0 or negative.
+    pub strides: [i64; 6usize],
+    /// Index in x of the first element.
+    pub offset: u64,
+    /// Elements of x.
+    pub elements: u64,
+    /// Extents of the view, outermost first.
+    pub extents: [u32; 6usize],
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: u32,
+    /// `strided_copy`: elements of a row per thread. If they have 16 bytes, all rows start at such multiples and have stride 1.
+    pub width: u32,
+    /// `strided_copy_tiled`: the axis other than the last one whose stride is 1. Otherwise `STRIDED_AXES`.
+    pub tile_axis: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of StridedCopyArgs"][::core::mem::size_of::<StridedCopyArgs>() - 120usize];
+    [
+        "Alignment of StridedCopyArgs",
+    ][::core::mem::align_of::<StridedCopyArgs>() - 8usize];
+    [
+        "Offset of field: StridedCopyArgs::x",
+    ][::core::mem::offset_of!(StridedCopyArgs, x) - 0usize];
+    [
+        "Offset of field: StridedCopyArgs::out",
+    ][::core::mem::offset_of!(StridedCopyArgs, out) - 8usize];
+    [
+        "Offset of field: StridedCopyArgs::strides",
+    ][::core::mem::offset_of!(StridedCopyArgs, strides) - 16usize];
+    [
+        "Offset of field: StridedCopyArgs::offset",
+    ][::core::mem::offset_of!(StridedCopyArgs, offset) - 64usize];
+    [
+        "Offset of field: StridedCopyArgs::elements",
+    ][::core::mem::offset_of!(StridedCopyArgs, elements) - 72usize];
+    [
+        "Offset of field: StridedCopyArgs::extents",
+    ][::core::mem::offset_of!(StridedCopyArgs, extents) - 80usize];
+    [
+        "Offset of field: StridedCopyArgs::element",
+    ][::core::mem::offset_of!(StridedCopyArgs, element) - 104usize];
+    [
+        "Offset of field: StridedCopyArgs::width",
+    ][::core::mem::offset_of!(StridedCopyArgs, width) - 108usize];
+    [
+        "Offset of field: StridedCopyArgs::tile_axis",
+    ][::core::mem::offset_of!(StridedCopyArgs, tile_axis) - 112usize];
+    [
+        "Offset of field: StridedCopyArgs::reserved",
+    ][::core::mem::offset_of!(StridedCopyArgs, reserved) - 116usize];
 };
 
 /// `swiglu`: out = silu(gate) · value, where gate and value are the halves of each row of x + bias.
@@ -5080,6 +5584,52 @@ const _: () = {
     [
         "Offset of field: TokensArgs::channels",
     ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
+};
+
+/// Threads per block of `top_k`, an element each.
+pub const TOP_K_THREADS: u32 = 256;
+
+/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Of equal elements, the first one comes first. NaN
+ counts as the largest element.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct TopKArgs {
+    /// T `[rows, length]`.
+    pub x: DeviceAddress,
+    /// T `[rows, k]`. Aliases no operand.
+    pub values: DeviceAddress,
+    /// i32 `[rows, k]`. Aliases no operand.
+    pub indices: DeviceAddress,
+    /// Number of rows.
+    pub rows: u32,
+    /// Elements of a row.
+    pub length: u32,
+    /// Elements to take, at most `length`.
+    pub k: u32,
+    /// 1: the largest elements; 0: the smallest.
+    pub largest: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of TopKArgs"][::core::mem::size_of::<TopKArgs>() - 40usize];
+    ["Alignment of TopKArgs"][::core::mem::align_of::<TopKArgs>() - 8usize];
+    ["Offset of field: TopKArgs::x"][::core::mem::offset_of!(TopKArgs, x) - 0usize];
+    [
+        "Offset of field: TopKArgs::values",
+    ][::core::mem::offset_of!(TopKArgs, values) - 8usize];
+    [
+        "Offset of field: TopKArgs::indices",
+    ][::core::mem::offset_of!(TopKArgs, indices) - 16usize];
+    [
+        "Offset of field: TopKArgs::rows",
+    ][::core::mem::offset_of!(TopKArgs, rows) - 24usize];
+    [
+        "Offset of field: TopKArgs::length",
+    ][::core::mem::offset_of!(TopKArgs, length) - 28usize];
+    ["Offset of field: TopKArgs::k"][::core::mem::offset_of!(TopKArgs, k) - 32usize];
+    [
+        "Offset of field: TopKArgs::largest",
+    ][::core::mem::offset_of!(TopKArgs, largest) - 36usize];
 };
 
 /// Maximum number of rows of `x` in a block's tile.
@@ -5305,11 +5855,23 @@ macro_rules! kernel_list {
                 fake_quantize {
                     FakeQuantize(FakeQuantizeArgs),
                 }
+                gather {
+                    Gather(GatherArgs),
+                }
+                gather_elements {
+                    GatherElements(GatherElementsArgs),
+                }
                 grid_mask {
                     GridMask(GridMaskArgs),
                 }
                 grid_positions {
                     GridPositions(GridPositionsArgs),
+                }
+                grid_sample {
+                    GridSample(GridSampleArgs),
+                }
+                group_norm {
+                    GroupNorm(GroupNormArgs),
                 }
                 int8_gemm {
                     Int8Gemm(Int8GemmArgs),
@@ -5350,6 +5912,9 @@ macro_rules! kernel_list {
                 norm_quantize {
                     NormQuantize(NormQuantizeArgs),
                 }
+                pad {
+                    Pad(PadArgs),
+                }
                 patch_extract {
                     PatchExtract(PatchExtractArgs),
                 }
@@ -5368,6 +5933,9 @@ macro_rules! kernel_list {
                 quantize {
                     Dequantize(DequantizeArgs),
                     Quantize(QuantizeArgs),
+                }
+                reduce {
+                    Reduce(ReduceArgs),
                 }
                 relative_bias {
                     RelativeBias(RelativeBiasArgs),
@@ -5393,6 +5961,9 @@ macro_rules! kernel_list {
                 sparse_gemm {
                     SparseGemm(SparseGemmArgs),
                 }
+                strided_copy {
+                    StridedCopy(StridedCopyArgs),
+                }
                 swiglu {
                     SwiGlu(SwiGluArgs),
                     SwiGluNorm(SwiGluNormArgs),
@@ -5402,6 +5973,9 @@ macro_rules! kernel_list {
                 }
                 tokens {
                     Tokens(TokensArgs),
+                }
+                top_k {
+                    TopK(TopKArgs),
                 }
                 transpose {
                     Transpose(TransposeArgs),

@@ -14,6 +14,8 @@ use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::tensor::DType;
 
+const _: () = assert!(Elementwise::MAX_OPERANDS == FORMULA_OPERANDS as usize);
+
 /// Axes of the rows of a result.
 const ROW_AXES: usize = FORMULA_AXES as usize - 1;
 

@@ -4,10 +4,7 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{
-    BatchMatMul, Expand, Gather, GatherElements, GridSample, GroupNorm, Normalize, Op, Pad, PatchConv,
-    Permute, Reduce, Reshape, Softmax, TopK,
-};
+use hipvit_graph::op::{Normalize, Op, PatchConv};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -53,26 +50,6 @@ pub(crate) trait Lower {
 
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
-impl Lower for BatchMatMul {}
-impl Lower for Expand {}
-impl Lower for Gather {}
-impl Lower for GroupNorm {}
-impl Lower for Pad {}
-impl Lower for Permute {}
-impl Lower for Reduce {}
-impl Lower for Reshape {}
-impl Lower for Softmax {}
-
-macro_rules! on_the_cpu_only {
-    ($($Op:ident)*) => {
-        $(impl Lower for $Op {
-            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-                Err(KernelError::unsupported("has no kernel for GPUs yet"))
-            }
-        })*
-    };
-}
-on_the_cpu_only!(GatherElements GridSample TopK);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

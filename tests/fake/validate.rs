@@ -24,7 +24,7 @@ fn provider(path: &str, arguments: &[&str], wrong: bool) -> Output {
 fn a_gpu_that_copies_passes_and_one_that_errs_fails() {
     let fake = Fake::new("validate");
     let path = fake.path.to_str().unwrap();
-    let arguments = ["--op", "concat_channels", "--config", "micro,awkward"];
+    let arguments = ["--op", "concat", "--config", "micro,awkward"];
     let right = provider(path, &arguments, false);
     assert_eq!(
         right.status.code(),
@@ -35,8 +35,8 @@ fn a_gpu_that_copies_passes_and_one_that_errs_fails() {
     );
     let text = stdout(&right);
     assert!(text.starts_with("hip:0: Fake Instinct, gfx942"), "{text}");
-    // 1 and 6 sizes in three dtypes; its GEMMs are of f32 alone.
-    assert!(text.ends_with("21 passed, 0 failed, 0 skipped\n"), "{text}");
+    // 1 and 6 sizes in four forms and three dtypes; its GEMMs are of f32 alone.
+    assert!(text.ends_with("84 passed, 0 failed, 0 skipped\n"), "{text}");
     assert!(
         text.contains("in f32 by a GEMM of") && text.contains("no peak: GEMM in f16"),
         "{text}"
@@ -45,11 +45,11 @@ fn a_gpu_that_copies_passes_and_one_that_errs_fails() {
     let wrong = provider(path, &arguments, true);
     assert_eq!(wrong.status.code(), Some(1), "{}", stdout(&wrong));
     let text = stdout(&wrong);
-    assert!(text.contains("FAIL  concat_channels"), "{text}");
-    assert!(text.ends_with("0 passed, 21 failed, 0 skipped\n"), "{text}");
+    assert!(text.contains("FAIL  concat"), "{text}");
+    assert!(text.ends_with("0 passed, 84 failed, 0 skipped\n"), "{text}");
     let complaint = text
         .lines()
-        .find(|line| line.starts_with("FAIL concat_channels of 1×32, 1×7 in f32"));
+        .find(|line| line.starts_with("FAIL concat axis 1 of 1×32, 1×7 in f32"));
     let complaint = complaint.unwrap_or_else(|| panic!("{text}"));
     assert!(
         complaint.contains("differs too much from the reference; worst at index "),
@@ -67,7 +67,7 @@ fn an_op_that_does_not_run_fails_and_the_others_go_on() {
     let path = fake.path.to_str().unwrap();
     let arguments = [
         "--op",
-        "concat_channels,pool,normalize",
+        "concat,pool,normalize",
         "--config",
         "micro",
         "--dtype",
@@ -82,7 +82,7 @@ fn an_op_that_does_not_run_fails_and_the_others_go_on() {
         text.contains("skip  normalize") && text.contains("GPU plans have patch_extract"),
         "{text}"
     );
-    assert!(text.ends_with("1 passed, 6 failed, 1 skipped\n"), "{text}");
+    assert!(text.ends_with("4 passed, 6 failed, 1 skipped\n"), "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hipvit_graph::op::{Op, Shape};
+use hipvit_graph::op::{Expand, Levels, Op, Shape};
 use hipvit_graph::reference::Array;
 use hipvit_graph::{DType, Graph, Provenance, Role, ValueId, tensor::Tensor};
 
@@ -21,6 +21,12 @@ pub(crate) struct Builder {
     /// Constants of the graph by the address, dtype and shape of their elements.
     constants: HashMap<(usize, DType, Shape), ValueId>,
     names: HashSet<String>,
+    /// Numbers above all elements of indices that an op selects.
+    bounds: HashMap<ValueId, usize>,
+    /// Values that are rounded to 8 bits, before the rounding, and its levels, by the dequantised results.
+    rounded: HashMap<ValueId, (Value, Levels)>,
+    /// Operands of the nodes that only move elements, by their results.
+    moves: HashMap<ValueId, (Op, Value)>,
     /// Name of the nodes that are appended.
     name: String,
     role: Role,
@@ -34,6 +40,9 @@ impl Builder {
             graph,
             constants: HashMap::new(),
             names: HashSet::new(),
+            bounds: HashMap::new(),
+            rounded: HashMap::new(),
+            moves: HashMap::new(),
             name: String::new(),
             role: Role::Other,
             batched: None,
@@ -100,13 +109,19 @@ impl Builder {
             .map(|x| self.id(x))
             .collect::<Result<Vec<_>, _>>()?;
         let name = self.unique();
+        let is_move = matches!(op, Op::Permute(_) | Op::Reshape(_));
+        let moved = is_move.then(|| (op.clone(), operands[0].clone()));
         let node = self
             .graph
             .push_node(self.role, name, op, inputs)
             .map_err(reason)?;
-        let results = node.outputs.iter().zip(shapes);
+        let ids = node.outputs.clone();
+        if let Some(moved) = moved {
+            self.moves.insert(ids[0], moved);
+        }
+        let results = ids.into_iter().zip(shapes);
         Ok(results
-            .map(|(&id, dims)| Value {
+            .map(|(id, dims)| Value {
                 element,
                 dims,
                 data: Data::Computed(id),
@@ -119,7 +134,14 @@ impl Builder {
         if let Data::Computed(id) = value.data {
             return Ok(id);
         }
-        let Constant { tensor, provenance } = value.to_constant()?;
+        if let Data::Ramp(ramp) = &value.data
+            && let Some(one) = ramp.for_one(value)
+        {
+            return self.expanded(&one?, &value.dims);
+        }
+        let Constant {
+            tensor, provenance, ..
+        } = value.to_constant()?;
         let key = (tensor.address(), tensor.dtype(), tensor.shape().to_vec());
         if let Some(&id) = self.constants.get(&key) {
             return Ok(id);
@@ -134,6 +156,63 @@ impl Builder {
         let id = self.graph.constant(provenance, tensor);
         self.constants.insert(key, id);
         Ok(id)
+    }
+
+    /// Repeats known integers along the axes that grow with the batch.
+    fn expanded(&mut self, one: &Value, dims: &[Dim]) -> Result<ValueId, Refusal> {
+        let (like, axis, extent) = self.batched()?;
+        let op = Expand {
+            extents: dims.iter().map(|dim| dim.at_one()).collect(),
+            batch: dims.iter().position(|dim| dim.is_batch()),
+            like: Some((axis, extent)),
+        };
+        let operands = [self.id(one)?, self.id(&like)?];
+        let name = self.unique();
+        self.graph.push(self.role, name, op, operands).map_err(reason)
+    }
+
+    /// Returns the permutation or reshape that computes `value`, and its operand.
+    pub(crate) fn move_of(&self, value: &Value) -> Option<&(Op, Value)> {
+        match value.data {
+            Data::Computed(id) => self.moves.get(&id),
+            _ => None,
+        }
+    }
+
+    /// Remembers that all elements of `indices` are below `bound`.
+    pub(crate) fn note_bound(&mut self, indices: &Value, bound: usize) {
+        if let Data::Computed(id) = indices.data {
+            self.bounds.insert(id, bound);
+        }
+    }
+
+    /// Returns a number above all elements of `indices`. `None` if they have no known bound.
+    pub(crate) fn bound(&self, indices: &Value) -> Option<usize> {
+        let Data::Computed(id) = indices.data else {
+            return None;
+        };
+        let source = || self.moves.get(&id).and_then(|(_, source)| self.bound(source));
+        self.bounds.get(&id).copied().or_else(source)
+    }
+
+    /// Remembers that `result` is `x` rounded to 8 bits.
+    pub(crate) fn note_rounded(&mut self, result: &Value, x: Value, levels: Levels) {
+        if let Data::Computed(id) = result.data {
+            self.rounded.insert(id, (x, levels));
+        }
+    }
+
+    /// Returns the value that `value` is rounded from, in the layout of `value`, and the levels. `None` if it is not rounded.
+    pub(crate) fn before_rounding(&mut self, value: &Value) -> Option<Result<(Value, Levels), Refusal>> {
+        let Data::Computed(id) = value.data else {
+            return None;
+        };
+        if let Some(found) = self.rounded.get(&id) {
+            return Some(Ok(found.clone()));
+        }
+        let (op, source) = self.moves.get(&id)?.clone();
+        let found = self.before_rounding(&source)?;
+        Some(found.and_then(|(x, levels)| Ok((self.apply(op, &[&x])?, levels))))
     }
 
     fn unique(&mut self) -> String {

@@ -77,11 +77,10 @@ impl ElementType {
         !self.is_float() && self != Self::Bool
     }
 
-    /// Returns the dtype of a graph's input of this element type.
+    /// Returns the dtype of a graph's input of this element type. Ops read all integers in 32 bits.
     pub fn input_dtype(self) -> DType {
         match self {
             Self::F32 | Self::F16 | Self::BF16 | Self::F64 | Self::Bool => DType::F32,
-            Self::U8 => DType::U8,
             _ => DType::I32,
         }
     }

@@ -14,12 +14,17 @@ mod error;
 mod importer;
 mod initializer;
 mod integers;
+mod limits;
 mod load;
 mod mapped;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+mod mutations;
 mod ops;
 mod program;
 mod proto;
 mod ramp;
+mod recognize;
 mod source;
 mod value;
 
@@ -41,6 +46,8 @@ pub struct Options {
     ///
     /// One named extent may have no number: the first extent of inputs, which becomes the batch size.
     pub extents: BTreeMap<String, usize>,
+    /// Keep the nodes as the file has them. Otherwise attention, activations and biases in several steps become one op each.
+    pub keep_nodes: bool,
 }
 
 /// A model as a graph.

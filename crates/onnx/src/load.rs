@@ -16,7 +16,7 @@ use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::source::Source;
 use crate::value::{Data, MOST_AXES, Value, count};
-use crate::{Info, Model, Options, initializer};
+use crate::{Info, Model, Options, initializer, limits, recognize};
 
 /// Versions of ONNX's operator set that are supported.
 const OPSETS: std::ops::RangeInclusive<i64> = 11..=24;
@@ -35,7 +35,7 @@ pub struct Declared {
 /// An extent of a declared input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// The same extent in each run.
+    /// Extent with a number.
     Fixed(usize),
     /// An extent without a number. If it has no name in the file, its name is `<input>.<axis>`.
     Named(String),
@@ -57,6 +57,7 @@ pub(crate) fn inputs(source: &Source, bytes: Bytes) -> Result<Vec<Declared>, Err
 /// Imports the model in `bytes`.
 pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<Model, Error> {
     let invalid = |refusal: Refusal| source.invalid(refusal.to_string());
+    limits::check(&bytes).map_err(invalid)?;
     let mut model = ModelProto::decode(bytes).map_err(|error| {
         source.invalid(format!(
             "is not an ONNX model ({error}). Export or download it again"
@@ -109,7 +110,10 @@ pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<M
         let path = source.path().to_owned();
         return Err(Error::Problems { path, problems });
     }
-    let (graph, outputs) = end(builder, &outputs, &values).map_err(invalid)?;
+    let (mut graph, outputs) = end(builder, &outputs, &values).map_err(invalid)?;
+    if !options.keep_nodes {
+        graph = recognize::run(&graph).map_err(|error| invalid(reason(error)))?;
+    }
     let inputs = declared.into_iter().zip(dims).map(|(input, dims)| Info {
         name: input.name,
         element: input.element,

@@ -1,5 +1,6 @@
 //! Converters of operators, a file for each group.
 
+mod attention;
 mod cast;
 mod constant;
 mod conv;
@@ -11,7 +12,9 @@ mod matmul;
 mod norm;
 mod parts;
 mod pool;
+mod quantize;
 mod reduce;
+mod selecting;
 
 use crate::context::Context;
 use crate::error::Refusal;
@@ -27,6 +30,7 @@ type Group = &'static [(&'static str, Converter)];
 
 /// ONNX's own operators.
 const ONNX: &[Group] = &[
+    attention::OPS,
     cast::OPS,
     constant::OPS,
     conv::OPS,
@@ -37,7 +41,9 @@ const ONNX: &[Group] = &[
     norm::OPS,
     parts::OPS,
     pool::OPS,
+    quantize::OPS,
     reduce::OPS,
+    selecting::OPS,
 ];
 
 /// Operators of ONNX Runtime that exports contain.

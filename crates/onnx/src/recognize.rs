@@ -5,6 +5,9 @@
 mod activations;
 mod attention;
 mod biases;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests;
 mod view;
 
 use hipvit_graph::{Graph, Result};

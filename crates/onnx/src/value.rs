@@ -33,6 +33,12 @@ pub(crate) enum Data {
     Integers(Arc<[Linear]>),
     /// Integers that grow evenly, as many as the batch size.
     Ramp(Ramp),
+    /// Sums of integers that grow evenly and integers of the graph: indices of rows of images.
+    Offset(Arc<(Ramp, Value)>),
+    /// Integers that are not computed, since models read their shape only. The text says what they are.
+    Unknown(Arc<str>),
+    /// Indices whose last axis joins these columns, some of which grow evenly.
+    Columns(Arc<[Value]>),
     /// Floating-point numbers that are known.
     Constant(Constant),
     /// A value of the graph.
@@ -44,6 +50,17 @@ pub(crate) enum Data {
 pub(crate) struct Constant {
     pub(crate) tensor: Tensor,
     pub(crate) provenance: Provenance,
+    /// The same elements in int8, if they were dequantised.
+    pub(crate) rows: Option<Rows>,
+}
+
+/// A dequantised weight in int8, with a scale for each index of one axis.
+#[derive(Clone, Debug)]
+pub(crate) struct Rows {
+    /// The axis with scales.
+    pub(crate) axis: usize,
+    /// The elements with that axis first, and a scale for each row.
+    pub(crate) tensor: Tensor,
 }
 
 impl Value {
@@ -80,6 +97,7 @@ impl Value {
             data: Data::Constant(Constant {
                 tensor,
                 provenance: provenance.into(),
+                rows: None,
             }),
         }
     }
@@ -88,6 +106,20 @@ impl Value {
     pub(crate) fn scalar(element: ElementType, number: f32) -> Self {
         let tensor = Tensor::from_f32([], vec![number]).unwrap_or_else(empty);
         Self::constant(element, tensor, Provenance::Number(number))
+    }
+
+    /// Returns the constant with its elements in int8 too.
+    pub(crate) fn with_rows(mut self, of_elements: Option<Rows>) -> Self {
+        if let Data::Constant(constant) = &mut self.data {
+            constant.rows = of_elements;
+        }
+        self
+    }
+
+    /// Returns the elements of a dequantised weight in int8, if each index of the first axis has one scale.
+    pub(crate) fn int8_rows(&self) -> Option<&Tensor> {
+        let rows = self.as_constant()?.rows.as_ref()?;
+        (rows.axis == 0).then_some(&rows.tensor)
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -137,7 +169,7 @@ impl Value {
                 .map(|element| element.known().map(|number| number as f64))
                 .collect(),
             Data::Constant(constant) => Some(constant.tensor.to_f32().iter().map(|&x| x.into()).collect()),
-            Data::Computed(_) | Data::Ramp(_) => None,
+            _ => None,
         }
     }
 
@@ -169,7 +201,10 @@ impl Value {
         match &self.data {
             Data::Constant(constant) => Ok(constant.clone()),
             Data::Integers(elements) => integers_as_tensor(self.element, &self.fixed_shape()?, elements),
-            Data::Ramp(_) => refuse!("has an operand with an index for each image, which is not supported"),
+            Data::Unknown(what) => refuse!("reads {what}, which is not supported"),
+            Data::Ramp(_) | Data::Columns(_) | Data::Offset(_) => {
+                refuse!("has an operand with an index for each image, which is not supported")
+            }
             Data::Computed(_) => refuse!("has an operand that is computed from the input, not fixed"),
         }
     }
@@ -204,7 +239,11 @@ fn integers_as_tensor(
         [one] => Provenance::Number(one.constant as f32),
         _ => Provenance::computed("integers", []),
     };
-    Ok(Constant { tensor, provenance })
+    Ok(Constant {
+        tensor,
+        provenance,
+        rows: None,
+    })
 }
 
 fn empty() -> Tensor {

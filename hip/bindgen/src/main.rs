@@ -163,7 +163,12 @@ fn headers(hip: &Path) -> Result<Vec<String>> {
 /// Replaces the C types that bindgen emits by Rust's fixed-width types.
 fn fixed_width(text: &str) -> Result<String> {
     let mut text = text.to_owned();
-    for (c, rust) in [("c_ulonglong", "u64"), ("c_uint", "u32"), ("c_int", "i32")] {
+    for (c, rust) in [
+        ("c_ulonglong", "u64"),
+        ("c_longlong", "i64"),
+        ("c_uint", "u32"),
+        ("c_int", "i32"),
+    ] {
         text = text.replace(&format!("::core::ffi::{c}"), rust);
     }
     if text.contains("core::ffi") {

@@ -35,7 +35,8 @@ struct Operation {
 }
 
 impl Tape {
-    pub(super) fn new(formula: &Formula) -> Self {
+    /// Assigns registers to the steps of the formula of an op with `operands` operands.
+    pub(super) fn new(formula: &Formula, operands: usize) -> Self {
         let steps = formula.steps();
         let mut last_use = vec![0; steps.len()];
         for (index, step) in steps.iter().enumerate() {
@@ -44,14 +45,10 @@ impl Tape {
                 .for_each(|&operand| last_use[operand] = index);
         }
         last_use[formula.result()] = usize::MAX;
-        let operands = steps.iter().filter_map(|step| match step.instruction {
-            Instruction::Operand(index) => Some(index as usize + 1),
-            _ => None,
-        });
         let mut tape = Self {
             operations: Vec::new(),
             constants: Vec::new(),
-            registers: operands.max().unwrap_or(0),
+            registers: operands,
             result: 0,
             result_operation: None,
         };
@@ -158,7 +155,7 @@ impl SimdOp for Block<'_> {
     }
 }
 
-/// Returns the first elements of a register. Those of a register that is being written are not read.
+/// Returns the first elements of a register. The register that is being written has none.
 fn elements<'a>(
     registers: &'a Registers,
     operands: &[Option<&'a [f32]>],

@@ -81,11 +81,24 @@ impl Backend for Cpu {
             clock(first, 1, &mut |count| (0..count).map(|_| run()).sum())?;
         }
         let step = plan.steps().last();
+        let mut memory: Vec<u8> = bytemuck::cast_slice(arena.with_margins(&plan)).to_vec();
+        let regions = regions(&plan, &placed, case.result);
+        if case.result_dtype(dtype) == DType::I32 {
+            let results = regions.iter().filter(|(_, content)| *content == Content::Result);
+            results.for_each(|(range, _)| store_as_integers(&mut memory[range.clone()]));
+        }
         Ok(Run {
-            memory: bytemuck::cast_slice(arena.with_margins(&plan)).to_vec(),
-            regions: regions(&plan, &placed, case.result),
+            memory,
+            regions,
             bytes: step.map_or(0, |step| step.bytes_read + step.bytes_written),
         })
+    }
+}
+
+/// Converts integers, which the CPU computes as f32, to the i32 of the result.
+fn store_as_integers(result: &mut [u8]) {
+    for element in result.as_chunks_mut().0 {
+        *element = (f32::from_ne_bytes(*element) as i32).to_ne_bytes();
     }
 }
 

@@ -133,8 +133,8 @@ fn a_wrong_element_fails_in_every_op() {
 #[test]
 fn what_is_not_written_and_what_should_not_have_been_fails() {
     let reason = |fault| {
-        let report = report(fault, "concat_channels");
-        assert_eq!((report.passed, report.failed), (0, 1), "{report}");
+        let report = report(fault, "concat");
+        assert_eq!((report.passed, report.failed), (0, 4), "{report}");
         report.rows[0].reason.clone().unwrap()
     };
     assert_eq!(reason(Fault::Unwritten), "is not finite");

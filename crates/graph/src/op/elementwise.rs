@@ -15,7 +15,8 @@ pub(crate) use self::formula::Builder;
 pub use self::formula::Formula;
 use super::operands::{count, one};
 use super::{
-    Activation, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient,
+    Activation, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Reduce, ReduceKind,
+    Shape, only_gradient,
 };
 use crate::array::{Array, Real};
 use crate::cases::Cases;
@@ -44,6 +45,9 @@ pub struct Elementwise {
 }
 
 impl Elementwise {
+    /// Maximum number of operands on GPUs, whose kernels take them as arguments.
+    pub const MAX_OPERANDS: usize = 8;
+
     /// Creates the op of an expression of `operands` operands, which [`floats::operand`] names.
     ///
     /// # Errors
@@ -223,7 +227,6 @@ impl Definition for Elementwise {
         narrow(dtype) + bound.max(tolerance(DType::F32, 1))
     }
 
-    /// The derivative of a broadcast operand is a sum, which exists for operands that repeat along outer axes.
     fn vjp(
         &self,
         builder: &mut dyn GraphBuilder,
@@ -248,17 +251,36 @@ impl Definition for Elementwise {
             let operands: Vec<ValueId> = read.into_iter().map(|index| values[index]).collect();
             let whole = builder.push(op, operands)?;
             let operand = node.inputs[index];
-            let shape = builder.shape(operand);
-            let outer = shape.iter().take_while(|&&extent| extent == 1).count();
-            if !builder.shape(gradient).ends_with(&shape[outer..]) {
-                return Err(OpError::derivative(format!(
-                    "its derivative sums over inner axes, to the shape {shape:?}"
-                )));
-            }
-            result.push(Some(builder.sum_to_size(whole, operand)?));
+            let sum = sum_inner_axes(builder, whole, operand)?;
+            result.push(Some(builder.sum_to_size(sum, operand)?));
         }
         Ok(result)
     }
+}
+
+/// Returns `gradient`, summed along the axes along which `value` repeats inside of an axis of its own.
+fn sum_inner_axes(
+    builder: &mut dyn GraphBuilder,
+    gradient: ValueId,
+    value: ValueId,
+) -> Result<ValueId, OpError> {
+    let (whole, shape) = (builder.shape(gradient), builder.shape(value));
+    let missing = whole.len() - shape.len();
+    let outer = shape.iter().take_while(|&&extent| extent == 1).count();
+    let repeats = |&axis: &usize| shape[axis] == 1 && whole[missing + axis] != 1;
+    let axes: Vec<usize> = (outer..shape.len())
+        .filter(repeats)
+        .map(|axis| missing + axis)
+        .collect();
+    if axes.is_empty() {
+        return Ok(gradient);
+    }
+    let sum = Reduce {
+        kind: ReduceKind::Sum,
+        axes,
+        keep: true,
+    };
+    builder.push(sum, [gradient])
 }
 
 impl Elementwise {

@@ -104,6 +104,20 @@ impl Reduce {
         let length = self.axes.iter().map(|&axis| shape[axis]).product();
         (View::of(shape).permuted(&axes), length)
     }
+
+    /// Returns the elements before, along and after the axes. `None` if another axis is between them.
+    pub fn middle(&self, shape: &[usize]) -> Option<[usize; 3]> {
+        let is_long = |axis: &usize| shape[*axis] != 1;
+        let mut axes = self.axes.iter().copied().filter(is_long);
+        let Some(first) = axes.next() else {
+            return Some([shape.iter().product(), 1, 1]);
+        };
+        let last = axes.next_back().unwrap_or(first);
+        let between = (first..=last).filter(is_long);
+        let is_together = between.into_iter().all(|axis| self.axes.contains(&axis));
+        let [outer, length, inner] = [&shape[..first], &shape[first..=last], &shape[last + 1..]];
+        is_together.then(|| [outer, length, inner].map(|extents| extents.iter().product()))
+    }
 }
 
 impl Definition for Reduce {
@@ -299,6 +313,10 @@ mod tests {
             (y[0].shape(), y[0].values()),
             (&[1, 3, 1][..], &[14.0, 22.0, 30.0][..])
         );
+        assert_eq!(reduce.middle(&[2, 3, 2]), None);
+        assert_eq!(reduce.middle(&[2, 1, 5, 7]), Some([1, 10, 7]));
+        assert_eq!(reduce.middle(&[4, 3, 1]), Some([1, 4, 3]));
+        assert_eq!(reduce.middle(&[1, 3, 1]), Some([3, 1, 1]));
         let descending = Reduce {
             axes: vec![2, 0],
             ..reduce

@@ -10,9 +10,6 @@ use crate::pattern::{Float, Operator, PatternError, Type, floats};
 use crate::rewrite::{Rewriter, Rewritten, rewrite};
 use crate::value::ValueId;
 
-/// Maximum number of operands of a fused op, which kernels take as arguments.
-const OPERANDS: usize = 8;
-
 /// Maximum number of operators of a fused op, whose intermediate results are in registers.
 const OPERATORS: usize = 96;
 
@@ -120,7 +117,8 @@ impl Group {
         });
         let formula = builder.finish(result);
         // A result of constants alone has no shape.
-        if all.ids.is_empty() || all.ids.len() > OPERANDS || formula.operators() > OPERATORS {
+        if all.ids.is_empty() || all.ids.len() > Elementwise::MAX_OPERANDS || formula.operators() > OPERATORS
+        {
             return None;
         }
         Some(Self {
@@ -330,7 +328,7 @@ mod tests {
     fn large_groups_are_not_joined() {
         let (mut model, x) = model();
         let mut last = x;
-        for index in 0..OPERANDS {
+        for index in 0..Elementwise::MAX_OPERANDS {
             let row = model.constant(&format!("row{index}"), &[4], vec![index as f32, 1.0, 2.0, 3.0]);
             let op = Elementwise::binary(|x, y| (x + y).tanh()).unwrap();
             last = model.push(&format!("sum{index}"), op, &[last, row]);

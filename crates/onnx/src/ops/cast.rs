@@ -54,11 +54,11 @@ pub(super) fn convert(builder: &mut Builder, x: Value, element: ElementType) -> 
             };
             Data::Integers(numbers.iter().map(integer).collect())
         }
-        Data::Ramp(_) if element.is_integer() => x.data,
-        Data::Ramp(_) => {
-            refuse!("converts indices that depend on the batch size to {element}, which is not supported")
+        Data::Ramp(_) | Data::Columns(_) | Data::Offset(_) | Data::Unknown(_) if element.is_integer() => {
+            x.data
         }
-        Data::Computed(_) => return computed(builder, x, element),
+        // Those that are the same for all images are a constant of the graph.
+        _ => return computed(builder, x, element),
     };
     Ok(Value {
         element,

@@ -1,16 +1,24 @@
 //! Convolutions. Graphs compute them with channels last.
 
-use hipvit_graph::op::{Conv, ConvTranspose, Linear as LinearOp};
+use hipvit_graph::op::{Conv, ConvTranspose};
+
+use hipvit_graph::Provenance;
+use hipvit_graph::tensor::Tensor;
 
 use super::Group;
 use super::layout::{permute, reshape_to};
+use super::matmul::linear;
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, show};
+use crate::value::{Value, count, show};
 
-pub(super) const OPS: Group = &[("Conv", conv), ("ConvTranspose", conv_transpose)];
+pub(super) const OPS: Group = &[
+    ("Col2Im", columns_to_image),
+    ("Conv", conv),
+    ("ConvTranspose", conv_transpose),
+];
 
 /// Converts images to channels last, `[N, C, H, W]` to `[N, H, W, C]`. A sequence `[N, C, L]` is an image of one row.
 pub(super) fn channels_last(builder: &mut Builder, x: &Value) -> Result<Value, Refusal> {
@@ -212,21 +220,12 @@ fn conv(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let builder = &mut *context.builder;
     let weight = channels_last(builder, &weight)?;
     let input = channels_last(builder, &x)?;
-    let mut operands = vec![&input];
-    let matrix = if op.is_pointwise() {
-        Some(reshape_to(builder, &weight, &[weight.dims[0], weight.dims[3]])?)
+    let result = if op.is_pointwise() {
+        let matrix = reshape_to(builder, &weight, &[weight.dims[0], weight.dims[3]])?;
+        linear(builder, &input, &matrix, bias.as_ref())?
     } else {
-        None
-    };
-    operands.push(matrix.as_ref().unwrap_or(&weight));
-    operands.extend(bias.as_ref());
-    let result = if matrix.is_some() {
-        let op = LinearOp {
-            bias: op.bias,
-            ..LinearOp::default()
-        };
-        builder.apply(op, &operands)?
-    } else {
+        let mut operands = vec![&input, &weight];
+        operands.extend(bias.as_ref());
         builder.apply(op, &operands)?
     };
     channels_first(builder, &result, x.rank()).map(|value| vec![value])
@@ -290,4 +289,76 @@ fn conv_transpose(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     operands.extend(bias.as_ref());
     let result = builder.apply(op, &operands)?;
     channels_first(builder, &result, rank).map(|value| vec![value])
+}
+
+/// Adds up the windows of an image: a transposed convolution of the windows' elements as channels.
+fn columns_to_image(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let x = context.input(0)?;
+    let [image, block] = [1, 2].map(|index| {
+        context
+            .input(index)
+            .and_then(|value| value.known_integers("extents"))
+    });
+    let (image, block) = (
+        extents_of("image_shape", &image?, 4)?,
+        extents_of("block_shape", &block?, 4)?,
+    );
+    let stride = extents(context, "strides", 4)?.unwrap_or([1; 2]);
+    let dilation = extents(context, "dilations", 4)?.unwrap_or([1; 2]);
+    let Padding::Given(padding) = padding(context, 4)? else {
+        refuse!("has an auto_pad, which is not supported");
+    };
+    let &[n, columns, places] = &x.dims[..] else {
+        refuse!("takes [N, C·h·w, L], got {}", show(&x.dims));
+    };
+    let (Some(columns), Some(places)) = (columns.fixed(), places.fixed()) else {
+        refuse!("has extents that depend on the batch size: {}", show(&x.dims));
+    };
+    let elements = block[0] * block[1];
+    if elements == 0 || columns % elements != 0 || stride.contains(&0) || dilation.contains(&0) {
+        refuse!("adds up windows of {block:?} of {columns} channels");
+    }
+    let channels = columns / elements;
+    let mut grid = [0; 2];
+    let mut output_padding = [0; 2];
+    for axis in 0..2 {
+        let reach = (block[axis] - 1) * dilation[axis] + 1;
+        let padded = image[axis] + padding[axis][0] + padding[axis][1];
+        let Some(free) = padded.checked_sub(reach) else {
+            refuse!("adds up windows of {block:?} to an image of {image:?}");
+        };
+        (grid[axis], output_padding[axis]) = (free / stride[axis] + 1, free % stride[axis]);
+    }
+    if grid[0] * grid[1] != places {
+        refuse!("has {places} windows, but an image of {image:?} has {grid:?}");
+    }
+    // Element t of a window goes to place t of the kernel.
+    let one = |index: usize| {
+        if index / elements % elements == index % elements {
+            1.0
+        } else {
+            0.0
+        }
+    };
+    let len = count(&[channels, elements, elements])?;
+    let weight: Vec<f32> = (0..len).map(one).collect();
+    let weight = Tensor::from_f32([channels, block[0], block[1], elements], weight).ok_or("is too large")?;
+    let weight = Value::constant(x.element, weight, Provenance::computed("windows", []));
+    let op = ConvTranspose {
+        stride,
+        dilation,
+        padding,
+        output_padding,
+        groups: channels,
+        ..ConvTranspose::new(block)
+    };
+    let builder = &mut *context.builder;
+    let images = reshape_to(
+        builder,
+        &x,
+        &[n, Dim::Fixed(columns), Dim::Fixed(grid[0]), Dim::Fixed(grid[1])],
+    )?;
+    let input = channels_last(builder, &images)?;
+    let result = builder.apply(op, &[&input, &weight])?;
+    channels_first(builder, &result, 4).map(|value| vec![value])
 }

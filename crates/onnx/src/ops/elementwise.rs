@@ -7,7 +7,7 @@ use super::Group;
 use super::layout::expand_dims;
 use crate::builder::Builder;
 use crate::context::Context;
-use crate::dim::Linear;
+use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::integers;
@@ -195,7 +195,8 @@ fn add(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
 pub(super) fn sum(builder: &mut Builder, x: &Value, y: &Value) -> Result<Value, Refusal> {
     if x.element.is_float() && !x.dims.is_empty() {
         for [x, y] in [[x, y], [y, x]] {
-            if !x.is_known() && x.dims == y.dims && x.dims[0].is_batch() {
+            let is_shared = y.dims.first() == Some(&Dim::Fixed(1)) && x.dims.get(1..) == y.dims.get(1..);
+            if !x.is_known() && (x.dims == y.dims || is_shared) && x.dims[0].is_batch() {
                 return builder.apply(Add, &[x, y]);
             }
         }

@@ -1,16 +1,18 @@
 //! Gathering and scattering by indices of elements or slices. Indices that are known become one gather of rows.
 
-use hipvit_graph::op::{Concat, Gather};
+use hipvit_graph::op::{Concat, Gather, GatherElements};
 
 use super::Group;
 use super::constant::product;
 use super::layout::{dims, reshape_to};
+use super::parts::{join, take_range};
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, axis, count, show};
+use crate::ramp::Ramp;
+use crate::value::{Data, Value, axis, count, show};
 
 pub(super) const OPS: Group = &[
     ("GatherElements", gather_elements),
@@ -76,6 +78,9 @@ fn positions(indices: &Value, extents: &[usize]) -> Result<Vec<i64>, Refusal> {
 
 fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, indices] = [context.input(0)?, context.input(1)?];
+    if let (Data::Columns(columns), 0) = (&indices.data, context.int_or("batch_dims", 0)) {
+        return by_columns(context.builder, &x, &indices, columns).map(|value| vec![value]);
+    }
     let batch = usize::try_from(context.int_or("batch_dims", 0)).unwrap_or(usize::MAX);
     let Some((&last, outer)) = indices.dims.split_last() else {
         refuse!("has indices without axes");
@@ -99,6 +104,57 @@ fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     reshape_to(builder, &taken, &result).map(|value| vec![value])
 }
 
+/// Gathers slices by columns of indices, of which the first is the index of the image.
+fn by_columns(
+    builder: &mut Builder,
+    x: &Value,
+    indices: &Value,
+    columns: &[Value],
+) -> Result<Value, Refusal> {
+    let depth = columns.len();
+    if depth > x.rank() {
+        refuse!("has {depth} indices into {}", show(&x.dims));
+    }
+    let (indexed, slice) = x.dims.split_at(depth);
+    let outer = &indices.dims[..indices.rank() - 1];
+    let result = [outer, slice].concat();
+    let all = product(indexed.iter().map(|&dim| dim.into()))?;
+    if let Some(position) = Ramp::position(columns, indexed) {
+        let named = product(outer.iter().map(|&dim| dim.into()))?;
+        if all == named && position.is_every_index(outer) {
+            return reshape_to(builder, x, &result);
+        }
+    }
+    let own = |image: &Value| {
+        // The index of the image is that of the first axis.
+        let mut dims = vec![Dim::Fixed(1); image.rank()];
+        dims[0] = image.dims[0];
+        let ramp = Ramp::of(image)?;
+        let is_first = ramp
+            .strides
+            .iter()
+            .skip(1)
+            .all(|&stride| stride == Linear::default());
+        (is_first && image.dims[0] == indexed[0] && ramp.is_every_index(&dims)).then_some(())
+    };
+    let [image, index] = columns else {
+        refuse!(
+            "gathers by {depth} columns of indices that depend on the batch size, which is not supported"
+        );
+    };
+    if own(image).is_none() {
+        refuse!("gathers by the index of another image, which is not supported");
+    }
+    // [B, M, ..] indices, each for a whole slice.
+    let count = product(outer[1..].iter().map(|&dim| dim.into()))?;
+    let count = dims(&[count])?[0];
+    let ones = vec![Dim::Fixed(1); slice.len()];
+    let index = reshape_to(builder, index, &[&[outer[0], count], &ones[..]].concat())?;
+    let index = super::layout::expand_dims(builder, &index, &[&[outer[0], count], slice].concat())?;
+    let taken = builder.apply(GatherElements { axis: 1 }, &[x, &index])?;
+    reshape_to(builder, &taken, &result)
+}
+
 /// Replaces rows of `x` at `positions` by those of `updates`.
 fn replace(builder: &mut Builder, x: &Value, positions: &[i64], updates: &Value) -> Result<Value, Refusal> {
     let Some(len) = x.dims[0].fixed() else {
@@ -110,6 +166,49 @@ fn replace(builder: &mut Builder, x: &Value, positions: &[i64], updates: &Value)
     }
     let both = builder.apply(Concat { axis: 0 }, &[x, updates])?;
     rows(builder, &both, source)
+}
+
+/// Replaces the elements of a box, a range of each axis that columns of indices name, by `updates`.
+fn replace_box(
+    builder: &mut Builder,
+    x: &Value,
+    columns: &[Value],
+    updates: &Value,
+) -> Result<Value, Refusal> {
+    let unsupported = "replaces elements by indices that depend on the batch size, which is not supported";
+    if updates.rank() != x.rank() {
+        refuse!("{unsupported}");
+    }
+    let mut partial = None;
+    for (axis, column) in columns.iter().enumerate() {
+        let ramp = Ramp::of(column).ok_or(unsupported)?;
+        let steps = |at: usize, stride: Linear| stride == Linear::new(i64::from(at == axis));
+        // A stride along an axis of one element has no effect.
+        let mut strides = ramp.strides.iter().zip(&column.dims).enumerate();
+        let is_range = strides.all(|(at, (&stride, &dim))| dim == Dim::Fixed(1) || steps(at, stride));
+        let start = ramp.start.known().and_then(|start| usize::try_from(start).ok());
+        let Some(start) = start.filter(|_| is_range) else {
+            refuse!("{unsupported}");
+        };
+        if start == 0 && updates.dims[axis] == x.dims[axis] {
+            continue;
+        }
+        if partial.replace((axis, start)).is_some() {
+            refuse!("{unsupported}");
+        }
+    }
+    let Some((axis, start)) = partial else {
+        return Ok(updates.clone());
+    };
+    let (Some(extent), Some(len)) = (x.dims[axis].fixed(), updates.dims[axis].fixed()) else {
+        refuse!("{unsupported}");
+    };
+    let Some(after) = start.checked_add(len).and_then(|end| extent.checked_sub(end)) else {
+        refuse!("replaces {len} elements from {start} on of an axis of {extent}");
+    };
+    let before = take_range(builder, x, axis, 0, start)?;
+    let rest = take_range(builder, x, axis, extent - after, after)?;
+    join(builder, &[before, updates.clone(), rest], axis)
 }
 
 fn check_reduction(context: &Context<'_>) -> Result<(), Refusal> {
@@ -137,6 +236,9 @@ fn scatter_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
             show(&updates.dims),
             show(&expected)
         );
+    }
+    if let Data::Columns(columns) = &indices.data {
+        return replace_box(context.builder, &x, columns, &updates).map(|value| vec![value]);
     }
     let extents = fixed_extents(&x, 0..depth)?;
     let positions = positions(&indices, &extents)?;
@@ -180,6 +282,18 @@ fn element_positions(indices: &Value, shape: &[usize], axis: usize) -> Result<Ve
 fn gather_elements(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, indices] = [context.input(0)?, context.input(1)?];
     let axis = axis(context.int_or("axis", 0), x.rank())?;
+    if indices.as_integers().is_none() || x.dims.iter().any(|dim| dim.is_batch()) {
+        if x.dims[axis].is_batch() {
+            refuse!(
+                "gathers along axis {axis} of {}, which grows with the batch",
+                show(&x.dims)
+            );
+        }
+        return context
+            .builder
+            .apply(GatherElements { axis }, &[&x, &indices])
+            .map(|value| vec![value]);
+    }
     let shape = fixed_extents(&x, 0..x.rank())?;
     let positions = element_positions(&indices, &shape, axis)?;
     let builder = &mut *context.builder;

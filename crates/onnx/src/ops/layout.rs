@@ -1,6 +1,6 @@
 //! Operators that change the shape of a tensor or the order of its axes.
 
-use hipvit_graph::op::{Expand, Permute, Reshape};
+use hipvit_graph::op::{Expand, Op, Permute, Reshape};
 
 use super::Group;
 use super::constant::{axes, product};
@@ -8,7 +8,8 @@ use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
 use crate::error::{Refusal, refuse};
-use crate::value::{Data, MOST_AXES, Value, axis, show};
+use crate::ramp::Ramp;
+use crate::value::{Data, MOST_AXES, Rows, Value, axis, show};
 
 pub(super) const OPS: Group = &[
     ("DepthToSpace", depth_to_space),
@@ -108,7 +109,12 @@ pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Resu
             .tensor
             .reshaped(shape)
             .ok_or("has another number of elements")?;
-        return Ok(Value::constant(x.element, tensor, constant.provenance.clone()));
+        // Rows of int8 stay if they have the same elements.
+        let rows = constant
+            .rows
+            .clone()
+            .filter(|rows| rows.axis == 0 && x.dims.first() == dims.first());
+        return Ok(Value::constant(x.element, tensor, constant.provenance.clone()).with_rows(rows));
     }
     if let Data::Ramp(ramp) = &x.data {
         return Ok(Value {
@@ -120,6 +126,10 @@ pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Resu
     if let Some(integers) = x.as_integers() {
         let shape: Vec<usize> = dims.iter().map(|dim| dim.at_one()).collect();
         return Value::integers(x.element, &shape, integers);
+    }
+    // A shape between two others is left out.
+    if let Some((Op::Reshape(_), source)) = builder.move_of(x).cloned() {
+        return reshape_to(builder, &source, dims);
     }
     let op = Reshape {
         extents: dims.iter().map(|dim| dim.at_one()).collect(),
@@ -213,18 +223,30 @@ pub(super) fn permute(builder: &mut Builder, x: &Value, axes: &[usize]) -> Resul
     if axes.iter().copied().eq(0..x.rank()) {
         return Ok(x.clone());
     }
-    // Axes of one element move without a copy.
+    // Two permutations in a row are one, or none.
+    if let Some((Op::Permute(first), source)) = builder.move_of(x).cloned() {
+        let axes: Vec<usize> = axes.iter().map(|&axis| first.axes[axis]).collect();
+        return permute(builder, &source, &axes);
+    }
+    // Axes of one element move without a copy. A pass of the graph does that where permutations do not cancel.
     let moved = |axes: &[usize]| -> Vec<usize> {
         axes.iter()
             .copied()
             .filter(|&axis| x.dims[axis] != Dim::Fixed(1))
             .collect()
     };
-    if moved(axes).is_sorted() {
+    if x.is_known() && moved(axes).is_sorted() {
         let dims: Vec<Dim> = axes.iter().map(|&axis| x.dims[axis]).collect();
         return reshape_to(builder, x, &dims);
     }
-    builder.apply(Permute { axes: axes.to_vec() }, &[x])
+    let permuted = builder.apply(Permute { axes: axes.to_vec() }, &[x])?;
+    // The columns of a matrix become its rows.
+    let rows = x.as_constant().and_then(|constant| constant.rows.clone());
+    let rows = rows.filter(|_| x.rank() == 2).map(|rows| Rows {
+        axis: 1 - rows.axis,
+        ..rows
+    });
+    Ok(permuted.with_rows(rows))
 }
 
 fn expand(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -263,6 +285,15 @@ pub(crate) fn broadcast(x: &[Dim], y: &[Dim]) -> Result<Vec<Dim>, Refusal> {
 pub(super) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
     if x.dims == target {
         return Ok(x.clone());
+    }
+    if target.iter().any(|dim| dim.is_batch())
+        && let Some(ramp) = Ramp::of(x)
+    {
+        return Ok(Value {
+            element: x.element,
+            dims: target.to_vec(),
+            data: Data::Ramp(ramp.expanded(target.len())),
+        });
     }
     let extents: Vec<usize> = target.iter().map(|dim| dim.at_one()).collect();
     let missing = target.len().saturating_sub(x.rank());

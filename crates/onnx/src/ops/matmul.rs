@@ -1,6 +1,6 @@
 //! Products of matrices.
 
-use hipvit_graph::op::{BatchMatMul, Linear as LinearOp};
+use hipvit_graph::op::{BatchMatMul, Linear as LinearOp, Rounding};
 
 use super::Group;
 use super::elementwise::{product, sum};
@@ -49,10 +49,38 @@ pub(super) fn multiply(builder: &mut Builder, a: &Value, b: &Value) -> Result<Va
         }
         (_, [_, _]) if b.as_constant().is_some() && !a.is_known() => {
             let weight = permute(builder, b, &[1, 0])?;
-            builder.apply(LinearOp::default(), &[a, &weight])
+            linear(builder, a, &weight, None)
         }
         _ => builder.apply(BatchMatMul::default(), &[a, b]),
     }
+}
+
+/// Multiplies by a weight `[N, K]` and adds a bias: in int8 if both operands are dequantised.
+pub(super) fn linear(
+    builder: &mut Builder,
+    x: &Value,
+    weight: &Value,
+    bias: Option<&Value>,
+) -> Result<Value, Refusal> {
+    let mut op = LinearOp {
+        bias: bias.is_some(),
+        ..LinearOp::default()
+    };
+    let int8 = match weight.int8_rows() {
+        Some(rows) => builder.before_rounding(x).transpose()?.map(|found| (rows, found)),
+        None => None,
+    };
+    let (x, weight) = match int8 {
+        Some((rows, (x, levels))) => {
+            op.rounding = Some(Rounding::Int8(levels));
+            let provenance = weight.to_constant()?.provenance;
+            (x, Value::constant(weight.element, rows.clone(), provenance))
+        }
+        None => (x.clone(), weight.clone()),
+    };
+    let mut operands = vec![&x, &weight];
+    operands.extend(bias);
+    builder.apply(op, &operands)
 }
 
 /// Returns a number times `x`.
@@ -104,13 +132,9 @@ fn gemm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     if let Some(c) = c.as_ref().filter(|c| is_row(c)) {
         let bias = reshape_to(builder, c, &[outputs])?;
         let bias = scaled(builder, &bias, beta)?;
-        let op = LinearOp {
-            bias: true,
-            ..LinearOp::default()
-        };
-        return builder.apply(op, &[&a, &weight, &bias]).map(|value| vec![value]);
+        return linear(builder, &a, &weight, Some(&bias)).map(|value| vec![value]);
     }
-    let result = builder.apply(LinearOp::default(), &[&a, &weight])?;
+    let result = linear(builder, &a, &weight, None)?;
     add_scaled(builder, result, c, beta).map(|value| vec![value])
 }
 

@@ -50,8 +50,12 @@ fn batch_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
     let epsilon = context.float_or("epsilon", 1e-5);
     context.ignore(&["momentum", "spatial"]);
-    if context.flag("training_mode", false) || context.wants(1) {
-        refuse!("normalises by the statistics of the batch, as in training, which is not supported");
+    let training = context.flag("training_mode", false);
+    if (1..5).any(|index| context.wants(index)) {
+        refuse!("updates running statistics, as in training, which is not supported");
+    }
+    if training {
+        return by_own_statistics(context, &x, epsilon).map(|value| vec![value]);
     }
     let mut parameters = Vec::with_capacity(4);
     for index in 1..5 {
@@ -87,6 +91,37 @@ fn batch_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let (rows, back) = channels_to_end(builder, &x)?;
     let result = builder.apply(Affine, &[&rows, &weight, &offset])?;
     permute(builder, &result, &back).map(|value| vec![value])
+}
+
+/// Normalises each channel by its own mean and variance, as models do with weights.
+fn by_own_statistics(context: &mut Context<'_>, x: &Value, epsilon: f32) -> Result<Value, Refusal> {
+    let [scale, bias] = [context.input(1)?, context.input(2)?];
+    let axes: Vec<usize> = (0..x.rank()).filter(|&axis| axis != 1).collect();
+    let builder = &mut *context.builder;
+    let mut shape = vec![Dim::Fixed(1); x.rank()];
+    let Some(channels) = shape.get_mut(1) else {
+        refuse!("takes [N, C, ..], got {}", show(&x.dims));
+    };
+    *channels = x.dims[1];
+    let mean = reduce_axes(builder, x, ReduceKind::Mean, &axes, true)?;
+    let centred = apply(
+        builder,
+        floats::operand(0) - floats::operand(1),
+        &[x, &mean],
+        x.element,
+    )?;
+    let variance = apply(
+        builder,
+        floats::operand(0) * floats::operand(0),
+        &[&centred],
+        x.element,
+    )?;
+    let variance = reduce_axes(builder, &variance, ReduceKind::Mean, &axes, true)?;
+    let scale = reshape_to(builder, &scale, &shape)?;
+    let bias = reshape_to(builder, &bias, &shape)?;
+    let deviation = (floats::operand(1) + epsilon).sqrt();
+    let result = floats::operand(0) / deviation * floats::operand(2) + floats::operand(3);
+    apply(builder, result, &[&centred, &variance, &scale, &bias], x.element)
 }
 
 /// Returns `x` with all axes from one on as one, and their number of elements.

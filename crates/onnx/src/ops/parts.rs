@@ -1,12 +1,12 @@
 //! Operators that select, join and repeat parts of tensors.
 
 use hipvit_graph::op::pad::PadMode;
-use hipvit_graph::op::{Concat, Gather, Pad, Slice};
+use hipvit_graph::op::{Concat, Gather, GatherElements, Pad, Slice};
 use hipvit_graph::tensor::Tensor;
 
 use super::Group;
 use super::constant::product;
-use super::layout::reshape_to;
+use super::layout::{expand_dims, reshape_to};
 use crate::builder::{Builder, show_all};
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
@@ -48,6 +48,7 @@ pub(super) fn join(builder: &mut Builder, operands: &[Value], axis: usize) -> Re
     match filled[..] {
         [] => Ok(operands[0].clone()),
         [one] => Ok(one.clone()),
+        _ if are_columns(&filled, axis) => columns(&filled, axis),
         _ => {
             let dims = |x: &Value| -> Vec<Dim> {
                 let others = x.dims.iter().enumerate().filter(|(index, _)| *index != axis);
@@ -68,6 +69,25 @@ pub(super) fn join(builder: &mut Builder, operands: &[Value], axis: usize) -> Re
             builder.apply(Concat { axis }, &filled)
         }
     }
+}
+
+/// Returns true if the operands are columns of indices, some of which depend on the batch size.
+fn are_columns(operands: &[&Value], axis: usize) -> bool {
+    let first = operands[0];
+    let is_column = |x: &&Value| x.dims == first.dims && x.dims.last() == Some(&Dim::Fixed(1));
+    let has_ramp = operands.iter().any(|x| matches!(x.data, Data::Ramp(_)));
+    has_ramp && axis + 1 == first.rank() && operands.iter().all(is_column)
+}
+
+/// Joins columns of indices along the last axis.
+fn columns(operands: &[&Value], axis: usize) -> Result<Value, Refusal> {
+    let mut dims = operands[0].dims.clone();
+    dims[axis] = Dim::Fixed(operands.len());
+    Ok(Value {
+        element: operands[0].element,
+        dims,
+        data: Data::Columns(operands.iter().map(|&x| x.clone()).collect()),
+    })
 }
 
 /// A range of indices of an axis.
@@ -302,6 +322,10 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     if indices.element.is_float() || indices.element == ElementType::Bool {
         refuse!("has indices of type {}", indices.element);
     }
+    if let Data::Offset(sum) = &indices.data {
+        let (ramp, index) = &**sum;
+        return row_of_image(context.builder, &x, axis, ramp, index).map(|value| vec![value]);
+    }
     if let Data::Ramp(ramp) = &indices.data {
         return view(context.builder, &x, axis, &indices, ramp).map(|value| vec![value]);
     }
@@ -367,6 +391,33 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         .builder
         .apply(Gather { axis }, &[&x, &indices])
         .map(|value| vec![value])
+}
+
+/// Gathers one row of each image, from all images' rows `[B·N, ..]`.
+fn row_of_image(
+    builder: &mut Builder,
+    x: &Value,
+    axis: usize,
+    ramp: &Ramp,
+    index: &Value,
+) -> Result<Value, Refusal> {
+    let (first, rest) = x.dims.split_at(1.min(x.rank()));
+    let images = index.dims.first().copied();
+    let rows = match (first, images, index.rank()) {
+        ([Dim::Batch(rows)], Some(Dim::Batch(1)), 1) => *rows,
+        _ => refuse!("gathers by indices that depend on the batch size, which is not supported"),
+    };
+    let is_own_image = ramp.start == Linear::default() && ramp.strides == [Linear::new(rows as i64)];
+    if axis != 0 || !is_own_image || builder.bound(index).is_none_or(|bound| bound > rows) {
+        refuse!("gathers by indices that depend on the batch size, which is not supported");
+    }
+    let images = [&[Dim::Batch(1), Dim::Fixed(rows)], rest].concat();
+    let x = reshape_to(builder, x, &images)?;
+    let column = vec![Dim::Fixed(1); rest.len() + 1];
+    let index = reshape_to(builder, index, &[&[Dim::Batch(1)], &column[..]].concat())?;
+    let index = expand_dims(builder, &index, &[&[Dim::Batch(1), Dim::Fixed(1)], rest].concat())?;
+    let taken = builder.apply(GatherElements { axis: 1 }, &[&x, &index])?;
+    reshape_to(builder, &taken, &[&[Dim::Batch(1)], rest].concat())
 }
 
 /// Gathers all indices of an axis in order, as another shape.

@@ -10,8 +10,9 @@ use super::layout::{dims, permute, reshape_to};
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
+use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, axis, show};
+use crate::value::{Value, axis, count, show};
 
 pub(super) const OPS: Group = &[
     ("LogSoftmax", |c| softmax(c, true)),
@@ -69,7 +70,10 @@ pub(super) fn reduce_axes(
         return reduce_integers(x, kind, axes, keep);
     }
     if !x.element.is_float() {
-        refuse!("reduces elements of type {}, which is not supported", x.element);
+        // Sums of integers are exact up to 24 bits.
+        let floats = super::cast::convert(builder, x.clone(), ElementType::F32)?;
+        let reduced = reduce_axes(builder, &floats, kind, axes, keep)?;
+        return super::cast::convert(builder, reduced, x.element);
     }
     let op = Reduce {
         kind,
@@ -79,16 +83,9 @@ pub(super) fn reduce_axes(
     builder.apply(op, &[x])
 }
 
-/// Reduces all elements of known integers, as sizes are.
+/// Reduces known integers, as sizes are.
 fn reduce_integers(x: &Value, kind: ReduceKind, axes: &[usize], keep: bool) -> Result<Value, Refusal> {
     let elements = x.linear_integers("elements")?;
-    let kept: Vec<usize> = (0..x.rank()).filter(|axis| !axes.contains(axis)).collect();
-    if kept.iter().any(|&axis| x.dims[axis] != Dim::Fixed(1)) {
-        refuse!(
-            "reduces integers that are known at import along some axes of {}",
-            show(&x.dims)
-        );
-    }
     let function = match kind {
         ReduceKind::Prod => |[x, y]: [Linear; 2]| x.checked_mul(y),
         ReduceKind::Sum => |[x, y]: [Linear; 2]| x.checked_add(y),
@@ -96,19 +93,40 @@ fn reduce_integers(x: &Value, kind: ReduceKind, axes: &[usize], keep: bool) -> R
         ReduceKind::Min => crate::integers::min,
         _ => refuse!("reduces integers by {kind:?}, which is not supported"),
     };
-    let mut rest = elements.iter().copied();
-    let mut result = match rest.next() {
-        Some(first) => first,
-        None => Linear::new(i64::from(kind == ReduceKind::Prod)),
-    };
-    for element in rest {
-        let Some(next) = function([result, element]) else {
+    let shape = x.fixed_shape()?;
+    let is_kept = |axis: &usize| !axes.contains(axis);
+    let kept: Vec<usize> = (0..shape.len()).filter(is_kept).map(|axis| shape[axis]).collect();
+    let mut results: Vec<Option<Linear>> = vec![None; count(&kept)?];
+    for (index, &element) in elements.iter().enumerate() {
+        let (mut rest, mut place, mut stride) = (index, 0, 1);
+        for axis in (0..shape.len()).rev() {
+            if is_kept(&axis) {
+                place += rest % shape[axis] * stride;
+                stride *= shape[axis];
+            }
+            rest /= shape[axis];
+        }
+        let next = match results[place] {
+            None => Some(element),
+            Some(result) => function([result, element]),
+        };
+        let Some(next) = next else {
             refuse!("computes an integer that overflows or depends on the batch size");
         };
-        result = next;
+        results[place] = Some(next);
     }
-    let rank = if keep { x.rank() } else { kept.len() };
-    Value::integers(x.element, &vec![1; rank], vec![result])
+    // The sum and the product of no elements.
+    let none = Linear::new(i64::from(kind == ReduceKind::Prod));
+    let results: Vec<Linear> = results.into_iter().map(|result| result.unwrap_or(none)).collect();
+    let extent = |axis: usize| {
+        if is_kept(&axis) {
+            Some(shape[axis])
+        } else {
+            keep.then_some(1)
+        }
+    };
+    let shape: Vec<usize> = (0..shape.len()).filter_map(extent).collect();
+    Value::integers(x.element, &shape, results)
 }
 
 fn softmax(context: &mut Context<'_>, log: bool) -> Result<Vec<Value>, Refusal> {

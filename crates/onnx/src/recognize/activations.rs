@@ -65,7 +65,9 @@ impl Finder<'_> {
             let Some(values) = self.evaluate(&steps, x) else {
                 continue;
             };
-            let found = ACTIVATIONS.into_iter().find(|activation| self.is_equal(&values, *activation));
+            let found = ACTIVATIONS
+                .into_iter()
+                .find(|activation| self.is_equal(&values, *activation));
             if let Some(activation) = found {
                 return Some((activation, x));
             }
@@ -83,7 +85,10 @@ impl Finder<'_> {
                 cones.push(steps.clone());
             }
             // The operand that is computed last is not one of the others.
-            let next = open.iter().filter_map(|id| self.producers.get(id)).max_by_key(|node| node.output());
+            let next = open
+                .iter()
+                .filter_map(|id| self.producers.get(id))
+                .max_by_key(|node| node.output());
             match next.filter(|next| is_step(next) && steps.len() < MOST_STEPS) {
                 Some(next) => steps.push(next),
                 None => return cones,
@@ -122,7 +127,10 @@ impl Finder<'_> {
                     if tensor.len() != 1 {
                         return None;
                     }
-                    values.insert(id, Array::new([1], tensor.to_f32().iter().map(|&x| x.into()).collect())?);
+                    values.insert(
+                        id,
+                        Array::new([1], tensor.to_f32().iter().map(|&x| x.into()).collect())?,
+                    );
                 }
             }
             let operands: Option<Vec<&Array>> = step.inputs.iter().map(|id| values.get(id)).collect();

@@ -42,7 +42,7 @@ struct Heads {
 
 impl Heads {
     fn extents(&self) -> [usize; 4] {
-        self.order.map(|axis| self.view.axes[axis].extent)
+        self.order.map(|axis| self.view.extent(axis))
     }
 }
 
@@ -91,7 +91,11 @@ impl<'a> Finder<'a> {
         if softmax.op != Op::Softmax(Softmax { log: false }) {
             return None;
         }
-        let Scores { product, factor, bias } = self.scores(softmax.inputs[0])?;
+        let Scores {
+            product,
+            factor,
+            bias,
+        } = self.scores(softmax.inputs[0])?;
         let Op::BatchMatMul(BatchMatMul {
             transpose_a: false,
             transpose_b,
@@ -181,7 +185,11 @@ impl<'a> Finder<'a> {
         if own == target {
             return tensor.reshaped(target);
         }
-        if own.iter().zip(target).any(|(&own, target)| own != 1 && own != target) {
+        if own
+            .iter()
+            .zip(target)
+            .any(|(&own, target)| own != 1 && own != target)
+        {
             return None;
         }
         let values = tensor.to_f32();
@@ -239,7 +247,12 @@ impl<'a> Finder<'a> {
         if factor == 1.0 {
             return Ok(x);
         }
-        rewriter.emit(Role::Attention, &format!("{name}.unscaled"), MulScalar(1.0 / factor), [x])
+        rewriter.emit(
+            Role::Attention,
+            &format!("{name}.unscaled"),
+            MulScalar(1.0 / factor),
+            [x],
+        )
     }
 
     /// Emits the source of heads as rows `[B, N, width]`.
@@ -256,7 +269,12 @@ impl<'a> Finder<'a> {
         if self.views.shape(heads.view.source) == two {
             return Ok(source);
         }
-        rewriter.emit(Role::Attention, &format!("{name}.packed"), reshape(&one, &two), [source])
+        rewriter.emit(
+            Role::Attention,
+            &format!("{name}.packed"),
+            reshape(&one, &two),
+            [source],
+        )
     }
 
     fn emit(&self, rewriter: &mut Rewriter<'_>, node: &Node, found: &Found) -> Result<ValueId> {
@@ -284,7 +302,10 @@ impl<'a> Finder<'a> {
         } else {
             let parts = [("q", q), ("k", k), ("v", v)];
             let rows = parts.map(|(part, heads)| self.emit_rows(rewriter, &name(part), heads));
-            (AttentionOperands::Separate, rows.into_iter().collect::<Result<_>>()?)
+            (
+                AttentionOperands::Separate,
+                rows.into_iter().collect::<Result<_>>()?,
+            )
         };
         if let Some(id) = found.bias
             && let Some(tensor) = self.bias(id, [heads, queries, keys])

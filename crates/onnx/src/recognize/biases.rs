@@ -13,7 +13,9 @@ pub(super) fn run(graph: &Graph) -> Result<Graph> {
         Op::Add(_) | Op::Elementwise(_) => biased(rewriter, graph, node),
         _ => Ok(None),
     })?;
-    let rewritten = rewrite(&rewritten.graph, |rewriter, node| scaled(rewriter, &rewritten.graph, node))?;
+    let rewritten = rewrite(&rewritten.graph, |rewriter, node| {
+        scaled(rewriter, &rewritten.graph, node)
+    })?;
     Ok(rewritten.graph)
 }
 
@@ -21,7 +23,7 @@ pub(super) fn run(graph: &Graph) -> Result<Graph> {
 fn plain_layer<'a>(rewriter: &Rewriter<'a>, graph: &Graph, id: ValueId) -> Option<(&'a Node, usize)> {
     let node = rewriter.sole_producer(id)?;
     let is_plain = match &node.op {
-        Op::Linear(op) => *op == Linear::default(),
+        Op::Linear(op) => !op.bias && op.activation.is_none() && !op.residual,
         Op::Conv(op) => !op.bias && op.activation.is_none() && !op.residual,
         _ => false,
     };
@@ -48,16 +50,17 @@ fn biased(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Opt
     inputs.push(bias);
     let op = match &layer.op {
         Op::Conv(op) => Op::Conv(Conv { bias: true, ..*op }),
-        _ => Op::Linear(Linear {
-            bias: true,
-            ..Linear::default()
-        }),
+        Op::Linear(op) => Op::Linear(Linear { bias: true, ..*op }),
+        _ => return Ok(None),
     };
     rewriter.emit(layer.role, &layer.name, op, inputs).map(Some)
 }
 
 /// Returns the constant as a vector of all channels: `Some(None)` if it is one. `None` if it has other elements.
-#[allow(clippy::option_option, reason = "the inner one is a change that is not needed")]
+#[allow(
+    clippy::option_option,
+    reason = "the inner one is a change that is not needed"
+)]
 fn vector(graph: &Graph, id: ValueId, channels: usize) -> Option<Option<(Provenance, Tensor)>> {
     let value = graph.value(id);
     let tensor = value.constant.as_ref()?;
@@ -84,9 +87,11 @@ fn folded(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Opt
         _ => return Ok(None),
     };
     let tensor = |id: ValueId| graph.value(id).constant.as_ref();
-    let (Some(factor), Some(offset), Some(weight)) =
-        (tensor(node.inputs[1]), tensor(node.inputs[2]), tensor(layer.inputs[1]))
-    else {
+    let (Some(factor), Some(offset), Some(weight)) = (
+        tensor(node.inputs[1]),
+        tensor(node.inputs[2]),
+        tensor(layer.inputs[1]),
+    ) else {
         return Ok(None);
     };
     let bias = if has_bias { tensor(layer.inputs[2]) } else { None };
@@ -105,19 +110,24 @@ fn folded(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Opt
         Some(bias) => {
             let terms = bias.to_f32();
             let terms = terms.iter().zip(factors.iter()).zip(offsets.iter());
-            terms.map(|((bias, factor), offset)| bias * factor + offset).collect()
+            terms
+                .map(|((bias, factor), offset)| bias * factor + offset)
+                .collect()
         }
         None => offsets.to_vec(),
     };
     let provenance = |id: ValueId| graph.value(id).provenance.clone();
-    let (Some(of_weight), Some(of_factor), Some(of_offset)) =
-        (provenance(layer.inputs[1]), provenance(node.inputs[1]), provenance(node.inputs[2]))
-    else {
+    let (Some(of_weight), Some(of_factor), Some(of_offset)) = (
+        provenance(layer.inputs[1]),
+        provenance(node.inputs[1]),
+        provenance(node.inputs[2]),
+    ) else {
         return Ok(None);
     };
-    let (Some(weight), Some(bias)) =
-        (Tensor::from_f32(weight.shape(), scaled), Tensor::from_f32([biases.len()], biases))
-    else {
+    let (Some(weight), Some(bias)) = (
+        Tensor::from_f32(weight.shape(), scaled),
+        Tensor::from_f32([biases.len()], biases),
+    ) else {
         return Ok(None);
     };
     let of_weight = of_weight.then(Change::Scaled(Box::new(of_factor)));
@@ -131,7 +141,9 @@ fn folded(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Opt
             ..Linear::default()
         }),
     };
-    rewriter.emit(layer.role, &layer.name, op, [x, weight, bias]).map(Some)
+    rewriter
+        .emit(layer.role, &layer.name, op, [x, weight, bias])
+        .map(Some)
 }
 
 /// Makes a product with a constant for each channel a scale.
@@ -146,7 +158,10 @@ fn scaled(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Opt
         if value.is_constant() || !graph.value(gamma).is_constant() {
             continue;
         }
-        let (Some(&channels), true) = (value.shape.last(), value.shape == graph.value(node.output()).shape) else {
+        let (Some(&channels), true) = (
+            value.shape.last(),
+            value.shape == graph.value(node.output()).shape,
+        ) else {
             continue;
         };
         match vector(graph, gamma, channels) {

@@ -20,7 +20,8 @@ pub(super) struct View {
     pub(super) factor: f32,
     /// Index of the first element in the source.
     pub(super) offset: usize,
-    pub(super) axes: Vec<Axis>,
+    /// For each axis of the value, the axes of memory that it joins, outermost first. None of them has an extent of 1.
+    pub(super) axes: Vec<Vec<Axis>>,
 }
 
 /// A graph with the producers of its values and its shapes at batch size 2, at which strides of the batch are visible.
@@ -59,7 +60,7 @@ impl<'a> Views<'a> {
         match &node.op {
             Op::Permute(Permute { axes }) => {
                 let view = source();
-                let axes = axes.iter().map(|&axis| view.axes[axis]).collect();
+                let axes = axes.iter().map(|&axis| view.axes[axis].clone()).collect();
                 Some(View { axes, ..view })
             }
             Op::Reshape(_) => {
@@ -67,10 +68,18 @@ impl<'a> Views<'a> {
                 let axes = reshaped(&view.axes, self.shape(node.output()))?;
                 Some(View { axes, ..view })
             }
-            Op::Slice(Slice { axis, start, len, step: 1 }) => {
+            &Op::Slice(Slice {
+                axis,
+                start,
+                len,
+                step: 1,
+            }) => {
                 let mut view = source();
-                view.offset += start * view.axes[*axis].stride;
-                view.axes[*axis].extent = *len;
+                let [of_axis] = view.axes[axis][..] else {
+                    return None;
+                };
+                view.offset += start * of_axis.stride;
+                view.axes[axis] = sole(len, of_axis.stride);
                 Some(view)
             }
             Op::MulScalar(MulScalar(factor)) => {
@@ -83,23 +92,31 @@ impl<'a> Views<'a> {
     }
 }
 
+/// Returns the axes of memory for an axis of neighbours at this distance.
+fn sole(extent: usize, stride: usize) -> Vec<Axis> {
+    if extent == 1 {
+        Vec::new()
+    } else {
+        vec![Axis { extent, stride }]
+    }
+}
+
 /// Returns the axes of a tensor of this shape.
-fn contiguous(shape: &[usize]) -> Vec<Axis> {
+fn contiguous(shape: &[usize]) -> Vec<Vec<Axis>> {
     let mut stride = 1;
-    let mut axes: Vec<Axis> = Vec::with_capacity(shape.len());
+    let mut axes = Vec::with_capacity(shape.len());
     for &extent in shape.iter().rev() {
-        axes.push(Axis { extent, stride });
+        axes.push(sole(extent, stride));
         stride *= extent;
     }
     axes.reverse();
     axes
 }
 
-/// Returns the axes with another shape. `None` if the elements are not at regular distances then.
-fn reshaped(axes: &[Axis], shape: &[usize]) -> Option<Vec<Axis>> {
-    // Neighbours that are one axis in memory.
+/// Joins axes that are one axis in memory.
+fn merged(axes: impl IntoIterator<Item = Axis>) -> Vec<Axis> {
     let mut merged: Vec<Axis> = Vec::new();
-    for &axis in axes.iter().filter(|axis| axis.extent != 1) {
+    for axis in axes {
         match merged.last_mut() {
             Some(last) if last.stride == axis.stride * axis.extent => {
                 *last = Axis {
@@ -110,49 +127,64 @@ fn reshaped(axes: &[Axis], shape: &[usize]) -> Option<Vec<Axis>> {
             _ => merged.push(axis),
         }
     }
+    merged
+}
+
+/// Returns the axes with another shape. `None` if an extent is a part of one axis of memory and of the next.
+fn reshaped(axes: &[Vec<Axis>], shape: &[usize]) -> Option<Vec<Vec<Axis>>> {
+    let mut rest = merged(axes.iter().flatten().copied());
     let mut result = Vec::with_capacity(shape.len());
-    let mut rest = merged.pop();
     for &extent in shape.iter().rev() {
-        if extent == 1 {
-            result.push(Axis { extent, stride: 1 });
-            continue;
+        let mut group = Vec::new();
+        let mut missing = extent;
+        while missing > 1 {
+            let axis = rest.pop()?;
+            if missing.is_multiple_of(axis.extent) {
+                missing /= axis.extent;
+                group.push(axis);
+            } else if axis.extent.is_multiple_of(missing) {
+                let stride = axis.stride;
+                group.push(Axis {
+                    extent: missing,
+                    stride,
+                });
+                rest.push(Axis {
+                    extent: axis.extent / missing,
+                    stride: stride * missing,
+                });
+                missing = 1;
+            } else {
+                return None;
+            }
         }
-        let axis = rest?;
-        if !axis.extent.is_multiple_of(extent) {
-            return None;
-        }
-        result.push(Axis {
-            extent,
-            stride: axis.stride,
-        });
-        rest = match axis.extent / extent {
-            1 => merged.pop(),
-            left => Some(Axis {
-                extent: left,
-                stride: axis.stride * extent,
-            }),
-        };
+        group.reverse();
+        result.push(merged(group));
     }
     result.reverse();
-    rest.is_none().then_some(result)
+    rest.is_empty().then_some(result)
 }
 
 impl View {
+    /// Returns the extents of the value's axes.
+    pub(super) fn extent(&self, axis: usize) -> usize {
+        self.axes[axis].iter().map(|axis| axis.extent).product()
+    }
+
     /// Returns true if the elements are all elements of the source in order.
     fn is_whole(&self, source: &[usize]) -> bool {
-        let shape: Vec<usize> = self.axes.iter().map(|axis| axis.extent).collect();
-        let expected = contiguous(&shape);
-        let mut pairs = self.axes.iter().zip(&expected);
-        self.factor == 1.0
-            && self.offset == 0
-            && shape.iter().product::<usize>() == source.iter().product::<usize>()
-            && pairs.all(|(own, expected)| own.extent == 1 || own == expected)
+        let all = merged(self.axes.iter().flatten().copied());
+        self.factor == 1.0 && self.offset == 0 && all == sole(source.iter().product(), 1)
     }
 
     /// Returns true if each axis has this stride, except for axes of one element.
     pub(super) fn has_strides(&self, strides: &[usize]) -> bool {
         let mut pairs = self.axes.iter().zip(strides);
-        self.axes.len() == strides.len() && pairs.all(|(axis, &stride)| axis.extent == 1 || axis.stride == stride)
+        self.axes.len() == strides.len()
+            && pairs.all(|(group, &stride)| match group[..] {
+                [] => true,
+                [axis] => axis.stride == stride,
+                _ => false,
+            })
     }
 }
 
@@ -173,7 +205,9 @@ pub(super) fn simplify(graph: &Graph) -> Result<Graph> {
         }
         let id = node.output();
         let view = views.of(id);
-        if view.source == node.inputs[0] && matches!(node.op, Op::Reshape(_)) && view.is_whole(views.shape(view.source)) {
+        // A view of itself does not begin earlier.
+        let is_single = view.source == node.inputs[0] && matches!(node.op, Op::Reshape(_));
+        if view.source == id || is_single {
             return Ok(None);
         }
         if !view.is_whole(views.shape(view.source)) {
@@ -204,7 +238,8 @@ fn sum(node: &Node) -> Option<[ValueId; 2]> {
     match (&node.op, &node.inputs[..]) {
         (Op::Add(_), &[x, y]) => Some([x, y]),
         (Op::Elementwise(op), &[x, y])
-            if op.formula().to_string() == "add(x0, x1)" && op.integer_operands().iter().all(|is_integer| !is_integer) =>
+            if op.formula().to_string() == "add(x0, x1)"
+                && op.integer_operands().iter().all(|is_integer| !is_integer) =>
         {
             Some([x, y])
         }
@@ -213,20 +248,41 @@ fn sum(node: &Node) -> Option<[ValueId; 2]> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
 
-    fn axes(pairs: &[(usize, usize)]) -> Vec<Axis> {
-        pairs.iter().map(|&(extent, stride)| Axis { extent, stride }).collect()
+    /// Returns axes of `(extent, stride)` each.
+    fn axes(pairs: &[(usize, usize)]) -> Vec<Vec<Axis>> {
+        pairs
+            .iter()
+            .map(|&(extent, stride)| sole(extent, stride))
+            .collect()
     }
 
     #[test]
-    fn reshapes_of_views_split_and_merge_axes() {
-        assert_eq!(reshaped(&axes(&[(4, 6), (6, 1)]), &[2, 12]), Some(axes(&[(2, 12), (12, 1)])));
-        // Columns of a matrix are not one axis.
-        assert_eq!(reshaped(&axes(&[(6, 1), (4, 6)]), &[24]), None);
-        assert_eq!(reshaped(&axes(&[(6, 1), (4, 6)]), &[2, 3, 1, 4]), Some(axes(&[(2, 3), (3, 1), (1, 1), (4, 6)])));
-        assert_eq!(reshaped(&axes(&[(4, 1)]), &[3]), None);
-        assert_eq!(reshaped(&axes(&[(1, 9)]), &[]), Some(vec![]));
+    fn reshapes_of_views_split_and_join_axes() {
+        let reshape = |from: &[(usize, usize)], shape: &[usize]| reshaped(&axes(from), shape);
+        assert_eq!(
+            reshape(&[(4, 6), (6, 1)], &[2, 12]),
+            Some(axes(&[(2, 12), (12, 1)]))
+        );
+        assert_eq!(
+            reshape(&[(6, 1), (4, 6)], &[2, 3, 1, 4]),
+            Some(axes(&[(2, 3), (3, 1), (1, 1), (4, 6)]))
+        );
+        assert_eq!(reshape(&[(4, 1)], &[3]), None);
+        assert_eq!(
+            reshape(&[(6, 1), (4, 6)], &[3, 8]),
+            Some(vec![
+                sole(3, 2),
+                vec![Axis { extent: 2, stride: 1 }, Axis { extent: 4, stride: 6 }],
+            ])
+        );
+        assert_eq!(reshape(&[(6, 1), (5, 6)], &[3, 10, 2]), None);
+        // Columns of a matrix are one axis of two axes of memory, and split again.
+        let joined = reshape(&[(6, 1), (4, 6)], &[24]).unwrap();
+        assert_eq!(joined, [axes(&[(6, 1), (4, 6)]).concat()]);
+        assert_eq!(reshaped(&joined, &[6, 4]), Some(axes(&[(6, 1), (4, 6)])));
     }
 }

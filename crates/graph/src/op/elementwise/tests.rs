@@ -211,46 +211,55 @@ fn derivatives_are_differences() {
         |x, y| x.gelu_tanh() * y.asinh(),
         |x, y| Float::select(&x.less(y.clone()), x.clone() * y.clone(), x.sqrt().tanh()),
     ];
-    let [x, y] = [vec![0.31, 0.83, 1.21, 0.57, 0.11, 1.43], vec![-0.42, 0.77, 0.13]];
+    // y is repeated over tokens, and z over channels.
+    let values = [
+        vec![0.31, 0.83, 1.21, 0.57, 0.11, 1.43],
+        vec![-0.42, 0.77, 0.13],
+        vec![0.25, -0.5],
+    ];
+    let shapes: [&[usize]; 3] = [&[1, 2, 3], &[3], &[2, 1]];
     for function in functions {
-        let op = Elementwise::binary(function).unwrap();
-        // y is repeated over tokens.
+        let op = Elementwise::ternary(|x, y, z| function(x, y) * (z + 1.5)).unwrap();
         let mut graph = Graph::of_tokens("test", [2, 3]);
-        let weight = graph.parameter("y", Tensor::from_f32([3], y.clone()).unwrap());
-        let input = graph.input();
-        let result = graph.push(Role::Other, "f", op.clone(), [input, weight]).unwrap();
-        graph.set_output(OutputKind::Tokens, result);
-        let gradients = interpret(
-            &grad(&graph, result, &[input, weight]).unwrap(),
-            1,
-            Input::Values(&x),
-        )
-        .unwrap();
-        let sum = |x: &[f32], y: &[f32], dx: (usize, f64), dy: (usize, f64)| {
-            let moved = |values: &[f32], (index, step): (usize, f64)| {
-                let values = values.iter().enumerate();
-                values
-                    .map(|(i, &v)| f64::from(v) + if i == index { step } else { 0.0 })
-                    .collect::<Vec<_>>()
-            };
-            let [x, y] = [array(&[1, 2, 3], &moved(x, dx)), array(&[3], &moved(y, dy))];
-            op.eval(&[&x, &y]).unwrap()[0].values().iter().sum::<f64>()
+        let mut parameter = |index: usize| {
+            let tensor = Tensor::from_f32(shapes[index], values[index].clone()).unwrap();
+            graph.parameter(format!("operand {index}"), tensor)
         };
-        let step = 1e-6;
+        let [y, z] = [parameter(1), parameter(2)];
+        let operands = [graph.input(), y, z];
+        let result = graph.push(Role::Other, "f", op.clone(), operands).unwrap();
+        graph.set_output(OutputKind::Tokens, result);
+        let graph = grad(&graph, result, &operands).unwrap();
+        let gradients = interpret(&graph, 1, Input::Values(&values[0])).unwrap();
+        let sum = |moved: usize, element: usize, step: f64| {
+            let operands = [0, 1, 2].map(|index| {
+                let mut values: Vec<f64> = values[index].iter().map(|&value| value.into()).collect();
+                if index == moved {
+                    values[element] += step;
+                }
+                array(shapes[index], &values)
+            });
+            let operands: Vec<&Array> = operands.iter().collect();
+            op.eval(&operands).unwrap()[0].values().iter().sum::<f64>()
+        };
+        let mut count = 0;
         for (kind, gradient) in &gradients {
-            let OutputKind::Gradient(of) = *kind else { continue };
-            for (index, &found) in gradient.iter().enumerate() {
-                let at = |step| match of {
-                    0 => sum(&x, &y, (index, step), (0, 0.0)),
-                    _ => sum(&x, &y, (0, 0.0), (index, step)),
-                };
-                let expected = (at(step) - at(-step)) / (2.0 * step);
+            let OutputKind::Gradient(operand) = *kind else {
+                continue;
+            };
+            for (element, &found) in gradient.iter().enumerate() {
+                let step = 1e-6;
+                let difference = sum(operand, element, step) - sum(operand, element, -step);
+                let expected = difference / (2.0 * step);
                 // Constants of the derivative are in f32.
                 assert!(
                     (found - expected).abs() < 3e-7 * expected.abs().max(1.0),
-                    "{op:?}: {found}, {expected}"
+                    "{}, operand {operand}: {found} instead of {expected}",
+                    op.formula()
                 );
+                count += 1;
             }
         }
+        assert_eq!(count, 6 + 3 + 2);
     }
 }

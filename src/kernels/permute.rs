@@ -1,0 +1,17 @@
+//! Permutation of axes, as a copy of a view.
+
+use hipvit_graph::op::Permute;
+use hipvit_graph::strided::View;
+
+use super::lower::{Call, Lower, Lowering};
+use super::{KernelError, Unit};
+
+impl Lower for Permute {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("strided_copy"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        step.copy_view(&View::of(step.shape_of(0)?).permuted(&self.axes))
+    }
+}

@@ -1,0 +1,68 @@
+//! `top_k`: the largest or smallest elements of rows.
+
+use hipvit_graph::op::TopK;
+
+use super::bindings::{TOP_K_THREADS, TopKArgs};
+use super::lower::{Call, Lower, Lowering, one, rows};
+use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
+
+impl TopKArgs {
+    /// Creates the arguments for `x` `[rows, length]`, and `values` and `indices` `[rows, k]`.
+    ///
+    /// # Errors
+    ///
+    /// An extent exceeds 32 bits.
+    pub fn new(
+        [x, values, indices]: [DeviceAddress; 3],
+        [rows, length]: [usize; 2],
+        op: TopK,
+    ) -> Result<Self, KernelError> {
+        Ok(Self {
+            x,
+            values,
+            indices,
+            rows: extent(rows)?,
+            length: extent(length)?,
+            k: extent(op.k)?,
+            largest: op.largest.into(),
+        })
+    }
+}
+
+// SAFETY: see hip/top_k.hip. Blocks beyond the last row return. Places of the elements of a row are different, and only those below k are
+// written.
+unsafe impl KernelArguments for TopKArgs {
+    const FILE: &'static str = "top_k";
+
+    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
+        if [self.rows, self.length, self.k].contains(&0) || self.k > self.length {
+            return Err("takes no elements, or more than there are".into());
+        }
+        let parts = u64::from(self.length.div_ceil(TOP_K_THREADS));
+        target.blocks(parts.saturating_mul(self.rows.into()), TOP_K_THREADS)
+    }
+
+    fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let result = [self.rows, self.k];
+        visit(Access::read(
+            "x",
+            self.x,
+            bytes(element, &[self.rows, self.length]),
+        ));
+        visit(Access::write("values", self.values, bytes(element, &result)));
+        visit(Access::write("indices", self.indices, bytes(4, &result)));
+    }
+}
+
+impl Lower for TopK {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("top_k"))
+    }
+
+    fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
+        let x = step.shape_of(0)?;
+        let length = x.last().copied().unwrap_or(0);
+        let addresses = [step.address(0)?, step.out, step.result(1)?];
+        one(TopKArgs::new(addresses, [rows(x)?, length], *self)?)
+    }
+}
