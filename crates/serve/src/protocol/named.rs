@@ -133,10 +133,10 @@ fn array(input: InputTensor) -> Result<TensorArray, TensorError> {
     let shape = shape.ok_or_else(|| format!("shape {:?} has a negative dimension", input.shape))?;
     let data = input.data;
     Ok(match datatype {
-        Datatype::Fp32 => TensorArray::F32(shaped(shape, elements(data, f32::from_le_bytes, |x| Some(x))?)?),
+        Datatype::Fp32 => TensorArray::F32(shaped(shape, elements(data, f32::from_le_bytes, Some)?)?),
         Datatype::Fp64 => {
             let value = |bytes| f64::from_le_bytes(bytes) as f32;
-            TensorArray::F32(shaped(shape, elements(data, value, |x| Some(x))?)?)
+            TensorArray::F32(shaped(shape, elements(data, value, Some)?)?)
         }
         Datatype::Fp16 => {
             let value = |bytes| f16::from_le_bytes(bytes).to_f32();
