@@ -103,6 +103,7 @@ fn check_options(options: &LoadOptions) -> Result<()> {
 fn tensors(path: &Path, options: &LoadOptions, reason: NotImages) -> Result<Model> {
     let options_of_file = Options {
         extents: options.extents.clone(),
+        ..Options::default()
     };
     let model = hipvit_onnx::load(path, &options_of_file)?;
     check_flops(path, &model.graph, options)?;

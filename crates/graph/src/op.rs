@@ -74,6 +74,7 @@ macro_rules! for_each_op {
             contrastive_loss_backward: ContrastiveLossBackward,
             conv: Conv,
             conv_transpose: ConvTranspose,
+            cum_sum: CumSum,
             custom: Custom,
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,

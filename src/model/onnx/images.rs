@@ -94,7 +94,10 @@ impl ImageInput {
                 extents.insert(name.clone(), number);
             }
         }
-        Options { extents }
+        Options {
+            extents,
+            ..Options::default()
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::dtype::DType;
 
 /// `(x [..,N]) → (values [..,k], indices [..,k])`: the k largest or smallest elements of each row in order, and their indices in i32.
 /// Of equal elements, the one with the lowest index comes first. NaN counts as the largest element.
+/// Elements may be of any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopK {
     /// Number of elements.
@@ -67,6 +68,10 @@ impl Definition for TopK {
             1 => DType::I32,
             _ => dtype,
         }
+    }
+
+    fn keeps_dtype_of(&self) -> Option<usize> {
+        Some(0)
     }
 
     fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {

@@ -65,6 +65,18 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<usize>, Vec<f32>), Box<dyn Error>
             .iter()
             .map(|&b| i16::from_le_bytes(b).into())
             .collect(),
+        "<u2" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| u16::from_le_bytes(b).into())
+            .collect(),
+        "<u4" => data
+            .as_chunks()
+            .0
+            .iter()
+            .map(|&b| u32::from_le_bytes(b) as f32)
+            .collect(),
         "|i1" => data.iter().map(|&b| (b as i8).into()).collect(),
         "|u1" | "|b1" => data.iter().map(|&b| b.into()).collect(),
         other => return Err(format!("{}: dtype {other}", path.display()).into()),
