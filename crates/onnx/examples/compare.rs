@@ -101,7 +101,8 @@ fn compare(directory: &Path, [optimized, only_load, lists]: [bool; 3]) -> Result
             .fold(0f32, |worst, e| if e <= worst { worst } else { e });
         let error = error / largest.max(f32::MIN_POSITIVE);
         text += &format!(", {} {error:.1e}", info.name);
-        if !(error < 1e-3) {
+        let is_close = error < 1e-3;
+        if !is_close {
             return Err(format!("{text}: too large").into());
         }
     }

@@ -5,7 +5,7 @@ use std::fmt;
 /// An extent of a tensor: a number, or a multiple of the batch size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dim {
-    /// The same extent for every batch size.
+    /// Extent for every batch size.
     Fixed(usize),
     /// This number times the batch size.
     Batch(usize),

@@ -46,7 +46,7 @@ pub(crate) enum Data {
 pub(crate) struct Constant {
     pub(crate) tensor: Tensor,
     pub(crate) provenance: Provenance,
-    /// The same elements in int8, if they were dequantised.
+    /// Elements in int8, if they were dequantised.
     pub(crate) rows: Option<Rows>,
 }
 

@@ -1,5 +1,7 @@
 //! Models that torch's exporters wrote, computed by the graph's reference implementation, against ONNX Runtime's outputs.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};

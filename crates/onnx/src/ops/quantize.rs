@@ -224,3 +224,35 @@ fn int8_rows(levels: &[f64], shape: &[usize], scales: &[f64], axis: usize) -> Op
     let tensor = Tensor::scaled([channels, columns], DType::I8, Arc::new(bytes), 0..length, scales)?;
     Some(Rows { axis, tensor })
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use std::path::Path;
+
+    use hipvit_graph::DType;
+    use hipvit_graph::op::{Levels, Op, Rounding};
+
+    use crate::{Options, load};
+
+    #[test]
+    fn dequantised_operands_of_linear_layers_are_multiplied_in_int8() {
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/onnx"));
+        let model = load(&folder.join("resnet_qdq/model.onnx"), &Options::default()).unwrap();
+        let mut count = 0;
+        for node in model.graph.nodes() {
+            if let Op::Linear(linear) = &node.op {
+                let is_fixed = matches!(linear.rounding, Some(Rounding::Int8(Levels::Fixed { .. })));
+                assert!(is_fixed, "{}: {:?}", node.name, linear.rounding);
+                assert_eq!(
+                    model.graph.value(node.inputs[1]).dtype,
+                    DType::I8,
+                    "{}",
+                    node.name
+                );
+                count += 1;
+            }
+        }
+        assert!(count >= 5, "{count} linear layers");
+    }
+}
