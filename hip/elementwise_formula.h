@@ -10,6 +10,9 @@ constexpr unsigned FORMULA_OPERANDS = 8;
 /// Maximum number of axes of a result, of which the last one is its columns.
 constexpr unsigned FORMULA_AXES = 6;
 
+/// Maximum number of constants of a formula that are arguments. The program has the others.
+constexpr unsigned FORMULA_CONSTANTS = 16;
+
 /// `elementwise`: out = f(operands), each of which may repeat along some axes.
 struct ElementwiseFormulaArgs {
     /// Operands, T or i32. Null beyond the last one.
@@ -24,6 +27,8 @@ struct ElementwiseFormulaArgs {
     unsigned column_strides[8];
     /// Bytes of the elements of the operands, for the host. 0 beyond the last one.
     unsigned element_bytes[8];
+    /// Constants of the formula, so that formulas that differ only in these share a program.
+    float constants[16];
     /// Product of `extents`.
     unsigned rows;
     /// Columns of the result.

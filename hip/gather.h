@@ -7,7 +7,7 @@ namespace hipvit {
 /// Threads per block of `gather`.
 constexpr unsigned GATHER_THREADS = 256;
 
-/// `gather`: out[o, i, :] = x[o, indices[i], :]. A negative index counts from the end. Indices beyond an end become the last or first one.
+/// `gather`: slice i of `out` is the slice of x at index i of `indices`. A negative index counts from the end. Indices beyond an end become the last or first one.
 struct GatherArgs {
     /// Elements of `element` bytes, `[outer, extent, inner]`.
     DEVICE_POINTER(const void) x;

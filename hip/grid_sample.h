@@ -9,9 +9,9 @@ namespace hipvit {
 enum class Sampling : unsigned {
     /// The nearest pixel.
     Nearest,
-    /// Of 2×2 pixels.
+    /// Linear interpolation of 2×2 pixels.
     Linear,
-    /// Of 4×4 pixels.
+    /// Cubic interpolation of 4×4 pixels.
     Cubic,
 };
 

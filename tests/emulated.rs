@@ -38,6 +38,8 @@ fn works(arch: &str) {
         "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
         "gpu::selection::miopen_computes_patch_embeddings_and_attention",
         "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",
+        "gpu::onnx::exported_classifiers_take_images",
+        "gpu::onnx::exported_models_agree_with_the_cpu",
         "gpu::quantized::layers_in_bf16_are_computed_in_the_dtype",
         "gpu::quantized::logits_are_those_of_the_cpu",
         "gpu::quantized::norms_in_8_bits_give_the_bits_of_norms_that_are_rounded",

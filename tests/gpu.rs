@@ -26,6 +26,7 @@ mod backward;
 mod compact_moments;
 mod custom_op;
 mod naflex;
+mod onnx;
 mod packed;
 mod parallel;
 mod patterns;

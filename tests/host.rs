@@ -25,6 +25,7 @@ mod labels;
 mod limits;
 mod model;
 mod naflex;
+mod onnx;
 mod onnx_goldens;
 mod output_files;
 mod outputs;

@@ -4,7 +4,7 @@
 //     OPERANDS          number of operands
 //     INTEGERS          bit i: operand i is in i32
 //     INTEGER_RESULT    whether the result is in i32
-//     value(x)          the result of the operands x[OPERANDS]
+//     value(x, c)       the result of the operands x[OPERANDS] and the constants c
 //
 // and ends with HIPVIT_FOR_DTYPES(HIPVIT_ELEMENTWISE, elementwise), whose entries are elementwise_T.
 //
@@ -68,7 +68,7 @@ template <class T, class F> HIPVIT_DEVICE void elementwise(const ElementwiseForm
         float of_element[F::OPERANDS];
 #pragma unroll
         for (u32 operand = 0; operand < F::OPERANDS; ++operand) of_element[operand] = x[operand][i];
-        y[i] = F::value(of_element);
+        y[i] = F::value(of_element, a.constants);
     }
     const u64 at = vec.row * a.columns + vec.column;
     if constexpr (F::INTEGER_RESULT) {

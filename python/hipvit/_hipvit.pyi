@@ -40,7 +40,7 @@ def load(
     batch: int = 8,
     labels: Union[str, PathLike[str], Iterable[str], None] = None,
     *,
-    input: Literal["images", "pixel_values"] = "images",
+    input: Literal["images", "pixel_values", "tensors"] = "images",
     tokens: bool = False,
     hidden_layers: Optional[Sequence[int]] = None,
     image_size: Union[int, tuple[int, int], None] = None,
@@ -55,13 +55,17 @@ def load(
     all_reduce: Literal["auto", "direct", "library"] = "auto",
     collective_timeout: float = 300.0,
     max_flops: Optional[int] = None,
+    mean: Union[Sequence[float], float, None] = None,
+    std: Union[Sequence[float], float, None] = None,
+    crop_pct: Optional[float] = None,
+    extent: Optional[dict[str, int]] = None,
 ) -> Model:
     """Load a model.
 
     Without ``model``, this loads TinyViT32, the embedded classifier of handwritten digits.
 
-    - ``model``: a directory that timm or transformers wrote, a ``.safetensors`` file with a ``config.json`` in its directory, or a
-      name on the Hugging Face hub that is in the local cache (``pull`` downloads it).
+    - ``model``: a directory that timm or transformers wrote, a ``.safetensors`` file with a ``config.json`` in its directory, an
+      ``.onnx`` file, or a name on the Hugging Face hub that is in the local cache (``pull`` downloads it).
     - ``device``: ``"auto"`` (the first GPU, or the CPU if there is none), ``"cpu"``, ``"hip"``, ``"hip:N"``, or several
       GPUs: ``"hip:0,1"``, ``"hip:all"``. ``gpu``, ``rocm`` and
       ``cuda`` are aliases of ``hip``, so that a ``torch.device`` can be passed. ``HIPVIT_PROVIDER`` selects AMD's or NVIDIA's libraries.
@@ -73,6 +77,9 @@ def load(
     - ``packed``: the number of patches in a sequence, into which several images of any aspect ratio are packed. For timm's
       NaFlexViT and transformers' SigLIP 2 with NaFlex.
     - ``input``: with ``"pixel_values"`` the model takes the output of the libraries' processors, float32 ``[B, 3, H, W]``.
+      ``"tensors"`` loads an ONNX model only for ``run`` with a dictionary.
+    - ``mean``, ``std``, ``crop_pct``: preprocessing of an ONNX model that has no configuration beside its file.
+    - ``extent``: numbers of extents that an ONNX file leaves open, such as ``{"height": 224, "width": 224}``.
     - ``tokens``, ``hidden_layers``: request these results.
     - ``reproducible``: an image's results have the same bits at any batch size.
     - ``strict``: NaN and infinity are errors.
@@ -200,6 +207,12 @@ class Model:
     def __call__(self, images: Images, *, resize: bool = True) -> Float32:
         """Logits, ``[B, classes]``: before softmax or sigmoid."""
 
+    @overload
+    def run(self, images: dict[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+        """The outputs of the model by name, of the arrays for its ``inputs`` by name. Floating-point arrays become float32, and
+        integers must fit into 32 bits. Extents that an ONNX file leaves open may differ from call to call."""
+
+    @overload
     def run(
         self,
         images: Images,
@@ -298,8 +311,16 @@ class Model:
         """Maximum batch size."""
 
     @property
-    def input(self) -> Literal["images", "pixel_values"]:
+    def input(self) -> Literal["images", "pixel_values", "tensors"]:
         """Kind of the model's input."""
+
+    @property
+    def inputs(self) -> dict[str, tuple[str, list[Union[int, str]]]]:
+        """Dtype and shape of the inputs by name. In a shape, ``"B"`` is the batch size."""
+
+    @property
+    def outputs(self) -> dict[str, tuple[str, list[Union[int, str]]]]:
+        """Dtype and shape of the outputs by name. In a shape, ``"B"`` is the batch size."""
 
     @property
     def info(self) -> dict[str, Any]:

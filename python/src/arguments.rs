@@ -1,5 +1,6 @@
 //! `hipvit.load` and its options.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hipvit::model::InputKind;
@@ -89,8 +90,24 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
         let [height, width] = parse_image_size(value)?;
         return Ok(format!("{height}x{width}").into());
     }
+    if name == "extent" {
+        let extents: BTreeMap<String, usize> = value.extract()?;
+        let extents = extents
+            .into_iter()
+            .map(|(name, number)| format!("{name}={number}"));
+        return Ok(extents.collect::<Vec<_>>().into());
+    }
+    if ["mean", "std"].contains(&name)
+        && let Ok(channels) = value.extract::<Vec<f64>>()
+    {
+        let channels: Vec<String> = channels.iter().map(ToString::to_string).collect();
+        return Ok(channels.join(",").into());
+    }
     if value.is_instance_of::<PyBool>() {
         return Ok(value.extract::<bool>()?.into());
+    }
+    if ["mean", "std"].contains(&name) {
+        return Ok(value.str()?.to_string().into());
     }
     if let Ok(number) = value.extract::<u64>() {
         return Ok(number.into());
@@ -117,9 +134,10 @@ pub fn parse_input(py: Python<'_>, input: &str) -> PyResult<InputKind> {
     match input {
         "images" => Ok(InputKind::Pixels),
         "pixel_values" => Ok(InputKind::PixelValues),
+        "tensors" => Ok(InputKind::Tensors),
         other => Err(argument(
             py,
-            format!("input: {other} is not one of images, pixel_values"),
+            format!("input: {other} is not one of images, pixel_values, tensors"),
         )),
     }
 }

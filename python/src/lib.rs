@@ -18,6 +18,7 @@ mod outputs;
 mod process;
 mod progress;
 mod ranks;
+mod tensors;
 mod trainable;
 mod training;
 mod zero_shot;

@@ -21,6 +21,7 @@ use crate::gpu_outputs::GpuOutputs;
 use crate::images;
 use crate::loaded_model::{LoadedModel, OnError, parse_on_error};
 use crate::outputs::Outputs;
+use crate::tensors;
 use crate::zero_shot::{self, ZeroShot};
 
 /// A loaded model. Any number of threads can call it at once. Calls release the GIL.
@@ -76,21 +77,34 @@ impl Model {
             .ok_or_else(|| argument(py, "the model gave no logits"))
     }
 
-    /// Returns all results for the images.
+    /// Returns all results for the images. A dictionary of arrays by the names of the model's inputs gives one by those of its outputs.
     #[pyo3(signature = (images, *, resize = true, on_error = "raise", progress = None))]
-    fn run(
+    fn run<'py>(
         &self,
-        images: &Bound<'_, PyAny>,
+        images: &Bound<'py, PyAny>,
         resize: bool,
         on_error: &str,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<Outputs> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         let py = images.py();
+        if let Ok(inputs) = images.cast::<PyDict>() {
+            return Ok(tensors::run(self, inputs)?.into_any());
+        }
         let on_error = parse_on_error(py, on_error)?;
-        Ok(Outputs::new(
-            py,
-            self.rows_with(images, resize, on_error, progress)?,
-        ))
+        let rows = self.rows_with(images, resize, on_error, progress)?;
+        Ok(Bound::new(py, Outputs::new(py, rows))?.into_any())
+    }
+
+    /// Inputs of the model by name: dtype and shape of each. For an ONNX model, those of its file.
+    #[getter]
+    fn inputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        tensors::describe(py, &self.session(py)?.tensor_inputs())
+    }
+
+    /// Outputs of the model by name: dtype and shape of each. For an ONNX model, those of its file.
+    #[getter]
+    fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        tensors::describe(py, &self.session(py)?.tensor_outputs())
     }
 
     /// Runs images like `run`, and leaves the results on the model's GPU.
@@ -320,10 +334,16 @@ impl Model {
         Ok(self.session(py)?.batch())
     }
 
-    /// Input of the model: `images` or `pixel_values`.
+    /// Input of the model: `images`, `pixel_values`, or `tensors` of an ONNX model without preprocessing.
     #[getter]
-    fn input(&self) -> &'static str {
-        if self.values { "pixel_values" } else { "images" }
+    fn input(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(if self.values {
+            "pixel_values"
+        } else if self.session(py)?.check_takes_images().is_ok() {
+            "images"
+        } else {
+            "tensors"
+        })
     }
 
     /// Facts about the model, such as its sizes and the number of its parameters.

@@ -187,7 +187,7 @@ mod tests {
     fn an_operand_or_a_constant_is_an_expression_too() {
         let x = Array::new([2, 1], vec![1.0, 2.0]).unwrap();
         assert_eq!(
-            computed(&Elementwise::unary(|x| x).unwrap(), &[x.clone()]),
+            computed(&Elementwise::unary(|x| x).unwrap(), std::slice::from_ref(&x)),
             [1.0, 2.0]
         );
         let constant = Elementwise::unary(|_| Float::from(3.0)).unwrap();

@@ -15,71 +15,64 @@ impl CpuOp for GroupNorm {
         let shape = operands.batched_shape(0)?;
         let image = x.len() / shape.first().copied().unwrap_or(1);
         let images = results[0].par_chunks_mut(image).zip(x.par_chunks(image));
-        images.for_each(|(out, x)| self.normalize(x, [weight, bias], out));
+        images.for_each(|(out, x)| normalize(self, x, [weight, bias], out));
         Ok(())
     }
 }
 
-trait Normalize {
-    /// Normalises one image.
-    fn normalize(&self, x: &[f32], parameters: [&[f32]; 2], out: &mut [f32]);
-
-    /// Returns the mean of each group from sums of its channels over `pixels` pixels.
-    fn means(&self, sums: &[f32], pixels: usize) -> Vec<f64>;
+/// Normalises one image.
+fn normalize(norm: &GroupNorm, x: &[f32], [weight, bias]: [&[f32]; 2], out: &mut [f32]) {
+    let channels = weight.len();
+    let pixels = x.len() / channels;
+    let width = channels / norm.groups;
+    let mut sums = vec![0.0; channels];
+    sum_rows(x, &mut sums);
+    let of_group = means(norm.groups, &sums, pixels);
+    let of_channel: Vec<f32> = (0..channels)
+        .map(|channel| of_group[channel / width] as f32)
+        .collect();
+    // Two passes, since the mean of squares minus the square of the mean would cancel.
+    let blocks = x.par_chunks(PIXELS * channels).map(|block| {
+        let mut squares = vec![0.0f32; channels];
+        for pixel in block.chunks_exact(channels) {
+            let centred = pixel.iter().zip(&of_channel);
+            let pairs = squares.iter_mut().zip(centred);
+            pairs.for_each(|(square, (x, mean))| *square += (x - mean) * (x - mean));
+        }
+        squares
+    });
+    let blocks: Vec<Vec<f32>> = blocks.collect();
+    sums.fill(0.0);
+    for block in &blocks {
+        sums.iter_mut()
+            .zip(block)
+            .for_each(|(sum, square)| *sum += square);
+    }
+    let variances = means(norm.groups, &sums, pixels);
+    let factors: Vec<f32> = (0..channels)
+        .map(|channel| {
+            let deviation = (variances[channel / width] + f64::from(norm.epsilon)).sqrt();
+            (f64::from(weight[channel]) / deviation) as f32
+        })
+        .collect();
+    let len = block_len(channels);
+    let blocks = out.par_chunks_mut(len).zip(x.par_chunks(len));
+    blocks.for_each(|(out, x)| {
+        for (out, x) in out.chunks_exact_mut(channels).zip(x.chunks_exact(channels)) {
+            let statistics = of_channel.iter().zip(&factors).zip(bias);
+            for ((y, x), ((mean, factor), bias)) in out.iter_mut().zip(x).zip(statistics) {
+                *y = (x - mean) * factor + bias;
+            }
+        }
+    });
 }
 
-impl Normalize for GroupNorm {
-    fn normalize(&self, x: &[f32], [weight, bias]: [&[f32]; 2], out: &mut [f32]) {
-        let channels = weight.len();
-        let pixels = x.len() / channels;
-        let width = channels / self.groups;
-        let mut sums = vec![0.0; channels];
-        sum_rows(x, &mut sums);
-        let means = self.means(&sums, pixels);
-        let of_channel: Vec<f32> = (0..channels)
-            .map(|channel| means[channel / width] as f32)
-            .collect();
-        // Two passes, since the mean of squares minus the square of the mean would cancel.
-        let blocks = x.par_chunks(PIXELS * channels).map(|block| {
-            let mut squares = vec![0.0; channels];
-            for pixel in block.chunks_exact(channels) {
-                let centred = pixel.iter().zip(&of_channel);
-                let pairs = squares.iter_mut().zip(centred);
-                pairs.for_each(|(square, (x, mean)): (&mut f32, _)| *square += (x - mean) * (x - mean));
-            }
-            squares
-        });
-        let blocks: Vec<Vec<f32>> = blocks.collect();
-        sums.fill(0.0);
-        for block in &blocks {
-            sums.iter_mut()
-                .zip(block)
-                .for_each(|(sum, square)| *sum += square);
-        }
-        let variances = self.means(&sums, pixels);
-        let factors: Vec<f32> = (0..channels)
-            .map(|channel| {
-                let deviation = (variances[channel / width] + f64::from(self.epsilon)).sqrt();
-                (f64::from(weight[channel]) / deviation) as f32
-            })
-            .collect();
-        let len = block_len(channels);
-        let blocks = out.par_chunks_mut(len).zip(x.par_chunks(len));
-        blocks.for_each(|(out, x)| {
-            for (out, x) in out.chunks_exact_mut(channels).zip(x.chunks_exact(channels)) {
-                for channel in 0..channels {
-                    out[channel] = (x[channel] - of_channel[channel]) * factors[channel] + bias[channel];
-                }
-            }
-        });
-    }
-
-    fn means(&self, sums: &[f32], pixels: usize) -> Vec<f64> {
-        let width = sums.len() / self.groups;
-        let mean = |group: &[f32]| {
-            let sum: f64 = group.iter().map(|&sum| f64::from(sum)).sum();
-            sum / (width * pixels) as f64
-        };
-        sums.chunks_exact(width).map(mean).collect()
-    }
+/// Returns the mean of each group from sums of its channels over `pixels` pixels.
+fn means(groups: usize, sums: &[f32], pixels: usize) -> Vec<f64> {
+    let width = sums.len() / groups;
+    let mean = |group: &[f32]| {
+        let sum: f64 = group.iter().map(|&sum| f64::from(sum)).sum();
+        sum / (width * pixels) as f64
+    };
+    sums.chunks_exact(width).map(mean).collect()
 }

@@ -2207,6 +2207,58 @@ const _: () = {
     ][::core::mem::offset_of!(ConvTransposeSumArgs, windows) - 24usize];
 };
 
+/// Threads per block of `cum_sum`.
+pub const CUM_SUM_THREADS: u32 = 64;
+
+/// `cum_sum`: running sums along the middle axis.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct CumSumArgs {
+    /// T, f32 or i32 `[outer, length, inner]`.
+    pub x: DeviceAddress,
+    /// As `x`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents before the axis.
+    pub outer: u32,
+    /// Extent of the axis.
+    pub length: u32,
+    /// Extents after the axis.
+    pub inner: u32,
+    /// 1: an element is not part of its own sum.
+    pub exclusive: u32,
+    /// 1: the sums of the elements from each on.
+    pub reverse: u32,
+    /// 0: elements are T; 1: f32; 2: i32.
+    pub kind: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of CumSumArgs"][::core::mem::size_of::<CumSumArgs>() - 40usize];
+    ["Alignment of CumSumArgs"][::core::mem::align_of::<CumSumArgs>() - 8usize];
+    ["Offset of field: CumSumArgs::x"][::core::mem::offset_of!(CumSumArgs, x) - 0usize];
+    [
+        "Offset of field: CumSumArgs::out",
+    ][::core::mem::offset_of!(CumSumArgs, out) - 8usize];
+    [
+        "Offset of field: CumSumArgs::outer",
+    ][::core::mem::offset_of!(CumSumArgs, outer) - 16usize];
+    [
+        "Offset of field: CumSumArgs::length",
+    ][::core::mem::offset_of!(CumSumArgs, length) - 20usize];
+    [
+        "Offset of field: CumSumArgs::inner",
+    ][::core::mem::offset_of!(CumSumArgs, inner) - 24usize];
+    [
+        "Offset of field: CumSumArgs::exclusive",
+    ][::core::mem::offset_of!(CumSumArgs, exclusive) - 28usize];
+    [
+        "Offset of field: CumSumArgs::reverse",
+    ][::core::mem::offset_of!(CumSumArgs, reverse) - 32usize];
+    [
+        "Offset of field: CumSumArgs::kind",
+    ][::core::mem::offset_of!(CumSumArgs, kind) - 36usize];
+};
+
 /// `distillation_loss`: the loss of each row, (1 − alpha) · base + alpha · comparison with a teacher.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2419,6 +2471,9 @@ pub const FORMULA_OPERANDS: u32 = 8;
 /// Maximum number of axes of a result, of which the last one is its columns.
 pub const FORMULA_AXES: u32 = 6;
 
+/// Maximum number of constants of a formula that are arguments. The program has the others.
+pub const FORMULA_CONSTANTS: u32 = 16;
+
 /// `elementwise`: out = f(operands), each of which may repeat along some axes.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2435,6 +2490,8 @@ pub struct ElementwiseFormulaArgs {
     pub column_strides: [u32; 8usize],
     /// Bytes of the elements of the operands, for the host. 0 beyond the last one.
     pub element_bytes: [u32; 8usize],
+    /// Constants of the formula, so that formulas that differ only in these share a program.
+    pub constants: [f32; 16usize],
     /// Product of `extents`.
     pub rows: u32,
     /// Columns of the result.
@@ -2446,7 +2503,7 @@ pub struct ElementwiseFormulaArgs {
 const _: () = {
     [
         "Size of ElementwiseFormulaArgs",
-    ][::core::mem::size_of::<ElementwiseFormulaArgs>() - 328usize];
+    ][::core::mem::size_of::<ElementwiseFormulaArgs>() - 392usize];
     [
         "Alignment of ElementwiseFormulaArgs",
     ][::core::mem::align_of::<ElementwiseFormulaArgs>() - 8usize];
@@ -2469,14 +2526,17 @@ const _: () = {
         "Offset of field: ElementwiseFormulaArgs::element_bytes",
     ][::core::mem::offset_of!(ElementwiseFormulaArgs, element_bytes) - 284usize];
     [
+        "Offset of field: ElementwiseFormulaArgs::constants",
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, constants) - 316usize];
+    [
         "Offset of field: ElementwiseFormulaArgs::rows",
-    ][::core::mem::offset_of!(ElementwiseFormulaArgs, rows) - 316usize];
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, rows) - 380usize];
     [
         "Offset of field: ElementwiseFormulaArgs::columns",
-    ][::core::mem::offset_of!(ElementwiseFormulaArgs, columns) - 320usize];
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, columns) - 384usize];
     [
         "Offset of field: ElementwiseFormulaArgs::result_bytes",
-    ][::core::mem::offset_of!(ElementwiseFormulaArgs, result_bytes) - 324usize];
+    ][::core::mem::offset_of!(ElementwiseFormulaArgs, result_bytes) - 388usize];
 };
 
 #[repr(u32)]
@@ -2574,7 +2634,7 @@ const _: () = {
 /// Threads per block of `gather`.
 pub const GATHER_THREADS: u32 = 256;
 
-/// `gather`: out[o, i, :] = x[o, indices[i], :]. A negative index counts from the end. Indices beyond an end become the last or first one.
+/// `gather`: slice i of `out` is the slice of x at index i of `indices`. A negative index counts from the end. Indices beyond an end become the last or first one.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct GatherArgs {
@@ -2805,9 +2865,9 @@ const _: () = {
 pub enum Sampling {
     /// The nearest pixel.
     Nearest = 0,
-    /// Of 2×2 pixels.
+    /// Linear interpolation of 2×2 pixels.
     Linear = 1,
-    /// Of 4×4 pixels.
+    /// Cubic interpolation of 4×4 pixels.
     Cubic = 2,
 }
 
@@ -5589,14 +5649,14 @@ const _: () = {
 /// Threads per block of `top_k`, an element each.
 pub const TOP_K_THREADS: u32 = 256;
 
-/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Of equal elements, the first one comes first. NaN
- counts as the largest element.*/
+/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
+ NaN counts as the largest element.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct TopKArgs {
-    /// T `[rows, length]`.
+    /// T, f32 or i32 `[rows, length]`.
     pub x: DeviceAddress,
-    /// T `[rows, k]`. Aliases no operand.
+    /// As `x`, `[rows, k]`. Aliases no operand.
     pub values: DeviceAddress,
     /// i32 `[rows, k]`. Aliases no operand.
     pub indices: DeviceAddress,
@@ -5608,10 +5668,14 @@ pub struct TopKArgs {
     pub k: u32,
     /// 1: the largest elements; 0: the smallest.
     pub largest: u32,
+    /// 0: elements are T; 1: f32; 2: i32.
+    pub kind: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of TopKArgs"][::core::mem::size_of::<TopKArgs>() - 40usize];
+    ["Size of TopKArgs"][::core::mem::size_of::<TopKArgs>() - 48usize];
     ["Alignment of TopKArgs"][::core::mem::align_of::<TopKArgs>() - 8usize];
     ["Offset of field: TopKArgs::x"][::core::mem::offset_of!(TopKArgs, x) - 0usize];
     [
@@ -5630,6 +5694,12 @@ const _: () = {
     [
         "Offset of field: TopKArgs::largest",
     ][::core::mem::offset_of!(TopKArgs, largest) - 36usize];
+    [
+        "Offset of field: TopKArgs::kind",
+    ][::core::mem::offset_of!(TopKArgs, kind) - 40usize];
+    [
+        "Offset of field: TopKArgs::reserved",
+    ][::core::mem::offset_of!(TopKArgs, reserved) - 44usize];
 };
 
 /// Maximum number of rows of `x` in a block's tile.
@@ -5842,6 +5912,9 @@ macro_rules! kernel_list {
                     ConvTransposeSum(ConvTransposeSumArgs),
                     DepthwiseConv(DepthwiseConvArgs),
                     DirectConv(DirectConvArgs),
+                }
+                cum_sum {
+                    CumSum(CumSumArgs),
                 }
                 distillation_loss {
                     DistillationLoss(DistillationLossArgs),

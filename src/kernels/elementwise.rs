@@ -7,12 +7,14 @@ use std::borrow::Cow;
 
 use hipvit_graph::op::Elementwise;
 
-use self::source::source;
+use self::source::{constants, source};
 use super::bindings::{ElementwiseFormulaArgs, FORMULA_AXES, FORMULA_OPERANDS};
 use super::generated_call::GeneratedCall;
 use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::tensor::DType;
+
+const _: () = assert!(Elementwise::MAX_OPERANDS == FORMULA_OPERANDS as usize);
 
 /// Axes of the rows of a result.
 const ROW_AXES: usize = FORMULA_AXES as usize - 1;
@@ -71,10 +73,14 @@ impl ElementwiseFormulaArgs {
             strides: Default::default(),
             column_strides: Default::default(),
             element_bytes: Default::default(),
+            constants: Default::default(),
             rows: extent(rows.iter().product())?,
             columns: extent(columns)?,
             result_bytes: if op.is_integer() { 4 } else { step.element() as u32 },
         };
+        for (to, (_, constant)) in arguments.constants.iter_mut().zip(constants(op.formula())) {
+            *to = constant;
+        }
         for (to, &from) in arguments.extents[first..].iter_mut().zip(rows) {
             *to = extent(from)?;
         }
@@ -144,5 +150,41 @@ unsafe impl KernelArguments for ElementwiseFormulaArgs {
         }
         let all = bytes(self.result_bytes as usize, &[self.rows, self.columns]);
         visit(Access::write("out", self.out, all));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_end_at_the_last_element_of_each_operand() {
+        let mut arguments = ElementwiseFormulaArgs {
+            operands: Default::default(),
+            out: DeviceAddress::NULL,
+            extents: [1, 1, 1, 2, 3],
+            strides: Default::default(),
+            column_strides: [1, 0, 1, 0, 0, 0, 0, 0],
+            element_bytes: [2, 2, 4, 0, 0, 0, 0, 0],
+            constants: Default::default(),
+            rows: 6,
+            columns: 5,
+            result_bytes: 4,
+        };
+        // [2, 3, 5], [2, 1, 1] and [3, 5] in i32.
+        arguments.strides[0] = [0, 0, 0, 15, 5];
+        arguments.strides[1] = [0, 0, 0, 1, 0];
+        arguments.strides[2] = [0, 0, 0, 0, 5];
+        let mut found = Vec::new();
+        arguments.accesses(2, &mut |access| found.push((access.field, access.bytes)));
+        assert_eq!(
+            found,
+            [
+                ("operands[0]", 60),
+                ("operands[1]", 4),
+                ("operands[2]", 60),
+                ("out", 120)
+            ]
+        );
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use hipvit_graph::for_each_op;
-use hipvit_graph::op::{CumSum, Normalize, Op, PatchConv};
+use hipvit_graph::op::{Normalize, Op, PatchConv};
 
 use super::KernelError;
 pub(crate) use super::call::Call;
@@ -50,17 +50,6 @@ pub(crate) trait Lower {
 
 impl Lower for Normalize {}
 impl Lower for PatchConv {}
-
-macro_rules! on_the_cpu_only {
-    ($($Op:ident)*) => {
-        $(impl Lower for $Op {
-            fn lower(&self, _step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-                Err(KernelError::unsupported("has no kernel for GPUs yet"))
-            }
-        })*
-    };
-}
-on_the_cpu_only!(CumSum);
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {

@@ -1,12 +1,24 @@
 //! `reduce`: sums, means, extrema, products and norms along axes.
 
-use hipvit_graph::op::{Reduce, ReduceKind};
+use hipvit_graph::op::{Op, Reduce, ReduceKind};
 
 use super::bindings::{REDUCE_COLUMNS, REDUCE_SLICES, ROW_THREADS, ReduceArgs, Reduction};
 use super::lower::{Call, Lower, Lowering, shape_of};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::graph::plan::{Plan, Step};
+use crate::graph::{Graph, Node};
 use std::borrow::Cow;
+
+/// Returns the unit that moves axes together, if an op of the graph reduces axes that are apart.
+pub(crate) fn reduce_units(graph: &Graph) -> impl Iterator<Item = Unit> {
+    // Whatever the extents between them, which may be the batch.
+    let is_apart = |node: &Node| match &node.op {
+        Op::Reduce(reduce) => reduce.axes.windows(2).any(|pair| pair[1] != pair[0] + 1),
+        _ => false,
+    };
+    let any = graph.nodes().iter().any(is_apart);
+    any.then(|| Unit::of("strided_copy")).into_iter()
+}
 
 impl ReduceArgs {
     /// Creates the arguments for `x` `[outer, length, inner]`, whose middle axis is reduced.

@@ -432,6 +432,7 @@ fn every_entry_is_in_its_source() {
         "compact_adamw",
         "contrastive_loss",
         "contrastive_loss_backward",
+        "cum_sum",
         "distillation_loss",
         "distillation_loss_backward",
         "dropout",

@@ -5,9 +5,16 @@ use hipvit_graph::op::TopK;
 use super::bindings::{TOP_K_THREADS, TopKArgs};
 use super::lower::{Call, Lower, Lowering, one, rows};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
+use crate::tensor::DType;
+
+/// Value of `TopKArgs::kind` for elements in f32.
+const SINGLE: u32 = 1;
+/// Value of `TopKArgs::kind` for elements in i32.
+const INTEGER: u32 = 2;
 
 impl TopKArgs {
-    /// Creates the arguments for `x` `[rows, length]`, and `values` and `indices` `[rows, k]`.
+    /// Creates the arguments for `x` `[rows, length]`, and `values` and `indices` `[rows, k]`. Elements have `dtype`, or that of the model if it
+    /// is `None`.
     ///
     /// # Errors
     ///
@@ -16,6 +23,7 @@ impl TopKArgs {
         [x, values, indices]: [DeviceAddress; 3],
         [rows, length]: [usize; 2],
         op: TopK,
+        dtype: Option<DType>,
     ) -> Result<Self, KernelError> {
         Ok(Self {
             x,
@@ -25,6 +33,12 @@ impl TopKArgs {
             length: extent(length)?,
             k: extent(op.k)?,
             largest: op.largest.into(),
+            kind: match dtype {
+                None => 0,
+                Some(DType::I32) => INTEGER,
+                Some(_) => SINGLE,
+            },
+            reserved: 0,
         })
     }
 }
@@ -43,6 +57,7 @@ unsafe impl KernelArguments for TopKArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
+        let element = if self.kind == 0 { element } else { 4 };
         let result = [self.rows, self.k];
         visit(Access::read(
             "x",
@@ -63,6 +78,8 @@ impl Lower for TopK {
         let x = step.shape_of(0)?;
         let length = x.last().copied().unwrap_or(0);
         let addresses = [step.address(0)?, step.out, step.result(1)?];
-        one(TopKArgs::new(addresses, [rows(x)?, length], *self)?)
+        let dtype = step.plan.buffer(step.step.output()).dtype;
+        let own = (dtype != step.plan.dtype()).then_some(dtype);
+        one(TopKArgs::new(addresses, [rows(x)?, length], *self, own)?)
     }
 }

@@ -1,12 +1,15 @@
 //! Golden ONNX models: tensors by name, and ONNX Runtime's outputs.
 
+#[path = "../../examples/onnx.rs"]
+pub(crate) mod example;
+
 use std::fs;
+use std::path::PathBuf;
 
 use half::f16;
-use hipvit::{NamedTensors, SessionBuilder, TensorArray};
+use hipvit::{NamedTensors, SessionBuilder, TensorArray, TensorView};
 use ndarray::{ArrayD, IxDyn};
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::{Dtype, SafeTensors, tensor};
 use serde::Deserialize;
 
 use crate::support::at;
@@ -30,8 +33,11 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-fn array(view: &TensorView<'_>) -> TensorArray {
-    fn elements<T, const N: usize>(view: &TensorView<'_>, element: impl Fn([u8; N]) -> T) -> ArrayD<T> {
+fn array(view: &tensor::TensorView<'_>) -> TensorArray {
+    fn elements<T, const N: usize>(
+        view: &tensor::TensorView<'_>,
+        element: impl Fn([u8; N]) -> T,
+    ) -> ArrayD<T> {
         let elements = view
             .data()
             .as_chunks()
@@ -47,6 +53,44 @@ fn array(view: &TensorView<'_>) -> TensorArray {
         Dtype::I64 => TensorArray::I64(elements(view, i64::from_le_bytes)),
         dtype => panic!("{dtype:?}"),
     }
+}
+
+/// A golden model with its inputs and outputs.
+pub(crate) struct Golden {
+    pub(crate) model: PathBuf,
+    tensors: Vec<(String, TensorArray)>,
+}
+
+impl Golden {
+    pub(crate) fn read(name: &str) -> Self {
+        let directory = at("tests/golden/onnx").join(name);
+        let bytes = fs::read(directory.join("golden.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let tensors = file.tensors().into_iter();
+        Self {
+            model: directory.join("model.onnx"),
+            tensors: tensors.map(|(name, view)| (name, array(&view))).collect(),
+        }
+    }
+
+    /// Returns the inputs by name.
+    pub(crate) fn inputs(&self) -> Vec<(String, TensorArray)> {
+        let input = |(name, array): &(String, TensorArray)| {
+            Some((name.strip_prefix("input.")?.to_owned(), array.clone()))
+        };
+        self.tensors.iter().filter_map(input).collect()
+    }
+
+    /// Returns the floating-point tensor `input.NAME` or `output.NAME`.
+    pub(crate) fn floats(&self, name: &str) -> ArrayD<f32> {
+        let (_, array) = self.tensors.iter().find(|(known, _)| known == name).unwrap();
+        array.as_f32().unwrap().to_owned()
+    }
+}
+
+/// Returns views of named arrays, as sessions take them.
+pub(crate) fn views(arrays: &[(String, TensorArray)]) -> impl Iterator<Item = (&str, TensorView<'_>)> {
+    arrays.iter().map(|(name, array)| (name.as_str(), array.view()))
 }
 
 impl Case {

@@ -5,7 +5,7 @@ use std::io;
 use anstyle::{AnsiColor, Style};
 use anyhow::Error;
 
-use super::escape::one_line;
+use super::escape::{lines, one_line};
 use super::outcome::Usage;
 use super::{environment, output};
 
@@ -41,10 +41,15 @@ pub(crate) fn report(error: impl Into<Error>) {
     }
 }
 
-/// Prints an error and its causes in one line on standard error.
+/// Prints an error and its causes on standard error: in one line, unless it lists the nodes of an ONNX model.
 fn say_error(error: &Error) {
     const RED: Style = AnsiColor::Red.on_default().bold();
-    output::say(&format!("{RED}error{RED:#}: {}", one_line(&with_causes(error))));
+    let text = with_causes(error);
+    let text = match error.downcast_ref() {
+        Some(hipvit::Error::Onnx(_)) => lines(&text),
+        _ => one_line(&text),
+    };
+    output::say(&format!("{RED}error{RED:#}: {text}"));
 }
 
 /// Returns the messages of an error and its causes, each once. Many errors include the message of their source.

@@ -157,6 +157,8 @@ impl Args {
             file.write_whole(plot(&plan).as_bytes())?;
         }
         let mut inspection = Inspection::new(&model.graph, &passes, &plan);
+        // The graph of an ONNX file often has a name such as `main_graph`.
+        inspection.model.clone_from(&model.name);
         if !execution.parallel.is_data() {
             let Degrees { tensor, pipeline, .. } = execution.parallel.least();
             inspection.parts = parts(plan.graph(), tensor, pipeline, batch, dtype)?;

@@ -146,7 +146,7 @@ impl GrpcInferenceService for Grpc {
         let request = request.get_ref();
         let model = self.0.model(&request.name, &request.version)?;
         let tensor = |metadata: Metadata| TensorMetadata {
-            name: metadata.name.into(),
+            name: metadata.name.into_owned(),
             datatype: metadata.datatype.name().into(),
             shape: metadata.shape,
         };
@@ -154,8 +154,8 @@ impl GrpcInferenceService for Grpc {
             versions: self.0.versions(&model.name),
             name: model.name.clone(),
             platform: model.platform.clone(),
-            inputs: model.inputs.metadata().into_iter().map(tensor).collect(),
-            outputs: model.outputs.metadata().into_iter().map(tensor).collect(),
+            inputs: model.input_metadata().into_iter().map(tensor).collect(),
+            outputs: model.output_metadata().into_iter().map(tensor).collect(),
         }))
     }
 
@@ -560,7 +560,7 @@ fn data(
 fn write(response: &InferResponse) -> proto::ModelInferResponse {
     use proto::model_infer_response::InferOutputTensor;
     let outputs = response.outputs.iter().map(|tensor| InferOutputTensor {
-        name: tensor.name.into(),
+        name: tensor.name.to_string(),
         datatype: tensor.datatype().name().into(),
         shape: tensor.shape.iter().map(|&side| side as i64).collect(),
         ..InferOutputTensor::default()

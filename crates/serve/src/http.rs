@@ -200,8 +200,8 @@ async fn model_metadata(State(service): State<Arc<Service>>, path: ModelPath) ->
         "name": model.name,
         "versions": service.versions(&model.name),
         "platform": model.platform,
-        "inputs": model.inputs.metadata(),
-        "outputs": model.outputs.metadata(),
+        "inputs": model.input_metadata(),
+        "outputs": model.output_metadata(),
     })))
 }
 

@@ -16,10 +16,12 @@ pub(super) use self::model::{Model, Texts};
 use super::failure::{Failure, Kind};
 use super::metrics::{Metrics, Runs};
 use super::options::ServerOptions;
+use super::protocol::named::NamedProtocol;
 use super::protocol::outputs::Outputs;
 use super::protocol::tensors::Inputs;
 use super::scheduler::{
-    Backend, BatchRule, Decoders, Engine, EngineOptions, ExplainerBackend, SessionBackend, TextBackend, Turns,
+    Backend, BatchRule, Decoders, Engine, EngineOptions, ExplainerBackend, SessionBackend, TensorBackend,
+    TextBackend, Turns,
 };
 use super::statistics::Statistics;
 use hipvit::error::{Error, Result};
@@ -371,10 +373,17 @@ impl Repository {
                         "the GPUs sum by RCCL, which may round differently, because peer memory failed"
                     );
                 }
-                let backend = SessionBackend::new(session.clone(), values, turns.clone());
-                backend.warm_up()?;
+                let backend: Arc<dyn Backend> = if session.check_takes_images().is_ok() {
+                    let backend = SessionBackend::new(session.clone(), values, turns.clone());
+                    backend.warm_up()?;
+                    Arc::new(backend)
+                } else {
+                    let backend = TensorBackend(session.clone());
+                    backend.check()?;
+                    Arc::new(backend)
+                };
                 sessions.push(session);
-                backends.push(Arc::new(backend));
+                backends.push(backend);
             }
             engines.push(self.batched(name, backends, Runs::Images, &statistics)?);
         }
@@ -399,6 +408,10 @@ impl Repository {
             platform,
             inputs,
             outputs,
+            named: session.check_takes_images().is_err().then(|| NamedProtocol {
+                inputs: session.tensor_inputs(),
+                outputs: session.tensor_outputs(),
+            }),
             loaded: SystemTime::now(),
             statistics,
             images,

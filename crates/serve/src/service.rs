@@ -1,6 +1,7 @@
 //! Operations of both protocols: inference, metadata, readiness, the repository, metrics.
 
 mod record;
+mod tensors;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,6 +150,13 @@ impl Service {
         ];
         let time = limits.into_iter().flatten().min().unwrap_or(Duration::MAX);
         parameters.check_request()?;
+        // A deadline that overflows becomes one that is never reached.
+        let deadline = record.begin.checked_add(time).unwrap_or(record.begin + NEVER);
+        if let Some(named) = &model.named {
+            return self
+                .infer_tensors(call, request, (&model, named), deadline, record)
+                .await;
+        }
         let given = Given::of(&request.inputs);
         let selected = model.outputs.select(&request.outputs, parameters, given)?;
         let size = decoded_size(&request.inputs);
@@ -156,8 +164,7 @@ impl Service {
         let Sent { images, texts } = at_length(size, || model.inputs.read(request.inputs))?;
         let terms = Terms {
             priority,
-            // A deadline that overflows becomes one that is never reached.
-            deadline: record.begin.checked_add(time).unwrap_or(record.begin + NEVER),
+            deadline,
             client: call.client,
             trace: record.trace.clone(),
             memory: call.memory.clone(),

@@ -48,17 +48,17 @@ fn dims(tensor: &TensorMetadata) -> Vec<i64> {
 /// Returns the configuration of a model.
 pub(super) fn configuration(model: &Model, options: &ServerOptions) -> ModelConfig {
     let small = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-    let inputs = model.inputs.metadata();
-    // A request has one of several inputs.
-    let optional = inputs.len() > 1;
+    let inputs = model.input_metadata();
+    // A request about images has one of several inputs.
+    let optional = model.named.is_none() && inputs.len() > 1;
     let input = |tensor: &TensorMetadata| ModelInput {
-        name: tensor.name.into(),
+        name: tensor.name.to_string(),
         data_type: data_type(tensor.datatype).into(),
         dims: dims(tensor),
         optional,
     };
     let output = |tensor: &TensorMetadata| ModelOutput {
-        name: tensor.name.into(),
+        name: tensor.name.to_string(),
         data_type: data_type(tensor.datatype).into(),
         dims: dims(tensor),
     };
@@ -78,7 +78,7 @@ pub(super) fn configuration(model: &Model, options: &ServerOptions) -> ModelConf
         }),
         max_batch_size: small(options.max_batch),
         input: inputs.iter().map(input).collect(),
-        output: model.outputs.metadata().iter().map(output).collect(),
+        output: model.output_metadata().iter().map(output).collect(),
         instance_group: instance_groups(model),
         dynamic_batching: Some(batching),
         model_transaction_policy: Some(ModelTransactionPolicy { decoupled: false }),

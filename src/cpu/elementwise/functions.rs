@@ -44,11 +44,11 @@ pub(super) fn log<I: Isa>(isa: I, x: I::F32) -> I::F32 {
     let z = ops.mul(s, s);
     let w = ops.mul(z, z);
     let even = ops.mul(w, polynomial(isa, w, [0.242_790_78, 0.400_009_72]));
-    let r = ops.mul_add(z, polynomial(isa, w, [0.284_987_87, 0.666_666_63]), even);
+    let r = ops.mul_add(z, polynomial(isa, w, [0.284_987_87, 0.666_666_6]), even);
     let half = ops.mul(ops.mul(ops.splat(0.5), f), f);
-    let small = ops.mul_add(s, ops.add(half, r), ops.mul(k, ops.splat(9.058_000_6e-6)));
+    let small = ops.mul_add(s, ops.add(half, r), ops.mul(k, ops.splat(9.058_001e-6)));
     let y = ops.add(ops.sub(small, half), f);
-    let y = ops.mul_add(k, ops.splat(0.693_138_12), y);
+    let y = ops.mul_add(k, ops.splat(0.693_138_1), y);
     let infinity = ops.splat(f32::INFINITY);
     let y = ops.select(y, x, ops.lt(x, infinity));
     let y = ops.select(y, ops.splat(f32::NAN), ops.ge(x, ops.zero()));

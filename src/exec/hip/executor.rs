@@ -11,7 +11,7 @@ use super::graphs::GraphReplays;
 use super::libraries::selection_key;
 use super::lower::{
     InPlace, Lower as _, attention_backward_units, attention_units, column_sum_units, conv_units,
-    rounding_units,
+    reduce_units, rounding_units,
 };
 use super::memory::HostMemory;
 use super::order::RunOrder;
@@ -123,6 +123,7 @@ impl HipExecutor {
             .chain(attention)
             .chain(rounding)
             .chain(column_sum_units(graph))
+            .chain(reduce_units(graph))
             .chain(conv_units(graph))
             .chain(checksum);
         let loading = timeline::span(Activity::LoadKernels);

@@ -16,6 +16,7 @@ pub(super) use crate::kernels::lower::*;
 pub(super) use crate::kernels::patch_extract::call::PatchEmbeddingCall;
 pub(super) use crate::kernels::pattern_attention::attention_call::PatternAttentionCall;
 pub(super) use crate::kernels::pattern_attention::tile::AttentionTile;
+pub(super) use crate::kernels::reduce::reduce_units;
 
 #[cfg(test)]
 pub(super) use crate::kernels::rope::rotation;

@@ -12,6 +12,7 @@ use crate::labels::Labels;
 use crate::model::load::Model;
 use crate::model::options::{InputKind, LoadOptions};
 use crate::model::preprocessing;
+use crate::ops::Op;
 use crate::outputs::Scores;
 
 /// Why a model does not take images.
@@ -161,6 +162,15 @@ pub(super) fn load(
     }))
 }
 
+/// Returns the operand of the softmax that computes `id`, or `id`. Probabilities are computed from logits.
+fn before_softmax(model: &hipvit_onnx::Model, id: ValueId) -> ValueId {
+    let mut nodes = model.graph.nodes().iter();
+    match nodes.find(|node| node.outputs.contains(&id)) {
+        Some(node) if matches!(node.op, Op::Softmax(_)) => node.inputs[0],
+        _ => id,
+    }
+}
+
 /// The outputs with a vector per image.
 struct Results {
     logits: Option<ValueId>,
@@ -188,6 +198,7 @@ impl Results {
                 logits = logits.or(Some(id));
             }
         }
+        let logits = logits.map(|id| before_softmax(model, id));
         (logits.is_some() || embedding.is_some()).then_some(Self { logits, embedding })
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::operands::{count, exactly, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
-use crate::cases::{Cases, activation, positive};
+use crate::cases::{Cases, Operand, activation, integers};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
 
@@ -74,7 +74,12 @@ impl Definition for CumSum {
 
     fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, shape, _| {
-            for (axis, exclusive, reverse) in [(1, false, false), (2, true, false), (2, false, true), (0, true, true)] {
+            for (axis, exclusive, reverse) in [
+                (1, false, false),
+                (2, true, false),
+                (2, false, true),
+                (0, true, true),
+            ] {
                 let op = Self {
                     axis,
                     exclusive,
@@ -87,7 +92,15 @@ impl Definition for CumSum {
                 exclusive: false,
                 reverse: false,
             };
-            cases.push(op, vec![positive(&shape)]);
+            let positive = Operand {
+                mean: 0.5,
+                spread: 0.25,
+                ..activation(&shape)
+            };
+            cases.push(op, vec![positive]);
+            if cases.is_micro() {
+                cases.push(op, vec![integers(&[3, 20], 15)]);
+            }
         });
     }
 

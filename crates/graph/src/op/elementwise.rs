@@ -45,6 +45,9 @@ pub struct Elementwise {
 }
 
 impl Elementwise {
+    /// Maximum number of operands on GPUs, whose kernels take them as arguments.
+    pub const MAX_OPERANDS: usize = 8;
+
     /// Creates the op of an expression of `operands` operands, which [`floats::operand`] names.
     ///
     /// # Errors

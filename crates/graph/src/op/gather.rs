@@ -88,6 +88,10 @@ impl Definition for Gather {
             let x = activation(&[batch, tokens, channels]);
             cases.push(Self { axis: 1 }, vec![x.clone(), integers(&[5], tokens as i32)]);
             cases.push(Self { axis: 2 }, vec![x, integers(&[2, 3], channels as i32)]);
+            if cases.is_micro() {
+                let indices = integers(&[2, 7], 60);
+                cases.push(Self { axis: 1 }, vec![integers(&[3, 60], 50), indices]);
+            }
         });
     }
 

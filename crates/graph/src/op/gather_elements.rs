@@ -69,7 +69,11 @@ impl Definition for GatherElements {
         for (y, &at) in results[0].values_mut().iter_mut().zip(indices.values()) {
             let mut offset = 0;
             for (axis, (&extent, &place)) in x.shape().iter().zip(&place).enumerate() {
-                let place = if axis == self.axis { gather::index(at, extent) } else { place };
+                let place = if axis == self.axis {
+                    gather::index(at, extent)
+                } else {
+                    place
+                };
                 offset = offset * extent + place;
             }
             *y = x.values()[offset];
@@ -109,7 +113,10 @@ mod tests {
         let x = Array::new([3, 2], vec![0.0, 1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         let indices = Array::new([2, 2], vec![2.0, 0.0, -2.0, 9.0]).unwrap();
         let y = GatherElements { axis: 0 }.eval(&[&x, &indices]).unwrap();
-        assert_eq!((y[0].shape(), y[0].values()), (&[2, 2][..], &[4.0, 1.0, 2.0, 5.0][..]));
+        assert_eq!(
+            (y[0].shape(), y[0].values()),
+            (&[2, 2][..], &[4.0, 1.0, 2.0, 5.0][..])
+        );
         let y = GatherElements { axis: 1 }.eval(&[&x, &indices]).unwrap();
         assert_eq!(y[0].values(), [1.0, 0.0, 2.0, 3.0]);
         assert!(GatherElements { axis: 2 }.eval(&[&x, &indices]).is_err());

@@ -27,9 +27,9 @@ pub struct GridSample {
 pub enum SampleKernel {
     /// The nearest pixel, of two the even one.
     Nearest,
-    /// Of 2×2 pixels.
+    /// Linear interpolation of 2×2 pixels.
     Linear,
-    /// Of 4×4 pixels, with the coefficient −0.75.
+    /// Cubic interpolation of 4×4 pixels, with the coefficient −0.75.
     Cubic,
 }
 
@@ -60,7 +60,11 @@ impl GridSample {
             f64::midpoint((position + 1.0) * extent as f64, -1.0)
         };
         // NaN samples pixel 0.
-        let at = if at.is_nan() { 0.0 } else { at.clamp(-FARTHEST, FARTHEST) };
+        let at = if at.is_nan() {
+            0.0
+        } else {
+            at.clamp(-FARTHEST, FARTHEST)
+        };
         let pixel = |index: f64| self.pixel(index as i64, extent);
         let mut taps = [(None, 0.0); 4];
         let first = at.floor();
@@ -195,7 +199,9 @@ impl Definition for GridSample {
         }
         let images = operands[0].values().chunks_exact(height * width * channels);
         let grids = operands[1].values().chunks_exact(rows * columns * 2);
-        let samples = results[0].values_mut().chunks_exact_mut(rows * columns * channels);
+        let samples = results[0]
+            .values_mut()
+            .chunks_exact_mut(rows * columns * channels);
         for ((x, grid), y) in images.zip(grids).zip(samples) {
             self.sample(x, [height, width], grid, y);
         }
@@ -205,7 +211,9 @@ impl Definition for GridSample {
         let all = || {
             let kernels = [SampleKernel::Linear, SampleKernel::Cubic];
             let outside = [Outside::Zeros, Outside::Edge, Outside::Reflect];
-            let pairs = kernels.into_iter().flat_map(move |kernel| outside.map(|outside| (kernel, outside)));
+            let pairs = kernels
+                .into_iter()
+                .flat_map(move |kernel| outside.map(|outside| (kernel, outside)));
             pairs.flat_map(|(kernel, outside)| {
                 [false, true].map(|align_corners| Self {
                     kernel,
@@ -280,7 +288,12 @@ mod tests {
             (Linear, Reflect, false, [3.5, 4.0, 2.9, 5.45]),
             (Linear, Reflect, true, [3.5, 3.25, 2.9, 5.15]),
             (Cubic, Zeros, false, [4.15625, 1.90625, -0.0422364375, 4.0518855]),
-            (Cubic, Zeros, true, [4.15625, 3.77734375, 1.673055, 5.745735429687]),
+            (
+                Cubic,
+                Zeros,
+                true,
+                [4.15625, 3.77734375, 1.673055, 5.745735429687],
+            ),
             (Cubic, Edge, false, [3.5, 3.90625, 2.85825, 5.86990625]),
             (Cubic, Edge, true, [3.5, 3.3203125, 2.92575, 5.2713125]),
             (Cubic, Reflect, false, [3.5, 3.8125, 2.45225, 6.08590625]),
@@ -290,7 +303,10 @@ mod tests {
             let samples = sample(kernel, outside, align_corners);
             for (sample, expected) in samples.iter().zip(expected) {
                 let error = (sample - expected).abs();
-                assert!(error < 1e-9, "{kernel:?} {outside:?} {align_corners}: {samples:?}");
+                assert!(
+                    error < 1e-9,
+                    "{kernel:?} {outside:?} {align_corners}: {samples:?}"
+                );
             }
         }
     }

@@ -7,7 +7,7 @@ use super::{
     Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, Slice, only_gradient,
 };
 use crate::array::{Array, Real};
-use crate::cases::{Cases, activation};
+use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
 use crate::strided::strides;
 use crate::value::ValueId;
@@ -155,6 +155,12 @@ impl Definition for Pad {
                 cases.push(pad, vec![activation(&shape)]);
             }
             if cases.is_micro() {
+                let pad = Self {
+                    before: vec![0, 3],
+                    after: vec![1, 0],
+                    mode: PadMode::Constant(7.0),
+                };
+                cases.push(pad, vec![integers(&[2, 60], 50)]);
                 for mode in modes {
                     let pad = Self {
                         before: vec![1, 0, 2, 3],

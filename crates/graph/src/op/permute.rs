@@ -5,7 +5,7 @@ use std::fmt;
 use super::operands::{exactly, one};
 use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
-use crate::cases::{Cases, activation};
+use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
 use crate::strided::View;
 use crate::value::ValueId;
@@ -92,6 +92,7 @@ impl Definition for Permute {
             cases.push(permute(&[2, 0, 1]), vec![activation(&[batch, tokens, channels])]);
             cases.push(permute(&[2, 0, 1, 3]), vec![activation(&split)]);
             if cases.is_micro() {
+                cases.push(permute(&[0, 2, 1]), vec![integers(&[2, 9, 70], 50)]);
                 // A copy, rows that move, tiles that transpose, and axes that merge with no other.
                 cases.push(permute(&[0, 1, 2]), vec![activation(&[2, 3, 8])]);
                 cases.push(permute(&[1, 0, 2]), vec![activation(&[5, 3, 16])]);

@@ -8,7 +8,7 @@ use super::{
     only_gradient,
 };
 use crate::array::{Array, Real};
-use crate::cases::{Cases, activation};
+use crate::cases::{Cases, Operand, activation};
 use crate::dtype::DType;
 use crate::softmax::log_sum_exp;
 use crate::strided::View;
@@ -113,8 +113,8 @@ impl Reduce {
             return Some([shape.iter().product(), 1, 1]);
         };
         let last = axes.next_back().unwrap_or(first);
-        let between = (first..=last).filter(is_long);
-        let is_together = between.into_iter().all(|axis| self.axes.contains(&axis));
+        let mut between = (first..=last).filter(is_long);
+        let is_together = between.all(|axis| self.axes.contains(&axis));
         let [outer, length, inner] = [&shape[..first], &shape[first..=last], &shape[last + 1..]];
         is_together.then(|| [outer, length, inner].map(|extents| extents.iter().product()))
     }
@@ -134,10 +134,12 @@ impl Definition for Reduce {
         if !is_ascending || self.axes.last().is_some_and(|&axis| axis >= x.len()) || count(x) == 0 {
             return Err(format!("cannot reduce the axes {:?} of {x:?}", self.axes).into());
         }
-        let extent = |(axis, &extent): (usize, &usize)| match self.axes.contains(&axis) {
-            true if self.keep => Some(1),
-            true => None,
-            false => Some(extent),
+        let extent = |(axis, &extent): (usize, &usize)| {
+            if self.axes.contains(&axis) {
+                self.keep.then_some(1)
+            } else {
+                Some(extent)
+            }
         };
         one(x.iter().enumerate().filter_map(extent).collect::<Shape>())
     }
@@ -175,8 +177,19 @@ impl Definition for Reduce {
             }
             cases.push(reduce(ReduceKind::Sum, &[0]), vec![activation(&shape)]);
             for kind in ReduceKind::ALL.into_iter().filter(|_| every_form) {
-                cases.push(reduce(kind, &[2]), vec![activation(&shape)]);
-                cases.push(reduce(kind, &[0, 1]), vec![activation(&shape)]);
+                // Products of numbers around 1 neither overflow nor vanish.
+                let [mean, spread] = if kind == ReduceKind::Prod {
+                    [1.0, 0.1]
+                } else {
+                    [0.0, 1.0]
+                };
+                let x = Operand {
+                    mean,
+                    spread,
+                    ..activation(&shape)
+                };
+                cases.push(reduce(kind, &[2]), vec![x.clone()]);
+                cases.push(reduce(kind, &[0, 1]), vec![x]);
             }
             if cases.is_micro() {
                 let x = activation(&[2, 3, 5, 7]);

@@ -36,7 +36,7 @@ impl Definition for Reshape {
         let mut shape = self.extents.clone();
         let elements: usize = x.iter().product();
         let at_batch_1: usize = shape.iter().product();
-        let repeats = if at_batch_1 == 0 { 0 } else { elements / at_batch_1 };
+        let repeats = elements.checked_div(at_batch_1).unwrap_or(0);
         if repeats == 0 || repeats * at_batch_1 != elements {
             return Err(format!("cannot reshape {x:?} to {shape:?}").into());
         }

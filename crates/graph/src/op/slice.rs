@@ -5,7 +5,7 @@ use std::fmt;
 use super::operands::{exactly, one};
 use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Pad, Shape, only_gradient};
 use crate::array::{Array, Real};
-use crate::cases::{Cases, activation};
+use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
 use crate::strided::View;
 use crate::value::ValueId;
@@ -112,6 +112,13 @@ impl Definition for Slice {
                 cases.push(every_other, vec![activation(&shape)]);
             }
             if cases.is_micro() {
+                let last = Self {
+                    axis: 1,
+                    start: 40,
+                    len: 14,
+                    step: -3,
+                };
+                cases.push(last, vec![integers(&[3, 41], 50)]);
                 let reversed = |axis, extent: usize, step| Self {
                     axis,
                     start: extent - 1,

@@ -6,11 +6,11 @@ use std::fmt;
 use super::operands::{count, exactly};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real};
-use crate::cases::{Cases, activation};
+use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
 
 /// `(x [..,N]) → (values [..,k], indices [..,k])`: the k largest or smallest elements of each row in order, and their indices in i32.
-/// Of equal elements, the one with the lowest index comes first. NaN counts as the largest element.
+/// Equal elements are ordered by their index. NaN counts as the largest element.
 /// Elements may be of any dtype.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopK {
@@ -27,7 +27,11 @@ impl TopK {
         order.extend(0..row.len());
         let compare = |&a: &usize, &b: &usize| {
             let ordering = ascending(row[a], row[b]);
-            let ordering = if self.largest { ordering.reverse() } else { ordering };
+            let ordering = if self.largest {
+                ordering.reverse()
+            } else {
+                ordering
+            };
             ordering.then(a.cmp(&b))
         };
         if self.k < row.len() {
@@ -106,6 +110,11 @@ impl Definition for TopK {
                 let x = activation(&[batch, tokens, channels]);
                 cases.push(Self { k, largest }, vec![x.clone()]);
                 cases.push_result(1, Self { k, largest }, vec![x]);
+            }
+            if cases.is_micro() {
+                let op = Self { k: 5, largest: true };
+                cases.push(op, vec![integers(&[3, 300], 50)]);
+                cases.push_result(1, op, vec![integers(&[3, 300], 50)]);
             }
         });
     }

@@ -21,7 +21,7 @@ struct Factor<'a> {
 /// Counts the factors that went into weights.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     rewrite(graph, |rewriter, node| {
-        let x = node.inputs[0];
+        let mut x = node.inputs[0];
         let factor = match node.op {
             Op::Linear(_) => return absorb_affine(rewriter, graph, node),
             Op::Scale(Scale) if transposition(rewriter, x).is_some() => {
@@ -38,6 +38,13 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
                 of_channel: vec![factor; graph.value(x).shape.last().copied().unwrap_or(0)].into(),
                 provenance: Provenance::Number(factor),
             },
+            Op::Elementwise(_) => match row_factor(rewriter, graph, node) {
+                Some((other, factor)) => {
+                    x = other;
+                    factor
+                }
+                None => return Ok(None),
+            },
             _ => return Ok(None),
         };
         if accepts(rewriter, x) {
@@ -46,6 +53,36 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
             Ok(None)
         }
     })
+}
+
+/// Returns the operand of a product with a constant that has a factor for each channel, and these factors.
+fn row_factor<'a>(rewriter: &Rewriter<'a>, graph: &Graph, node: &Node) -> Option<(ValueId, Factor<'a>)> {
+    let Op::Elementwise(op) = &node.op else {
+        return None;
+    };
+    let is_float = !op.is_integer() && op.integer_operands() == [false; 2];
+    let &[first, second] = node.inputs.as_slice() else {
+        return None;
+    };
+    if !op.formula().is_product() || !is_float {
+        return None;
+    }
+    let shape = |id: ValueId| graph.value(id).shape.as_slice();
+    for (x, gamma) in [(first, second), (second, first)] {
+        let (Some(tensor), Some((channels, outer))) = (rewriter.tensor(gamma), shape(gamma).split_last())
+        else {
+            continue;
+        };
+        let is_row = outer.iter().all(|&extent| extent == 1) && outer.len() < shape(x).len();
+        if is_row && shape(x).last() == Some(channels) {
+            let factor = Factor {
+                of_channel: tensor.to_f32(),
+                provenance: rewriter.provenance(gamma),
+            };
+            return Some((x, factor));
+        }
+    }
+    None
 }
 
 /// The transposition of nothing else that computes the old value `id`, if nothing else reads it.

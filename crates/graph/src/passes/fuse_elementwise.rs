@@ -10,9 +10,6 @@ use crate::pattern::{Float, Operator, PatternError, Type, floats};
 use crate::rewrite::{Rewriter, Rewritten, rewrite};
 use crate::value::ValueId;
 
-/// Maximum number of operands of a fused op, which kernels take as arguments.
-const OPERANDS: usize = 8;
-
 /// Maximum number of operators of a fused op, whose intermediate results are in registers.
 const OPERATORS: usize = 96;
 
@@ -21,10 +18,10 @@ const OPERATORS: usize = 96;
 /// Sums and products alone are not fused: a sum has a better place in the norm that reads it.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
     // What one batch broadcasts has another shape only where the batch is not 1.
-    let shapes = graph.shapes(2)?;
+    let shapes = [graph.shapes(1)?, graph.shapes(2)?];
     let mut groups: HashMap<ValueId, Group> = HashMap::new();
     rewrite(graph, |rewriter, node| {
-        let Some(own) = Group::of(graph, node, &shapes)? else {
+        let Some(own) = Group::of(graph, node, &shapes[1])? else {
             return Ok(None);
         };
         let group = own
@@ -41,6 +38,9 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         rewriter.emit(node.role, &node.name, op, inputs).map(Some)
     })
 }
+
+/// Shapes of all values at batch 1 and 2.
+type Shapes = [Vec<Vec<usize>>; 2];
 
 /// Elementwise ops as one formula.
 #[derive(Clone, PartialEq)]
@@ -95,7 +95,7 @@ impl Group {
         &self,
         rewriter: &Rewriter<'_>,
         node: &Node,
-        shapes: &[Vec<usize>],
+        shapes: &Shapes,
         groups: &HashMap<ValueId, Self>,
     ) -> Option<Self> {
         let mut builder = Builder::default();
@@ -109,7 +109,11 @@ impl Group {
             }
             let is_read_elsewhere =
                 || rewriter.readers(id) != node.inputs.iter().filter(|&&input| input == id).count();
-            let same_shape = |id: ValueId| shapes[id.index()] == shapes[node.output().index()];
+            let same_shape = |id: ValueId| {
+                shapes
+                    .iter()
+                    .all(|of| of[id.index()] == of[node.output().index()])
+            };
             match groups.get(&id).filter(|_| same_shape(id) && !is_read_elsewhere()) {
                 Some(inner) => {
                     has_function |= inner.has_function;
@@ -120,7 +124,8 @@ impl Group {
         });
         let formula = builder.finish(result);
         // A result of constants alone has no shape.
-        if all.ids.is_empty() || all.ids.len() > OPERANDS || formula.operators() > OPERATORS {
+        if all.ids.is_empty() || all.ids.len() > Elementwise::MAX_OPERANDS || formula.operators() > OPERATORS
+        {
             return None;
         }
         Some(Self {
@@ -147,7 +152,7 @@ impl Group {
     }
 
     /// Returns the element of an operand that is a constant of one element, and without which the result has the same shape.
-    fn constant(&self, rewriter: &Rewriter<'_>, index: usize, shapes: &[Vec<usize>]) -> Option<f32> {
+    fn constant(&self, rewriter: &Rewriter<'_>, index: usize, [shapes, _]: &Shapes) -> Option<f32> {
         let id = self.operands[index];
         let tensor = rewriter.tensor(id).filter(|tensor| tensor.len() == 1)?;
         let value = *tensor.to_f32().first()?;
@@ -330,7 +335,7 @@ mod tests {
     fn large_groups_are_not_joined() {
         let (mut model, x) = model();
         let mut last = x;
-        for index in 0..OPERANDS {
+        for index in 0..Elementwise::MAX_OPERANDS {
             let row = model.constant(&format!("row{index}"), &[4], vec![index as f32, 1.0, 2.0, 3.0]);
             let op = Elementwise::binary(|x, y| (x + y).tanh()).unwrap();
             last = model.push(&format!("sum{index}"), op, &[last, row]);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::vit::{EXACT, Head, Projection, Random, Vit, assert_same};
-use crate::op::{Activation, Add, Gather, Linear, Op, PatchConv, Pool, Scale, Slice};
+use crate::op::{Activation, Add, Elementwise, Gather, Linear, Op, PatchConv, Pool, Scale, Slice};
 use crate::passes::{
     fold_constants, fold_scales, fuse_activations, fuse_patches, fuse_residuals, fuse_tokens, infer_shapes,
     pack_qkv, prune_tokens,
@@ -12,8 +12,8 @@ use crate::passes::{
 use crate::plan::Plan;
 use crate::reference;
 use crate::rewrite::Rewritten;
-use crate::tensor::{DType, Tensor};
-use crate::{Graph, Optimizations, OutputKind, Passes, Role, optimize};
+use crate::tensor::{DType, Input, Tensor};
+use crate::{Graph, Optimizations, OutputKind, Passes, Role, interpret, optimize};
 
 /// Tolerance of passes that round scaled weights once to f32. Every weight has an error of at most ε/2 with random sign, and LayerNorm
 /// limits the growth of errors with depth. The tolerance of a single GEMM is ample.
@@ -68,9 +68,9 @@ fn a_vit_becomes_few_steps() {
             ("pool token 0", 1),
         ],
     );
-    assert_eq!(reports.len(), 12);
+    assert_eq!(reports.len(), 13);
     assert_eq!(reports[0].nodes_before, graph.nodes().len());
-    assert_eq!(reports[11].nodes_after, optimized.nodes().len());
+    assert_eq!(reports[12].nodes_after, optimized.nodes().len());
 }
 
 #[test]
@@ -221,6 +221,40 @@ fn layer_scale_goes_into_weights() {
     assert_eq!(graph.nodes().len() - after.graph.nodes().len(), 4);
     assert!(!ops(&after.graph).contains_key("scale"));
     assert_same(&graph, &after.graph, rounded());
+}
+
+/// Importers write LayerScale as a product with NumPy's broadcasting.
+#[test]
+fn a_product_with_a_row_goes_into_weights() {
+    let products = |x_first: bool, gamma_shape: &[usize]| {
+        let mut graph = Graph::of_tokens("test", [3, 4]);
+        let mut random = Random(5);
+        let mut constant = |graph: &mut Graph, name: &str, shape: &[usize]| {
+            let values: Vec<f32> = (0..shape.iter().product()).map(|_| random.next()).collect();
+            graph.constant(name, Tensor::from_f32(shape, values).unwrap())
+        };
+        let weight = constant(&mut graph, "weight", &[5, 4]);
+        let gamma = constant(&mut graph, "gamma", gamma_shape);
+        let input = graph.input();
+        let y = graph
+            .push(Role::Other, "linear", Linear::default(), [input, weight])
+            .unwrap();
+        let product = Elementwise::binary(|x, y| x * y).unwrap();
+        let operands = if x_first { [y, gamma] } else { [gamma, y] };
+        let result = graph.push(Role::Other, "product", product, operands).unwrap();
+        graph.set_output(OutputKind::Tokens, result);
+        let after = fold_scales::run(&graph).unwrap();
+        let values: Vec<f32> = (0..24).map(|i| (i as f32).sin()).collect();
+        let [before, now] = [&graph, &after.graph]
+            .map(|graph| interpret(graph, 2, Input::Values(&values)).unwrap().remove(0).1);
+        assert!(before.iter().zip(&now).all(|(x, y)| (x - y).abs() < 1e-6));
+        after.changes
+    };
+    assert_eq!(products(true, &[5]), 1);
+    assert_eq!(products(false, &[1, 5]), 1);
+    assert_eq!(products(true, &[3, 1]), 0);
+    assert_eq!(products(true, &[3, 5]), 0);
+    assert_eq!(products(true, &[1, 1]), 0);
 }
 
 #[test]

@@ -48,6 +48,10 @@ pub(crate) fn encode(tensor: &OutputTensor) -> Bytes {
             }
             bytes.freeze()
         }
+        OutputData::Int32(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        OutputData::Int64(values) => values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        OutputData::Uint8(values) => Bytes::copy_from_slice(values),
+        OutputData::Bool(values) => values.iter().map(|&value| u8::from(value)).collect(),
         OutputData::Bytes(elements) => {
             let mut bytes = BytesMut::new();
             for element in elements {
@@ -154,13 +158,13 @@ mod tests {
     #[test]
     fn floats_and_strings_are_little_endian() {
         let floats = OutputTensor {
-            name: "logits",
+            name: "logits".into(),
             shape: vec![2],
             data: OutputData::Fp32(vec![1.0, -2.5]),
         };
         assert_eq!(encode(&floats)[..], [0, 0, 128, 63, 0, 0, 32, 192]);
         let strings = OutputTensor {
-            name: "top",
+            name: "top".into(),
             shape: vec![2],
             data: OutputData::Bytes(vec!["é".into(), String::new()]),
         };

@@ -412,6 +412,10 @@ fn elements<S: Serializer>(data: &Option<&OutputData>, serializer: S) -> Result<
     }
     match data {
         Some(OutputData::Fp32(values)) => list(values, serializer),
+        Some(OutputData::Int32(values)) => list(values, serializer),
+        Some(OutputData::Int64(values)) => list(values, serializer),
+        Some(OutputData::Uint8(values)) => list(values, serializer),
+        Some(OutputData::Bool(values)) => list(values, serializer),
         Some(OutputData::Bytes(texts)) => list(texts, serializer),
         None => serializer.serialize_none(),
     }
@@ -424,14 +428,14 @@ pub(crate) fn write_response(
 ) -> Result<(Bytes, Option<usize>), Failure> {
     let mut tail = Vec::new();
     let outputs = response.outputs.iter().map(|tensor| {
-        let parameters = binary.has(tensor.name).then(|| {
+        let parameters = binary.has(&tensor.name).then(|| {
             let bytes = binary::encode(tensor);
             let parameters = json!({ "binary_data_size": bytes.len() });
             tail.push(bytes);
             parameters
         });
         OutputTensorBody {
-            name: tensor.name,
+            name: &tensor.name,
             datatype: tensor.datatype().name(),
             shape: &tensor.shape,
             data: parameters.is_none().then_some(&tensor.data),

@@ -22,17 +22,21 @@
 //! - `explanation`, FP32 `[n, H, W]`, if the server offers it and the request names it: the contribution of
 //!   each pixel, at the model's size, to a logit.
 //!
+//! A model that takes tensors by name, such as an ONNX model without preprocessing, has the inputs and outputs of its file instead.
+//!
 //! `explanation` has two parameters, which may also be parameters of the request: `class` selects the logit
 //! (default: the largest), and `method` is `attnlrp` or `conservative`.
 
 pub(super) mod base64;
 pub(super) mod binary;
 pub(super) mod json;
+pub(super) mod named;
 pub(super) mod outputs;
 pub(super) mod parameters;
 pub(super) mod tensor_error;
 pub(super) mod tensors;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
@@ -178,13 +182,17 @@ pub(super) struct InferRequest {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum OutputData {
     Fp32(Vec<f32>),
+    Int32(Vec<i32>),
+    Int64(Vec<i64>),
+    Uint8(Vec<u8>),
+    Bool(Vec<bool>),
     Bytes(Vec<String>),
 }
 
 /// An output tensor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OutputTensor {
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'static, str>,
     pub(super) shape: Vec<usize>,
     pub(super) data: OutputData,
 }
@@ -193,6 +201,10 @@ impl OutputTensor {
     pub(super) fn datatype(&self) -> Datatype {
         match self.data {
             OutputData::Fp32(_) => Datatype::Fp32,
+            OutputData::Int32(_) => Datatype::Int32,
+            OutputData::Int64(_) => Datatype::Int64,
+            OutputData::Uint8(_) => Datatype::Uint8,
+            OutputData::Bool(_) => Datatype::Bool,
             OutputData::Bytes(_) => Datatype::Bytes,
         }
     }
@@ -216,6 +228,10 @@ impl InferResponse {
     pub(super) fn bytes(&self) -> usize {
         let bytes = |output: &OutputTensor| match &output.data {
             OutputData::Fp32(values) => 4 * values.len(),
+            OutputData::Int32(values) => 4 * values.len(),
+            OutputData::Int64(values) => 8 * values.len(),
+            OutputData::Uint8(values) => values.len(),
+            OutputData::Bool(values) => values.len(),
             OutputData::Bytes(elements) => elements.iter().map(String::len).sum(),
         };
         self.outputs.iter().map(bytes).sum()
@@ -232,7 +248,7 @@ impl InferResponse {
 /// A tensor in a model's metadata; -1 is a dimension of any size.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub(super) struct TensorMetadata {
-    pub(super) name: &'static str,
+    pub(super) name: Cow<'static, str>,
     #[serde(serialize_with = "by_name")]
     pub(super) datatype: Datatype,
     pub(super) shape: Vec<i64>,

@@ -96,11 +96,17 @@ impl Selected {
 
 impl Outputs {
     pub(crate) fn metadata(&self) -> Vec<TensorMetadata> {
-        let tensor = |name, datatype, shape: &[i64]| TensorMetadata {
-            name,
+        let metadata = |(name, datatype, shape): (&'static str, _, _)| TensorMetadata {
+            name: name.into(),
             datatype,
-            shape: shape.to_vec(),
+            shape,
         };
+        self.tensors().into_iter().map(metadata).collect()
+    }
+
+    /// Returns name, data type and shape of each output.
+    fn tensors(&self) -> Vec<(&'static str, Datatype, Vec<i64>)> {
+        let tensor = |name, datatype, shape: &[i64]| (name, datatype, shape.to_vec());
         let mut all = Vec::new();
         if let Some(classes) = self.classes {
             all.push(tensor(LOGITS, Datatype::Fp32, &[-1, classes as i64]));
@@ -156,11 +162,10 @@ impl Outputs {
         of_request: &Parameters,
         given: Given,
     ) -> Result<Vec<Selected>, Failure> {
-        let all = self.metadata();
+        let all: Vec<&'static str> = self.tensors().into_iter().map(|(name, ..)| name).collect();
         if requested.is_empty() {
             let any = RequestedOutput::default();
-            let names = all.iter().map(|output| output.name);
-            let names = names.filter(|&name| match name {
+            let names = all.iter().copied().filter(|&name| match name {
                 EXPLANATION => false,
                 TEXT_EMBEDDING => given.images && given.texts,
                 name => self.missing(name, given).is_none(),
@@ -184,14 +189,14 @@ impl Outputs {
             let reason = "is named more than once. Name each output once";
             return Err(Failure::output(&output.name, reason));
         }
-        let one = |requested: &RequestedOutput| match all.iter().find(|output| output.name == requested.name)
+        let one = |requested: &RequestedOutput| match all.iter().copied().find(|&name| name == requested.name)
         {
-            Some(output) => match self.missing(output.name, given) {
-                Some(reason) => Err(Failure::output(output.name, reason)),
-                None => self.select_one(output.name, requested, of_request, given),
+            Some(name) => match self.missing(name, given) {
+                Some(reason) => Err(Failure::output(name, reason)),
+                None => self.select_one(name, requested, of_request, given),
             },
             None => {
-                let names: Vec<String> = all.iter().map(|output| format!("`{}`", output.name)).collect();
+                let names: Vec<String> = all.iter().map(|name| format!("`{name}`")).collect();
                 let reason = match requested.name.as_str() {
                     PATCH_TOKENS => "the server was not started with --tokens".to_owned(),
                     EXPLANATION => {
@@ -354,7 +359,7 @@ impl Outputs {
                 _ => self.write_one(output, results.images),
             };
             OutputTensor {
-                name: output.name,
+                name: output.name.into(),
                 shape,
                 data,
             }

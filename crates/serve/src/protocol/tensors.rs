@@ -83,8 +83,8 @@ pub(crate) fn decoded_size(inputs: &[InputTensor]) -> usize {
 
 impl Inputs {
     pub(crate) fn metadata(&self) -> Vec<TensorMetadata> {
-        let tensor = |name, datatype, shape: &[i64]| TensorMetadata {
-            name,
+        let tensor = |name: &'static str, datatype, shape: &[i64]| TensorMetadata {
+            name: name.into(),
             datatype,
             shape: shape.to_vec(),
         };

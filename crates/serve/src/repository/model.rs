@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
+use crate::protocol::TensorMetadata;
+use crate::protocol::named::NamedProtocol;
 use crate::protocol::outputs::Outputs;
 use crate::protocol::tensors::Inputs;
 use crate::scheduler::Engine;
@@ -18,6 +20,8 @@ pub(crate) struct Model {
     pub(crate) platform: String,
     pub(crate) inputs: Inputs,
     pub(crate) outputs: Outputs,
+    /// Inputs and outputs of a model that takes tensors by name, in place of those above.
+    pub(crate) named: Option<NamedProtocol>,
     /// Time of loading.
     pub(crate) loaded: SystemTime,
     pub(crate) statistics: Arc<Statistics>,
@@ -37,6 +41,18 @@ pub(crate) struct Texts {
 }
 
 impl Model {
+    /// Returns the inputs that the model takes.
+    pub(crate) fn input_metadata(&self) -> Vec<TensorMetadata> {
+        let named = self.named.as_ref();
+        named.map_or_else(|| self.inputs.metadata(), NamedProtocol::input_metadata)
+    }
+
+    /// Returns the outputs that the model gives.
+    pub(crate) fn output_metadata(&self) -> Vec<TensorMetadata> {
+        let named = self.named.as_ref();
+        named.map_or_else(|| self.outputs.metadata(), NamedProtocol::output_metadata)
+    }
+
     /// Returns the engine for images, or the one for normalised values.
     pub(crate) fn engine(&self, values: bool) -> &Engine {
         match &self.values {

@@ -180,6 +180,7 @@ impl SessionBackend {
             }
             Some(Prepared::ToExplain(..)) => Err(Error::internal("batch", "is to be explained")),
             Some(Prepared::Text(_)) => Err(Error::internal("batch", "has texts for images")),
+            Some(Prepared::Tensors(_)) => Err(Error::internal("batch", "has tensors for images")),
             Some(Prepared::Values(_)) | None => {
                 let values = batch.iter().map(|image| match image {
                     Prepared::Values(values) => Some(values.as_slice()),
@@ -230,6 +231,7 @@ impl Backend for SessionBackend {
             Content::Values(values) => return Ok(Prepared::Values(values)),
             Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
+            Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
         };
         if self.session.resize() == ResizeOn::Device {
             self.session.preprocess().check(&image)?;
@@ -326,6 +328,7 @@ impl Backend for ExplainerBackend {
             Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
             Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained twice")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
+            Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
         };
         let start = Instant::now();
         let (_, values) = self.0.pixel_values(&image)?;

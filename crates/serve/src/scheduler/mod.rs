@@ -11,6 +11,7 @@ mod instance;
 mod queue;
 mod request;
 mod shared;
+mod tensor_backend;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -38,6 +39,7 @@ use self::request::Request;
 pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
 pub(crate) use self::shared::EngineOptions;
 use self::shared::{Item, NO_DEVICE, Shared, Slot, Stage, State};
+pub(crate) use self::tensor_backend::TensorBackend;
 use self::threads::join_until;
 pub(crate) use self::turns::Turns;
 use super::failure::{Failure, Kind};

@@ -18,6 +18,7 @@ use crate::traces::Trace;
 use hipvit::image::{Permit, RgbImage};
 use hipvit::model::Tokens;
 use hipvit::outputs::{ImageOutputs, Outputs};
+use hipvit::tensors::{NamedTensors, TensorArray};
 use hipvit_explain::ExplainOptions;
 
 /// One image or text as received.
@@ -33,6 +34,8 @@ pub(crate) enum Content {
     ToExplain(Box<Content>, ExplainOptions),
     /// A text.
     Text(String),
+    /// All inputs of a model by name.
+    Tensors(Vec<(String, TensorArray)>),
 }
 
 /// One image or text as part of a batch.
@@ -51,6 +54,8 @@ pub(crate) enum Prepared {
     ToExplain(Vec<f32>, ExplainOptions),
     /// The tokens of a text.
     Text(Tokens),
+    /// All inputs of a model by name.
+    Tensors(Vec<(String, TensorArray)>),
 }
 
 /// The results of a batch.
@@ -61,6 +66,8 @@ pub(crate) enum BatchResults {
     Explanations(Vec<Array2<f32>>),
     /// Embeddings of texts.
     Texts(TextResults),
+    /// Outputs of a model by name, for each request. A failure is that of the request.
+    Tensors(Vec<Result<NamedTensors, Failure>>),
 }
 
 /// The results of a batch of texts.
@@ -87,6 +94,7 @@ impl BatchResults {
             Self::Outputs(outputs) => outputs.len(),
             Self::Explanations(explanations) => explanations.len(),
             Self::Texts(texts) => texts.embeddings.nrows(),
+            Self::Tensors(results) => results.len(),
         }
     }
 }
@@ -127,16 +135,24 @@ impl ImageResult {
         })
     }
 
+    /// Returns the outputs of a request of named tensors, or its failure. `None` for images and texts.
+    pub(crate) fn tensors(&self) -> Option<&Result<NamedTensors, Failure>> {
+        match &*self.batch {
+            BatchResults::Tensors(results) => results.get(self.row),
+            _ => None,
+        }
+    }
+
     pub(crate) fn outputs(&self) -> Option<ImageOutputs<'_>> {
         match &*self.batch {
             BatchResults::Outputs(outputs) => Some(outputs.image(self.row)),
-            BatchResults::Explanations(_) | BatchResults::Texts(_) => None,
+            BatchResults::Explanations(_) | BatchResults::Texts(_) | BatchResults::Tensors(_) => None,
         }
     }
 
     pub(crate) fn explanation(&self) -> Option<ArrayView2<'_, f32>> {
         match &*self.batch {
-            BatchResults::Outputs(_) | BatchResults::Texts(_) => None,
+            BatchResults::Outputs(_) | BatchResults::Texts(_) | BatchResults::Tensors(_) => None,
             BatchResults::Explanations(explanations) => explanations.get(self.row).map(|map| map.view()),
         }
     }

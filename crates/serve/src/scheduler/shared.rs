@@ -219,6 +219,7 @@ impl Item {
     ) -> Self {
         let stage = match content {
             Content::Values(values) => Stage::Ready(Prepared::Values(values)),
+            Content::Tensors(inputs) => Stage::Ready(Prepared::Tensors(inputs)),
             content => Stage::Received(tensor, content),
         };
         Self {

@@ -124,7 +124,11 @@ impl Case {
     /// Returns the dtype of the result for operands of `dtype`.
     pub(in crate::validate) fn result_dtype(&self, dtype: DType) -> DType {
         match &self.work {
-            Work::Op(op) => op.result_dtype(self.result, dtype),
+            Work::Op(op) => match op.keeps_dtype_of().filter(|_| self.result == 0) {
+                Some(index) if matches!(self.operands[index].role, Role::Integers { .. }) => DType::I32,
+                Some(_) => dtype,
+                None => op.result_dtype(self.result, dtype),
+            },
             Work::Kernel(form) => form.result_dtype(dtype),
             Work::Resize(_) => dtype,
         }

@@ -69,12 +69,11 @@ fn error(op: Operator, value: f64, operands: &[(f64, f64)]) -> f64 {
             let is_near = value.abs() <= slope || y.abs() - value.abs() <= slope;
             slope + if slope > 0.0 && is_near { y.abs() } else { 0.0 }
         }
-        (Operator::Less | Operator::LessEqual | Operator::Equal, [(x, a), (y, b)]) => {
-            if (x - y).abs() <= a + b && a + b > 0.0 {
-                WRONG
-            } else {
-                0.0
-            }
+        // Comparisons of other operands are exact.
+        (Operator::Less | Operator::LessEqual | Operator::Equal, [(x, a), (y, b)])
+            if a + b > 0.0 && (x - y).abs() <= a + b =>
+        {
+            WRONG
         }
         (Operator::And | Operator::Or, [(_, a), (_, b)]) => a.max(*b),
         (Operator::Not, [(_, a)]) => *a,

@@ -37,6 +37,16 @@ impl Formula {
         self.steps().iter().filter(is_operator).count()
     }
 
+    /// Returns true for the product of the operands 0 and 1.
+    pub(crate) fn is_product(&self) -> bool {
+        let [x, y, product] = self.steps() else {
+            return false;
+        };
+        let operands = [&x.instruction, &y.instruction];
+        operands == [&Instruction::Operand(0), &Instruction::Operand(1)]
+            && product.instruction == Instruction::Apply(Operator::Mul, vec![0, 1])
+    }
+
     /// Returns true if the expression reads the operand.
     pub(super) fn reads(&self, operand: u32) -> bool {
         let mut steps = self.steps().iter();

@@ -1,3 +1,5 @@
+use std::f64::consts::{FRAC_PI_2, PI};
+
 use super::*;
 use crate::cases::{AWKWARD, Scale};
 use crate::pattern::Operator;
@@ -30,7 +32,7 @@ fn assert_near(found: f64, expected: f64) {
 fn functions_are_those_of_pytorch() {
     for (found, expected) in [
         (
-            unary(|x| x.selu(1.673_263_242_354_377_2, 1.050_700_987_355_480_5), -1.5),
+            unary(|x| x.selu(1.673_263_2, 1.050_701), -1.5),
             -1.365_814_353_367_252_7,
         ),
         (unary(|x| x.celu(1.25), -1.5), -0.873_507_235_109_747_5),
@@ -45,8 +47,8 @@ fn functions_are_those_of_pytorch() {
         (unary(|x| x.asinh(), -1.5), -1.194_763_217_287_109_4),
         (unary(|x| x.acosh(), 1.5), 0.962_423_650_119_206_9),
         (unary(|x| x.atanh(), -0.5), -0.549_306_144_334_054_8),
-        (unary(|x| x.asin(), -1.0), -1.570_796_326_794_896_6),
-        (unary(|x| x.acos(), -1.0), 3.141_592_653_589_793),
+        (unary(|x| x.asin(), -1.0), -FRAC_PI_2),
+        (unary(|x| x.acos(), -1.0), PI),
         (unary(|x| x.acos(), 0.25), 1.318_116_071_652_818),
         (unary(|x| x.sinh(), -0.01), -0.010_000_166_667_500_003),
         (unary(|x| x.cosh(), -1.5), 2.352_409_615_243_247),

@@ -18,8 +18,8 @@ pub(super) fn permuted(axes: &[usize], from: &Extents, to: &Extents) -> Option<(
         let inner = group.from.clone().filter(|&axis| from.at_2[axis] != 1);
         let inner: Vec<usize> = inner.map(|axis| axes[axis]).collect();
         let skipped = inner.windows(2).any(|pair| {
-            let between = (0..axes.len()).filter(|&axis| pair[0] < axes[axis] && axes[axis] < pair[1]);
-            pair[0] > pair[1] || between.into_iter().any(|axis| from.at_2[axis] != 1)
+            let mut between = (0..axes.len()).filter(|&axis| pair[0] < axes[axis] && axes[axis] < pair[1]);
+            pair[0] > pair[1] || between.any(|axis| from.at_2[axis] != 1)
         });
         if skipped {
             return None;

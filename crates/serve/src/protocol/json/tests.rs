@@ -182,12 +182,12 @@ fn outputs_are_json_or_binary_as_asked() {
         text_tokens: 0,
         outputs: vec![
             OutputTensor {
-                name: "logits",
+                name: "logits".into(),
                 shape: vec![1, 2],
                 data: OutputData::Fp32(vec![0.1, -3.0]),
             },
             OutputTensor {
-                name: "top",
+                name: "top".into(),
                 shape: vec![1, 1],
                 data: OutputData::Bytes(vec!["1:0:cat".into()]),
             },

@@ -63,7 +63,7 @@ fn requested(name: &str, parameters: serde_json::Value) -> RequestedOutput {
 fn without_names_all_outputs_are_written() {
     let (model, images) = model();
     let tensors = model.write(&model.select(&[], &none(), IMAGES).unwrap(), of(&images));
-    let names: Vec<_> = tensors.iter().map(|t| (t.name, t.shape.clone())).collect();
+    let names: Vec<_> = tensors.iter().map(|t| (&*t.name, t.shape.clone())).collect();
     assert_eq!(
         names,
         [

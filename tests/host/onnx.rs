@@ -1,0 +1,298 @@
+//! Sessions of ONNX models on the CPU: tensors by name, and images.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hipvit::image::{Limits, open};
+use hipvit::model::{ImageRule, InputKind};
+use hipvit::ndarray::{ArrayD, IxDyn};
+use hipvit::{Device, Error, RunInput, RunOptions, Session, SessionBuilder, TensorArray, TensorView};
+use serde_json::{Value, json};
+
+use crate::support::at;
+use crate::support::onnx::{Golden, views};
+use crate::support::program::{hipvit, stderr, stdout};
+
+fn on_cpu() -> SessionBuilder {
+    Session::builder().device(Device::Cpu).threads(2)
+}
+
+/// Puts the model `name` into a directory, with a configuration of timm beside it.
+fn with_config(name: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("classifier.onnx");
+    fs::copy(at("tests/golden/onnx").join(name).join("model.onnx"), &path).unwrap();
+    let config = json!({
+        "architecture": "an_architecture_that_only_the_file_has",
+        "label_names": ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"],
+        "pretrained_cfg": { "mean": [0.5, 0.4, 0.3], "std": [0.5, 0.6, 0.7], "crop_pct": 1.0 },
+    });
+    fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+    (folder, path)
+}
+
+/// A batch above the session's is divided, and the rows keep their order.
+#[test]
+fn large_batches_are_run_in_parts() {
+    let golden = Golden::read("convnext");
+    let session = on_cpu().batch(2).load(&golden.model).unwrap();
+    let rows = |array: &ArrayD<f32>, order: &[usize]| array.select(hipvit::ndarray::Axis(0), order);
+    let order = [0, 1, 1, 0, 1];
+    let input = rows(&golden.floats("input.input"), &order);
+    let outputs = session.run_tensors([("input", &input)]).unwrap();
+    let outputs = outputs.get("output").unwrap().as_f32().unwrap();
+    let expected = rows(&golden.floats("output.output"), &order);
+    assert_eq!(outputs.shape(), [5, 10]);
+    let largest = expected.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    for (got, expected) in outputs.iter().zip(&expected) {
+        assert!(
+            (got - expected).abs() <= 1e-4 * largest,
+            "{got}, expected {expected}"
+        );
+    }
+}
+
+#[test]
+fn wrong_inputs_are_refused_by_name() {
+    let session = on_cpu().load(at("tests/golden/onnx/vit/model.onnx")).unwrap();
+    let zeros = |shape: &[usize]| ArrayD::<f32>::zeros(IxDyn(shape));
+    let refused = |inputs: Vec<(&str, TensorView<'_>)>| {
+        let error = session.run_tensors(inputs).unwrap_err();
+        assert!(matches!(error, Error::Argument { what: "inputs", .. }), "{error}");
+        error.to_string()
+    };
+    let image = zeros(&[1, 3, 24, 24]);
+    assert_eq!(refused(vec![]), "inputs: `input` is missing");
+    assert_eq!(
+        refused(vec![("x", (&image).into())]),
+        "inputs: `x` is not an input of the model. The inputs are `input`"
+    );
+    assert_eq!(
+        refused(vec![("input", (&image).into()), ("input", (&image).into())]),
+        "inputs: `input` is given twice. The inputs are `input`"
+    );
+    assert_eq!(
+        refused(vec![("input", (&zeros(&[2, 3, 24, 23])).into())]),
+        "inputs: `input` has the shape [2, 3, 24, 23], expected [B, 3, 24, 24]"
+    );
+    assert_eq!(
+        refused(vec![("input", (&zeros(&[0, 3, 24, 24])).into())]),
+        "inputs: `input` has no rows"
+    );
+    let integers = ArrayD::<i32>::zeros(IxDyn(&[1, 3, 24, 24]));
+    assert_eq!(
+        refused(vec![("input", (&integers).into())]),
+        "inputs: `input` is i32, expected f32"
+    );
+    let error = session
+        .run([open(at("assets/samples/7.png"), Limits::default()).unwrap()])
+        .unwrap_err();
+    let message = error.to_string();
+    assert!(
+        message.starts_with("images: vit takes tensors by name, not images: no config.json"),
+        "{message}"
+    );
+}
+
+#[test]
+fn integers_must_fit_into_32_bits() {
+    let golden = Golden::read("clip_text");
+    let session = on_cpu().load(&golden.model).unwrap();
+    let mut inputs = golden.inputs();
+    for (_, array) in &mut inputs {
+        if let TensorArray::I64(array) = array {
+            array[[0, 1]] = 1 << 40;
+        }
+    }
+    let error = session.run_tensors(views(&inputs));
+    let message = error.unwrap_err().to_string();
+    assert!(
+        message.contains("has the integer 1099511627776, which does not fit into 32 bits"),
+        "{message}"
+    );
+}
+
+/// Preprocessing and labels of a configuration beside the file; the same image as normalised values gives the same logits.
+#[test]
+fn a_configuration_beside_the_file_makes_it_a_classifier() {
+    let (_folder, path) = with_config("vit");
+    let session = on_cpu().load(&path).unwrap();
+    assert_eq!(session.name(), "classifier");
+    assert_eq!(session.labels().get(7), "seven");
+    assert_eq!(session.info().image_size, [24, 24]);
+    let image = open(at("tests/golden/images/wide.png"), Limits::default()).unwrap();
+    let outputs = session.run([&image, &image]).unwrap();
+    let logits = outputs.logits().unwrap();
+    let rule = session.preprocess();
+    let pixels = rule.apply(&image).unwrap().data;
+    let mut values = vec![0.0; pixels.len()];
+    rule.normalize(&pixels, &mut values).unwrap();
+    let array = ArrayD::from_shape_vec(IxDyn(&[1, 3, 24, 24]), values.clone()).unwrap();
+    let tensors = session.run_tensors([("input", &array)]).unwrap();
+    let expected = tensors.get("output").unwrap().as_f32().unwrap();
+    let largest = expected.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    let agree = |logits: &[f32]| {
+        for (got, expected) in logits.iter().zip(&expected) {
+            assert!(
+                (got - expected).abs() <= 1e-4 * largest,
+                "{got}, expected {expected}"
+            );
+        }
+    };
+    for row in logits.rows() {
+        agree(&row.to_vec());
+    }
+    let of_values = on_cpu().input(InputKind::PixelValues).load(&path).unwrap();
+    let outputs = of_values
+        .run_with(RunInput::Values(&values), RunOptions::new())
+        .unwrap();
+    agree(&outputs.logits().unwrap().row(0).to_vec());
+}
+
+#[test]
+fn an_image_rule_takes_the_place_of_a_configuration() {
+    let path = at("tests/golden/onnx/resnet/model.onnx");
+    let rule = ImageRule {
+        mean: [0.25; 3],
+        std: [0.5; 3],
+        ..ImageRule::default()
+    };
+    let session = on_cpu().image_rule(rule).load(&path).unwrap();
+    assert_eq!(session.preprocess().mean(), [0.25; 3]);
+    assert_eq!(session.labels().get(3), "class 3");
+    let image = open(at("assets/samples/7.png"), Limits::default()).unwrap();
+    assert_eq!(session.run([image]).unwrap().logits().unwrap().dim(), (1, 10));
+    let error = on_cpu()
+        .image_size([32, 32])
+        .image_rule(rule)
+        .load(&path)
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("does not take images of 32×32: its size is fixed"),
+        "{error}"
+    );
+    let error = on_cpu().image_rule(rule).tinyvit32().unwrap_err();
+    assert!(
+        error.to_string().contains("options of ONNX models only"),
+        "{error}"
+    );
+}
+
+#[test]
+fn options_of_vision_transformers_are_refused() {
+    let path = at("tests/golden/onnx/vit/model.onnx");
+    for (builder, what) in [
+        (on_cpu().tokens(true), "tokens"),
+        (on_cpu().hidden_layers([0]), "hidden layers"),
+        (on_cpu().packed(64), "packed"),
+        (on_cpu().attention_statistics(true), "attention statistics"),
+    ] {
+        let error = builder.load(&path).unwrap_err().to_string();
+        assert!(error.starts_with(what), "{error}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = folder.path().join("damaged.onnx");
+    fs::write(&damaged, b"not a model").unwrap();
+    let error = on_cpu().load(&damaged).unwrap_err();
+    assert!(error.to_string().contains("is not an ONNX model"), "{error}");
+}
+
+fn write_npy(path: &Path, array: &ArrayD<f32>) {
+    let shape: Vec<String> = array.shape().iter().map(ToString::to_string).collect();
+    let header = format!(
+        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}), }}\n",
+        shape.join(", ")
+    );
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    bytes.extend(array.iter().flat_map(|value| value.to_le_bytes()));
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn the_command_line_runs_arrays_and_shows_inputs() {
+    let golden = Golden::read("vit");
+    let folder = tempfile::tempdir().unwrap();
+    let (input, results) = (folder.path().join("x.npy"), folder.path().join("results"));
+    write_npy(&input, &golden.floats("input.input"));
+    let model = golden.model.to_str().unwrap();
+    let arguments = ["run", model, "--device", "cpu", "--input"];
+    let output =
+        hipvit(
+            arguments
+                .iter()
+                .copied()
+                .chain([input.to_str().unwrap(), "-o", results.to_str().unwrap()]),
+        );
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(stdout(&output), "output: f32 [2, 10]\n");
+    let bytes = fs::read(results.join("output.npy")).unwrap();
+    let data = bytes.len() - 2 * 10 * 4;
+    let values = bytes[data..]
+        .as_chunks()
+        .0
+        .iter()
+        .map(|&bytes| f32::from_le_bytes(bytes));
+    let expected = golden.floats("output.output");
+    let largest = expected.iter().fold(0.0_f32, |largest, x| largest.max(x.abs()));
+    for (got, expected) in values.zip(&expected) {
+        assert!(
+            (got - expected).abs() <= 1e-4 * largest,
+            "{got}, expected {expected}"
+        );
+    }
+    let output = hipvit(["inspect", model, "--json"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let facts = &report["info"]["onnx"];
+    assert_eq!(
+        facts["inputs"][0],
+        json!({"name": "input", "dtype": "f32", "shape": ["B", 3, 24, 24]})
+    );
+    assert_eq!(facts["opset"], 20);
+    let output = hipvit(["inspect", model]);
+    assert!(
+        stdout(&output).contains("input: f32 [B, 3, 24, 24]"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn the_command_line_classifies_images() {
+    let (_folder, path) = with_config("convnext");
+    let image = at("assets/samples/7.png");
+    let output = hipvit([
+        "classify",
+        image.to_str().unwrap(),
+        "-m",
+        path.to_str().unwrap(),
+        "--device",
+        "cpu",
+        "--json",
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let line: Value = serde_json::from_str(stdout(&output)).unwrap();
+    assert_eq!(line["top"].as_array().unwrap().len(), 5);
+    let model = at("tests/golden/onnx/convnext/model.onnx");
+    let arguments = [
+        "classify",
+        image.to_str().unwrap(),
+        "--device",
+        "cpu",
+        "-m",
+        model.to_str().unwrap(),
+    ];
+    let output = hipvit(arguments);
+    assert!(!output.status.success());
+    assert!(
+        stderr(&output).contains("or --mean and --std"),
+        "{}",
+        stderr(&output)
+    );
+    let output = hipvit(arguments.iter().copied().chain(["--mean", "0.5", "--std", "0.5"]));
+    assert!(output.status.success(), "{}", stderr(&output));
+}
