@@ -116,8 +116,8 @@ def random_inputs(shapes: dict[str, tuple[int, ...]]) -> Callable[[int], dict[st
     return inputs
 
 
-def timm_case(name: str) -> Case:
-    """A timm architecture at `SIDE` where its sizes are free, at its own image size otherwise."""
+def timm_case(name: str, images: int) -> Case:
+    """A timm architecture at `SIDE` where its sizes are free, at its own image size otherwise. Batch norms' statistics are of `images`."""
     module = _registry._model_to_module[name]
     torch.manual_seed(SEED)
     model = timm.create_model(name).eval()
@@ -134,7 +134,7 @@ def timm_case(name: str) -> Case:
         except Exception:  # noqa: BLE001
             side = own[1]
     inputs = random_inputs({"input": (own[0], side, side)})
-    calibrate(model, inputs(2))
+    calibrate(model, inputs(images))
     return Case(name, module, model, inputs)
 
 
@@ -163,6 +163,6 @@ def transformers_case(name: str) -> Case:
     return Case(name, "transformers", selected, inputs, outputs)
 
 
-def build(name: str) -> Case:
+def build(name: str, images: int = 2) -> Case:
     """The case of a timm architecture or, with the prefix `hf_`, of a model of transformers."""
-    return transformers_case(name) if name.startswith("hf_") else timm_case(name)
+    return transformers_case(name) if name.startswith("hf_") else timm_case(name, images)

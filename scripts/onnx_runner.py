@@ -25,7 +25,8 @@ def hipvit(command: list[str], model: Path, inputs: dict[str, numpy.ndarray], li
         except subprocess.TimeoutExpired:
             raise TimeoutError(f"took longer than {limit:.0f} s") from None
         if ran.returncode != 0:
-            text = ran.stderr.strip().replace(str(model), model.name)
+            # An error with several lines is escaped, since a model's names are in it.
+            text = ran.stderr.strip().replace(str(model), model.name).replace("\\n", "\n")
             raise Refused(text or f"exit status {ran.returncode}")
         return {path.stem: numpy.load(path) for path in results.glob("*.npy")}
 
