@@ -124,7 +124,7 @@ pub enum Error {
     },
     /// An ONNX file cannot be loaded: see [`hipvit_onnx::Error`].
     #[error(transparent)]
-    Onnx(#[from] hipvit_onnx::Error),
+    Onnx(hipvit_onnx::Error),
     /// Results are NaN or infinite. Only for a [strict](crate::SessionBuilder::strict) session.
     #[error("{image}: {results}")]
     NonFinite {
@@ -210,6 +210,22 @@ impl From<hipvit_graph::Error> for Error {
     }
 }
 
+impl From<hipvit_onnx::Error> for Error {
+    fn from(error: hipvit_onnx::Error) -> Self {
+        match error {
+            hipvit_onnx::Error::Extents { path, names } => {
+                let reason = format!(
+                    "{} leaves {} of its inputs open. Give each a number with SessionBuilder::extent, or --extent NAME=N",
+                    path.display(),
+                    names.join(", ")
+                );
+                Self::argument("extents", reason)
+            }
+            error => Self::Onnx(error),
+        }
+    }
+}
+
 /// Writes the message, as [`Display`](fmt::Display) does. A `main` that returns a [`Result`] prints its error with `Debug`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -248,7 +264,6 @@ impl Error {
             | Self::Graph { .. }
             | Self::NonFinite { .. } => ErrorKind::Model,
             Self::Onnx(hipvit_onnx::Error::Io { .. }) => ErrorKind::Input,
-            Self::Onnx(hipvit_onnx::Error::Extents { .. }) => ErrorKind::Usage,
             Self::Onnx(_) => ErrorKind::Model,
             Self::Rank { .. } | Self::Device { .. } | Self::Resource { .. } => ErrorKind::Device,
             Self::Hip(error) => match error {

@@ -1,5 +1,5 @@
 //! hipvit runs Vision Transformers from pixels to logits, on AMD GPUs, on NVIDIA GPUs and on the CPU. It loads the model directories of
-//! timm and transformers. It reads image files, and returns logits, labels, embeddings, patch tokens or hidden layers.
+//! timm and transformers, and ONNX files. It reads image files, and returns logits, labels, embeddings, patch tokens or hidden layers.
 //!
 //! ```
 //! use hipvit::Session;
@@ -108,6 +108,7 @@
 //!
 //! # Modules
 //!
+//! - [`tensors`]: inputs and outputs by name, as of ONNX models.
 //! - [`session`]: a loaded model that is ready to run. [`outputs`]: its results. [`labels`]: the names of its classes.
 //! - [`pipeline`]: from image files to results in bounded memory, with overlapped decoding, copies and computation.
 //! - [`zero_shot`]: classification of images by texts.
@@ -139,6 +140,11 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/attention.md")]
 struct AttentionPatterns;
+
+/// Compiles the Rust code in docs/onnx.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/onnx.md")]
+struct Onnx;
 
 /// Compiles the Rust code in docs/scaling.md.
 #[cfg(doctest)]

@@ -24,6 +24,7 @@ mod all_reduce;
 mod architectures;
 mod backward;
 mod compact_moments;
+mod convolutions;
 mod custom_op;
 mod naflex;
 mod onnx;

@@ -159,7 +159,7 @@ impl fmt::Display for Library {
             Self::Timm => "timm",
             Self::Transformers => "transformers",
             Self::OpenClip => "open_clip",
-            Self::Onnx => "ONNX",
+            Self::Onnx => "onnx",
         })
     }
 }

@@ -66,9 +66,9 @@ impl Session {
     /// - [`Error::Argument`] if an input is missing, unknown, or does not have the model's element type or extents.
     /// - [`Error::NonFinite`] for a [strict](crate::SessionBuilder::strict) session.
     /// - A device error.
-    pub fn run_tensors<'a>(
+    pub fn run_tensors<'name, 'a>(
         &self,
-        inputs: impl IntoIterator<Item = (&'a str, impl Into<TensorView<'a>>)>,
+        inputs: impl IntoIterator<Item = (&'name str, impl Into<TensorView<'a>>)>,
     ) -> Result<NamedTensors> {
         let inputs = inputs.into_iter().map(|(name, view)| (name, view.into()));
         let inputs: Vec<(&str, TensorView<'_>)> = inputs.collect();
@@ -78,7 +78,7 @@ impl Session {
         }
     }
 
-    pub(super) fn run_views<'a>(&self, inputs: &[(&'a str, TensorView<'a>)]) -> Result<NamedTensors> {
+    pub(super) fn run_views(&self, inputs: &[(&str, TensorView<'_>)]) -> Result<NamedTensors> {
         if self.packing().is_some() {
             let reason = "are packed images in this session. Load the model without packing";
             return Err(Error::argument("inputs", reason));
@@ -161,9 +161,9 @@ impl Session {
 }
 
 /// Returns the given tensors in the order of the graph's inputs.
-fn in_order<'a, 'b>(
+fn in_order<'b, 'a>(
     graph: &Graph,
-    inputs: &'b [(&'a str, TensorView<'a>)],
+    inputs: &'b [(&str, TensorView<'a>)],
 ) -> Result<Vec<(GraphInput, &'b TensorView<'a>)>> {
     let names: Vec<&str> = graph.inputs().map(|input| graph.input_name(input)).collect();
     for (index, (name, _)) in inputs.iter().enumerate() {

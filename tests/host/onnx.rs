@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use hipvit::image::{Limits, open};
 use hipvit::model::{ImageRule, InputKind};
-use hipvit::ndarray::{ArrayD, IxDyn};
+use hipvit::ndarray::{ArrayD, Axis, IxDyn};
 use hipvit::{Device, Error, RunInput, RunOptions, Session, SessionBuilder, TensorArray, TensorView};
 use serde_json::{Value, json};
 
 use crate::support::at;
-use crate::support::onnx::{Golden, views};
+use crate::support::onnx::Golden;
 use crate::support::program::{hipvit, stderr, stdout};
 
 fn on_cpu() -> SessionBuilder {
@@ -36,7 +36,7 @@ fn with_config(name: &str) -> (tempfile::TempDir, PathBuf) {
 fn large_batches_are_run_in_parts() {
     let golden = Golden::read("convnext");
     let session = on_cpu().batch(2).load(&golden.model).unwrap();
-    let rows = |array: &ArrayD<f32>, order: &[usize]| array.select(hipvit::ndarray::Axis(0), order);
+    let rows = |array: &ArrayD<f32>, order: &[usize]| array.select(Axis(0), order);
     let order = [0, 1, 1, 0, 1];
     let input = rows(&golden.floats("input.input"), &order);
     let outputs = session.run_tensors([("input", &input)]).unwrap();
@@ -94,21 +94,73 @@ fn wrong_inputs_are_refused_by_name() {
     );
 }
 
+const OPEN_EXTENTS: &str = "tests/data/onnx/open_extents.onnx";
+
+/// The model of `scripts/onnx_open_extents.py`: means of channels, doubled, and doubled integers.
 #[test]
-fn integers_must_fit_into_32_bits() {
-    let golden = Golden::read("clip_text");
-    let session = on_cpu().load(&golden.model).unwrap();
-    let mut inputs = golden.inputs();
-    for (_, array) in &mut inputs {
-        if let TensorArray::I64(array) = array {
-            array[[0, 1]] = 1 << 40;
+fn open_extents_may_change_from_run_to_run() {
+    let path = at(OPEN_EXTENTS);
+    let error = on_cpu().load(&path).unwrap_err().to_string();
+    assert!(
+        error.contains("leaves height, width of its inputs open. Give each a number"),
+        "{error}"
+    );
+    let session = on_cpu()
+        .extent("height", 4)
+        .extent("width", 6)
+        .load(&path)
+        .unwrap();
+    let infos = session.tensor_inputs();
+    assert_eq!(infos[0].to_string(), "x: f32 [B, 3, 4, 6]");
+    assert_eq!(infos[1].to_string(), "ids: i64 [B, 2]");
+    // More sizes than a session keeps, and the first ones again.
+    let sizes = [[4, 6], [6, 4], [1, 1], [5, 7], [8, 3], [2, 2], [6, 4], [4, 6]];
+    for (batch, [height, width]) in sizes
+        .into_iter()
+        .enumerate()
+        .map(|(index, size)| (1 + index % 3, size))
+    {
+        let mut next = 0.0;
+        let x = ArrayD::from_shape_simple_fn(IxDyn(&[batch, 3, height, width]), || {
+            next += 0.25;
+            next
+        });
+        let ids = ArrayD::from_shape_fn(IxDyn(&[batch, 2]), |index| (10 * index[0] + index[1]) as i64 - 3);
+        let inputs: [(&str, TensorView<'_>); 2] = [("ids", (&ids).into()), ("x", (&x).into())];
+        let outputs = session.run_tensors(inputs).unwrap();
+        assert_eq!(outputs.get("indices"), Some(&TensorArray::I64(2 * &ids)));
+        let means = x
+            .mean_axis(Axis(3))
+            .and_then(|rows| rows.mean_axis(Axis(2)))
+            .unwrap();
+        let y = outputs.get("y").unwrap().as_f32().unwrap();
+        assert_eq!(y.shape(), [batch, 3]);
+        for (got, mean) in y.iter().zip(&means) {
+            assert!(
+                (got - 2.0 * mean).abs() <= 1e-5 * mean,
+                "{got}, expected {}",
+                2.0 * mean
+            );
         }
     }
-    let error = session.run_tensors(views(&inputs));
-    let message = error.unwrap_err().to_string();
-    assert!(
-        message.contains("has the integer 1099511627776, which does not fit into 32 bits"),
-        "{message}"
+}
+
+#[test]
+fn inputs_must_agree_and_integers_fit_into_32_bits() {
+    let x = ArrayD::<f32>::zeros(IxDyn(&[2, 3, 4, 4]));
+    let shapes = [("x", x.shape()), ("ids", &[2, 2][..])];
+    let session = on_cpu().load_for(at(OPEN_EXTENTS), shapes).unwrap();
+    let refused = |ids: &ArrayD<i64>| {
+        let inputs: [(&str, TensorView<'_>); 2] = [("x", (&x).into()), ("ids", ids.into())];
+        session.run_tensors(inputs).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refused(&ArrayD::zeros(IxDyn(&[3, 2]))),
+        "inputs: `ids` has 3 rows, but `x` has 2"
+    );
+    assert_eq!(
+        refused(&ArrayD::from_elem(IxDyn(&[2, 2]), 1 << 40)),
+        "inputs: `ids` has the integer 1099511627776, which does not fit into 32 bits"
     );
 }
 

@@ -45,8 +45,8 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         name: "HIPVIT_DEVICE",
         option: "device",
         commands: &[
-            "advise", "bench", "classify", "embed", "eval", "explain", "probe", "profile", "serve", "trace",
-            "train", "tune", "validate",
+            "advise", "bench", "classify", "embed", "eval", "explain", "probe", "profile", "run", "serve",
+            "trace", "train", "tune", "validate",
         ],
         overridden_by: &["gpu"],
     },
@@ -54,7 +54,7 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         name: "HIPVIT_DTYPE",
         option: "dtype",
         commands: &[
-            "advise", "bench", "classify", "embed", "eval", "explain", "inspect", "probe", "profile",
+            "advise", "bench", "classify", "embed", "eval", "explain", "inspect", "probe", "profile", "run",
             "serve", "trace", "train", "tune",
         ],
         overridden_by: &[],

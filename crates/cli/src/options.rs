@@ -22,7 +22,7 @@ const LAST_HEADINGS: [&str; 2] = ["Output", "Advanced"];
 const ONE_DEVICE: [&str; 5] = ["advise", "inspect", "quantize", "train", "validate"];
 
 /// Session options that have no effect in a command.
-static UNUSED: [(&str, &[&str]); 7] = [
+static UNUSED: [(&str, &[&str]); 8] = [
     (
         "advise",
         &[
@@ -54,6 +54,10 @@ static UNUSED: [(&str, &[&str]); 7] = [
         ],
     ),
     ("probe", &["packed", "resize"]),
+    (
+        "run",
+        &["crop_pct", "image_size", "mean", "packed", "resize", "std"],
+    ),
     ("trace", &["packed", "resize"]),
     ("tune", &["packed", "resize"]),
 ];

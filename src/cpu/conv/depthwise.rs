@@ -44,15 +44,20 @@ pub(super) fn run(
         let lines = pixels.start / columns..pixels.end / columns;
         let bias = tail.bias;
         let weight = &taps;
-        Lines {
-            patches,
-            weight,
-            bias,
-            width,
-            lines,
-            result,
-        }
-        .dispatch();
+        let copied = (lines.len() - 1) * down.stride + reach(down.kernel, down.dilation);
+        // A function between the dispatch and the instructions would keep them from being inlined.
+        with_scratch(copied * width * WIDEST, |copy| {
+            Lines {
+                patches,
+                weight,
+                bias,
+                width,
+                lines,
+                copy,
+                result,
+            }
+            .dispatch();
+        });
         Ok(())
     })
 }
@@ -69,6 +74,8 @@ struct Lines<'a> {
     /// Pixels of a padded row of x.
     width: usize,
     lines: Range<usize>,
+    /// Memory for the padded rows of x, for a vector of channels.
+    copy: &'a mut [f32],
     result: &'a mut [f32],
 }
 
@@ -106,54 +113,53 @@ impl Lines<'_> {
         let line = self.width * lanes;
         let first = (lines.start * down.stride) as isize - down.padding[0] as isize;
         let result = &mut self.result[at..][..lines.len() * columns * channels];
-        with_scratch(copied * line, |copy| {
-            for start in (0..channels).step_by(lanes) {
-                let n = lanes.min(channels - start);
-                for (i, copy) in copy.chunks_exact_mut(line).enumerate() {
-                    let row = usize::try_from(first + i as isize)
-                        .ok()
-                        .filter(|&row| row < height);
-                    let row = row.map(|row| &x[row * width * channels..][..width * channels]);
-                    copy_line(isa, row, [across.padding[0], start, n, channels], copy);
-                }
-                let (chunk, within) = (start / WIDEST * WIDEST, start % WIDEST);
-                let weights = Weights {
-                    taps: &self.weight[chunk * kernel[0] * kernel[1]..],
-                    step: WIDEST.min(channels - chunk),
-                    within,
-                    lanes: n,
-                };
-                let bias = match self.bias {
-                    Some(bias) => ops.load_pad(&bias[start..start + n]).0,
-                    None => ops.zero(),
-                };
-                for (i, result) in result.chunks_exact_mut(columns * channels).enumerate() {
-                    let copy = &copy[i * down.stride * line..];
-                    let mut column = 0;
-                    while column < columns {
-                        let copy = &copy[column * across.stride * lanes..];
-                        let result = &mut result[column * channels + start..];
-                        let steps = [
-                            line * down.dilation,
-                            across.dilation * lanes,
-                            across.stride * lanes,
-                        ];
-                        column += match columns - column {
-                            left if left >= 7 => {
-                                pixels::<I, 7>(isa, copy, &weights, kernel, steps, bias, (result, channels))
-                            }
-                            left if left >= 4 => {
-                                pixels::<I, 4>(isa, copy, &weights, kernel, steps, bias, (result, channels))
-                            }
-                            left if left >= 2 => {
-                                pixels::<I, 2>(isa, copy, &weights, kernel, steps, bias, (result, channels))
-                            }
-                            _ => pixels::<I, 1>(isa, copy, &weights, kernel, steps, bias, (result, channels)),
-                        };
-                    }
+        let copy = &mut self.copy[..copied * line];
+        for start in (0..channels).step_by(lanes) {
+            let n = lanes.min(channels - start);
+            for (i, copy) in copy.chunks_exact_mut(line).enumerate() {
+                let row = usize::try_from(first + i as isize)
+                    .ok()
+                    .filter(|&row| row < height);
+                let row = row.map(|row| &x[row * width * channels..][..width * channels]);
+                copy_line(isa, row, [across.padding[0], start, n, channels], copy);
+            }
+            let (chunk, within) = (start / WIDEST * WIDEST, start % WIDEST);
+            let weights = Weights {
+                taps: &self.weight[chunk * kernel[0] * kernel[1]..],
+                step: WIDEST.min(channels - chunk),
+                within,
+                lanes: n,
+            };
+            let bias = match self.bias {
+                Some(bias) => ops.load_pad(&bias[start..start + n]).0,
+                None => ops.zero(),
+            };
+            for (i, result) in result.chunks_exact_mut(columns * channels).enumerate() {
+                let copy = &copy[i * down.stride * line..];
+                let mut column = 0;
+                while column < columns {
+                    let copy = &copy[column * across.stride * lanes..];
+                    let result = &mut result[column * channels + start..];
+                    let steps = [
+                        line * down.dilation,
+                        across.dilation * lanes,
+                        across.stride * lanes,
+                    ];
+                    column += match columns - column {
+                        left if left >= 7 => {
+                            pixels::<I, 7>(isa, copy, &weights, kernel, steps, bias, (result, channels))
+                        }
+                        left if left >= 4 => {
+                            pixels::<I, 4>(isa, copy, &weights, kernel, steps, bias, (result, channels))
+                        }
+                        left if left >= 2 => {
+                            pixels::<I, 2>(isa, copy, &weights, kernel, steps, bias, (result, channels))
+                        }
+                        _ => pixels::<I, 1>(isa, copy, &weights, kernel, steps, bias, (result, channels)),
+                    };
                 }
             }
-        });
+        }
     }
 }
 
@@ -210,9 +216,10 @@ fn pixels<I: Isa, const N: usize>(
         let copy = &copy[row * down..];
         for column in 0..columns {
             let copy = &copy[column * across..];
-            let weight = match weights.lanes == ops.len() {
-                true => ops.load(&weights.taps[tap..]),
-                false => ops.load_pad(&weights.taps[tap..tap + weights.lanes]).0,
+            let weight = if weights.lanes == ops.len() {
+                ops.load(&weights.taps[tap..])
+            } else {
+                ops.load_pad(&weights.taps[tap..tap + weights.lanes]).0
             };
             tap += weights.step;
             for (i, sum) in sums.iter_mut().enumerate() {

@@ -2,11 +2,15 @@
 
 use serde::Deserialize;
 
+use super::vit::{Random, assert_same};
 use crate::array::Array;
 use crate::op::{
-    AveragePool, Conv, ConvTranspose, Coordinates, Interpolate, InterpolationKernel, MaxPool,
-    NearestRounding, Op,
+    Activation, Add, AveragePool, Conv, ConvTranspose, Coordinates, Interpolate, InterpolationKernel,
+    MaxPool, NearestRounding, Op,
 };
+
+use crate::tensor::{DType, Tensor};
+use crate::{Graph, Passes, Role, optimize};
 
 const CASES: &str = include_str!("../../../../tests/golden/convolutions.json");
 
@@ -234,4 +238,40 @@ fn attributes_that_make_no_result_are_refused() {
         error(resize.into(), &[x]),
         "has a scale of Some([NaN, 1.0]) from 4×5"
     );
+}
+
+/// Returns a residual block of two convolutions, as builders and importers write it.
+fn residual_block() -> Graph {
+    let mut graph = Graph::of_values("block", "x", [1, 6, 5, 4], DType::F32).unwrap();
+    let mut random = Random(3);
+    let mut constant = |graph: &mut Graph, shape: &[usize]| {
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| random.next()).collect();
+        let name = format!("weight{}", graph.values().len());
+        graph.constant(name, Tensor::from_f32(shape, values).unwrap())
+    };
+    let x = graph.input();
+    let conv = Conv {
+        padding: [[1; 2]; 2],
+        ..Conv::new([3, 3])
+    };
+    let (w1, b1) = (constant(&mut graph, &[8, 3, 3, 4]), constant(&mut graph, &[8]));
+    let w2 = constant(&mut graph, &[4, 3, 3, 8]);
+    let first = Conv { bias: true, ..conv };
+    let hidden = graph.push(Role::Other, "conv1", first, [x, w1, b1]).unwrap();
+    let active = graph
+        .push(Role::Other, "relu", Activation::Relu, [hidden])
+        .unwrap();
+    let branch = graph.push(Role::Other, "conv2", conv, [active, w2]).unwrap();
+    let sum = graph.push(Role::Other, "add", Add, [x, branch]).unwrap();
+    graph.add_output("y", sum).unwrap();
+    graph
+}
+
+#[test]
+fn activations_and_residuals_become_part_of_a_convolution() {
+    let graph = residual_block();
+    let (fused, _) = optimize(graph.clone(), &Passes::default()).unwrap();
+    let ops: Vec<String> = fused.nodes().iter().map(|node| node.op.to_string()).collect();
+    assert_eq!(ops, ["conv 3×3+bias+relu", "conv 3×3+residual"]);
+    assert_same(&graph, &fused, 1e-12);
 }
