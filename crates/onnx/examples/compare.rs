@@ -12,6 +12,7 @@ use hipvit_graph::reference::Array;
 use hipvit_graph::{Passes, ValueId, evaluate, optimize};
 use hipvit_onnx::{Dim, Options, load};
 
+#[allow(dead_code, reason = "another example writes arrays")]
 mod npy;
 
 fn main() -> Result<(), Box<dyn Error>> {

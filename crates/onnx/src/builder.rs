@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use hipvit_graph::op::{Expand, Levels, Op, Shape};
+use hipvit_graph::op::{Concat, Levels, Op, Shape};
 use hipvit_graph::reference::Array;
 use hipvit_graph::{DType, Graph, Provenance, Role, ValueId, tensor::Tensor};
 
@@ -21,8 +21,6 @@ pub(crate) struct Builder {
     /// Constants of the graph by the address, dtype and shape of their elements.
     constants: HashMap<(usize, DType, Shape), ValueId>,
     names: HashSet<String>,
-    /// Numbers above all elements of indices that an op selects.
-    bounds: HashMap<ValueId, usize>,
     /// Values that are rounded to 8 bits, before the rounding, and its levels, by the dequantised results.
     rounded: HashMap<ValueId, (Value, Levels)>,
     /// Operands of the nodes that only move elements, by their results.
@@ -40,7 +38,6 @@ impl Builder {
             graph,
             constants: HashMap::new(),
             names: HashSet::new(),
-            bounds: HashMap::new(),
             rounded: HashMap::new(),
             moves: HashMap::new(),
             name: String::new(),
@@ -134,10 +131,18 @@ impl Builder {
         if let Data::Computed(id) = value.data {
             return Ok(id);
         }
-        if let Data::Ramp(ramp) = &value.data
-            && let Some(one) = ramp.for_one(value)
-        {
-            return self.expanded(&one?, &value.dims);
+        match &value.data {
+            Data::Ramp(_) => {
+                let computed = crate::ramp::compute(self, value)?;
+                return self.id(&computed);
+            }
+            Data::Columns(columns) => {
+                let columns: Vec<&Value> = columns.iter().collect();
+                let axis = value.rank().saturating_sub(1);
+                let joined = self.apply(Concat { axis }, &columns)?;
+                return self.id(&joined);
+            }
+            _ => {}
         }
         let Constant {
             tensor, provenance, ..
@@ -158,41 +163,12 @@ impl Builder {
         Ok(id)
     }
 
-    /// Repeats known integers along the axes that grow with the batch.
-    fn expanded(&mut self, one: &Value, dims: &[Dim]) -> Result<ValueId, Refusal> {
-        let (like, axis, extent) = self.batched()?;
-        let op = Expand {
-            extents: dims.iter().map(|dim| dim.at_one()).collect(),
-            batch: dims.iter().position(|dim| dim.is_batch()),
-            like: Some((axis, extent)),
-        };
-        let operands = [self.id(one)?, self.id(&like)?];
-        let name = self.unique();
-        self.graph.push(self.role, name, op, operands).map_err(reason)
-    }
-
     /// Returns the permutation or reshape that computes `value`, and its operand.
     pub(crate) fn move_of(&self, value: &Value) -> Option<&(Op, Value)> {
         match value.data {
             Data::Computed(id) => self.moves.get(&id),
             _ => None,
         }
-    }
-
-    /// Remembers that all elements of `indices` are below `bound`.
-    pub(crate) fn note_bound(&mut self, indices: &Value, bound: usize) {
-        if let Data::Computed(id) = indices.data {
-            self.bounds.insert(id, bound);
-        }
-    }
-
-    /// Returns a number above all elements of `indices`. `None` if they have no known bound.
-    pub(crate) fn bound(&self, indices: &Value) -> Option<usize> {
-        let Data::Computed(id) = indices.data else {
-            return None;
-        };
-        let source = || self.moves.get(&id).and_then(|(_, source)| self.bound(source));
-        self.bounds.get(&id).copied().or_else(source)
     }
 
     /// Remembers that `result` is `x` rounded to 8 bits.

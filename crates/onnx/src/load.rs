@@ -35,7 +35,7 @@ pub struct Declared {
 /// An extent of a declared input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Extent of every run.
+    /// Extent with a number.
     Fixed(usize),
     /// An extent without a number. If it has no name in the file, its name is `<input>.<axis>`.
     Named(String),

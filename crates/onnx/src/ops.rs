@@ -14,14 +14,14 @@ mod parts;
 mod pool;
 mod quantize;
 mod reduce;
-mod selecting;
-mod triangle;
+mod selection;
 
 use crate::context::Context;
 use crate::error::Refusal;
 use crate::value::Value;
 
-pub(crate) use self::layout::broadcast;
+pub(crate) use self::elementwise::apply;
+pub(crate) use self::layout::{broadcast, expand_computed, expand_dims, reshape_to};
 
 /// Appends what a node computes to the graph, and returns the node's results.
 pub(crate) type Converter = fn(&mut Context<'_>) -> Result<Vec<Value>, Refusal>;
@@ -44,8 +44,7 @@ const ONNX: &[Group] = &[
     pool::OPS,
     quantize::OPS,
     reduce::OPS,
-    selecting::OPS,
-    triangle::OPS,
+    selection::OPS,
 ];
 
 /// Operators of ONNX Runtime that exports contain.

@@ -364,10 +364,19 @@ fn sorted(nodes: Vec<Node>, outputs: &[&str], outer: impl Fn(&str) -> bool) -> R
     }
     drop(producers);
     let mut nodes: Vec<Option<Node>> = nodes.into_iter().map(Some).collect();
-    Ok(order
+    let mut sorted: Vec<Node> = order
         .into_iter()
         .filter_map(|index| nodes[index].take())
-        .collect())
+        .collect();
+    // Results that nothing reads are left out, such as the statistics of a norm.
+    let mut read: HashSet<String> = outputs.iter().map(|&output| output.to_owned()).collect();
+    read.extend(sorted.iter().flat_map(|node| node.reads()).map(str::to_owned));
+    for output in sorted.iter_mut().flat_map(|node| &mut node.outputs) {
+        if !read.contains(output) {
+            output.clear();
+        }
+    }
+    Ok(sorted)
 }
 
 /// Marks the nodes that the outputs depend on.

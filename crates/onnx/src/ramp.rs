@@ -1,11 +1,13 @@
 //! Integers that grow evenly along each axis, as many as the batch size: the indices of a view of a tensor.
 
-use std::sync::Arc;
+use hipvit_graph::op::CumSum;
+use hipvit_graph::pattern::floats;
 
+use crate::builder::Builder;
 use crate::dim::{Dim, Linear};
 use crate::error::{Refusal, refuse};
-use crate::ops::broadcast;
-use crate::value::{Data, MOST_INTEGERS, Value, count};
+use crate::ops::{apply, broadcast, expand_computed, expand_dims, reshape_to};
+use crate::value::{Data, Value, show};
 
 /// Integers `start + Σ strides[axis] · index[axis]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +66,10 @@ impl Ramp {
         self.start == Linear::default()
     }
 
-    /// Returns the strides for another shape that differs in extents of 1 only.
-    pub(crate) fn reshaped(&self, from: &[Dim], to: &[Dim]) -> Result<Self, Refusal> {
+    /// Returns the ramp in another shape that differs in extents of 1 only, or of equal integers. `None` for other shapes.
+    pub(crate) fn reshaped(&self, from: &[Dim], to: &[Dim]) -> Option<Self> {
         if self.strides.iter().all(|&stride| stride == Linear::default()) {
-            return Ok(Self {
+            return Some(Self {
                 start: self.start,
                 strides: vec![Linear::default(); to.len()],
             });
@@ -85,13 +87,13 @@ impl Ramp {
                     stride
                 }
                 _ if dim == Dim::Fixed(1) => Linear::default(),
-                _ => refuse!("reshapes indices that depend on the batch size, which is not supported"),
+                _ => return None,
             });
         }
         if moved.next().is_some() {
-            refuse!("reshapes indices that depend on the batch size, which is not supported");
+            return None;
         }
-        Ok(Self {
+        Some(Self {
             start: self.start,
             strides,
         })
@@ -103,40 +105,6 @@ impl Ramp {
             start: self.start,
             strides: self.padded(rank),
         }
-    }
-
-    /// Returns the integers for one image, with an extent of 1 for each axis that grows with the batch. `None` if they differ along
-    /// these axes.
-    pub(crate) fn for_one(&self, value: &Value) -> Option<Result<Value, Refusal>> {
-        let mut shape = Vec::with_capacity(value.rank());
-        for (dim, stride) in value.dims.iter().zip(&self.strides) {
-            shape.push(match dim.fixed() {
-                Some(extent) => extent,
-                None if *stride == Linear::default() => 1,
-                None => return None,
-            });
-        }
-        Some(self.integers(value, &shape))
-    }
-
-    fn integers(&self, value: &Value, shape: &[usize]) -> Result<Value, Refusal> {
-        let len = count(shape)?;
-        if len > MOST_INTEGERS {
-            refuse!("computes {len} integers, but at most {MOST_INTEGERS} are supported");
-        }
-        let mut elements = Vec::with_capacity(len);
-        for index in 0..len {
-            let (mut rest, mut element) = (index, Some(self.start));
-            for (&extent, &stride) in shape.iter().zip(&self.strides).rev() {
-                let step = stride.checked_mul(Linear::new((rest % extent) as i64));
-                element = element
-                    .zip(step)
-                    .and_then(|(element, step)| element.checked_add(step));
-                rest /= extent;
-            }
-            elements.push(element.ok_or("computes an integer that overflows")?);
-        }
-        Value::integers(value.element, shape, elements)
     }
 
     /// Returns the index of a slice for the indices that columns name in axes of these extents.
@@ -171,36 +139,81 @@ impl Ramp {
     }
 }
 
-/// Returns the sum of a ramp and integers of the graph of the same shape. `None` for another function.
-fn offset(ramp: &Ramp, of_ramp: &Value, other: &Value, op: &str) -> Option<Value> {
-    let is_sum = op == "Add" && of_ramp.dims == other.dims && matches!(other.data, Data::Computed(_));
-    is_sum.then(|| Value {
-        element: other.element,
-        dims: other.dims.clone(),
-        data: Data::Offset(Arc::new((ramp.clone(), other.clone()))),
-    })
-}
-
 /// A function that keeps ramps even: a sum, a difference, or a product with one number.
 type Function = fn([Linear; 2]) -> Option<Linear>;
 
-/// Combines two ramps. `None` if neither depends on the batch size in its extents.
+/// Combines two ramps. `None` if neither depends on the batch size in its extents, or if the result is not a ramp.
 pub(crate) fn combine(x: &Value, y: &Value, op: &str, function: Function) -> Option<Result<Value, Refusal>> {
     let is_ramp = |value: &Value| matches!(value.data, Data::Ramp(_));
-    // Other integers are combined element by element.
-    if !is_ramp(x) && !is_ramp(y) {
-        return None;
-    }
-    match (Ramp::of(x), Ramp::of(y)) {
-        (Some(a), Some(b)) => Some(combined([x, y], [&a, &b], op, function)),
-        (Some(ramp), None) => offset(&ramp, x, y, op).map(Ok),
-        (None, Some(ramp)) => offset(&ramp, y, x, op).map(Ok),
-        (None, None) => None,
+    if is_ramp(x) || is_ramp(y) {
+        combined(x, y, op, function).ok().map(Ok)
+    } else {
+        None
     }
 }
 
-fn combined([x, y]: [&Value; 2], [a, b]: [&Ramp; 2], op: &str, function: Function) -> Result<Value, Refusal> {
-    let unsupported = || format!("{op} of indices that depend on the batch size");
+/// Appends the nodes that compute the integers of a ramp: running sums of ones count the images.
+pub(crate) fn compute(builder: &mut Builder, value: &Value) -> Result<Value, Refusal> {
+    let Data::Ramp(ramp) = &value.data else {
+        return Ok(value.clone());
+    };
+    let unsupported = || {
+        format!(
+            "computes indices {} of several batches, which is not supported",
+            show(&value.dims)
+        )
+    };
+    let known = |number: Linear| number.known().map(|number| number as f32).ok_or_else(unsupported);
+    let one = Value::integers(value.element, &[1], vec![Linear::new(1)])?;
+    let mut sum = None;
+    for (axis, (&dim, &stride)) in value.dims.iter().zip(&ramp.strides).enumerate() {
+        if dim == Dim::Fixed(1) || stride == Linear::default() {
+            continue;
+        }
+        let mut shape = vec![Dim::Fixed(1); value.rank()];
+        shape[axis] = dim;
+        let numbers = match dim.fixed() {
+            Some(extent) => {
+                let numbers: Vec<Linear> = (0..extent as i64).map(Linear::new).collect();
+                Value::integers(value.element, &[extent], numbers)?
+            }
+            None => {
+                let ones = expand_computed(builder, &one, &[dim])?;
+                let op = CumSum {
+                    axis: 0,
+                    exclusive: true,
+                    reverse: false,
+                };
+                builder.apply(op, &[&ones])?
+            }
+        };
+        let numbers = reshape_to(builder, &numbers, &shape)?;
+        let scaled = floats::operand(0) * known(stride)?;
+        sum = Some(match sum {
+            None => apply(builder, scaled + known(ramp.start)?, &[&numbers], value.element)?,
+            Some(sum) => apply(
+                builder,
+                scaled + floats::operand(1),
+                &[&numbers, &sum],
+                value.element,
+            )?,
+        });
+    }
+    match sum {
+        Some(sum) => expand_dims(builder, &sum, &value.dims),
+        None => {
+            let start = Value::integers(value.element, &vec![1; value.rank()], vec![ramp.start])?;
+            expand_computed(builder, &start, &value.dims)
+        }
+    }
+}
+
+fn combined(x: &Value, y: &Value, op: &str, function: Function) -> Result<Value, Refusal> {
+    let unsupported =
+        || format!("computes {op} of indices that depend on the batch size, which is not supported");
+    let (Some(a), Some(b)) = (Ramp::of(x), Ramp::of(y)) else {
+        refuse!("{}", unsupported());
+    };
     let dims = broadcast(&x.dims, &y.dims)?;
     let is_one = |value: &Value| value.dims.iter().all(|&dim| dim == Dim::Fixed(1));
     let is_even = match op {
@@ -209,11 +222,7 @@ fn combined([x, y]: [&Value; 2], [a, b]: [&Ramp; 2], op: &str, function: Functio
         _ => false,
     };
     if !is_even {
-        return Ok(Value {
-            element: x.element,
-            dims,
-            data: Data::Unknown(unsupported().into()),
-        });
+        refuse!("{}", unsupported());
     }
     let apply = |a: Linear, b: Linear| function([a, b]).ok_or_else(unsupported);
     let (of_a, of_b) = (a.padded(dims.len()), b.padded(dims.len()));

@@ -33,10 +33,6 @@ pub(crate) enum Data {
     Integers(Arc<[Linear]>),
     /// Integers that grow evenly, as many as the batch size.
     Ramp(Ramp),
-    /// Sums of integers that grow evenly and integers of the graph: indices of rows of images.
-    Offset(Arc<(Ramp, Value)>),
-    /// Integers that are not computed, since models read their shape only. The text says what they are.
-    Unknown(Arc<str>),
     /// Indices whose last axis joins these columns, some of which grow evenly.
     Columns(Arc<[Value]>),
     /// Floating-point numbers that are known.
@@ -201,8 +197,8 @@ impl Value {
         match &self.data {
             Data::Constant(constant) => Ok(constant.clone()),
             Data::Integers(elements) => integers_as_tensor(self.element, &self.fixed_shape()?, elements),
-            Data::Unknown(what) => refuse!("reads {what}, which is not supported"),
-            Data::Ramp(_) | Data::Columns(_) | Data::Offset(_) => {
+
+            Data::Ramp(_) | Data::Columns(_) => {
                 refuse!("has an operand with an index for each image, which is not supported")
             }
             Data::Computed(_) => refuse!("has an operand that is computed from the input, not fixed"),

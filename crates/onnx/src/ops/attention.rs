@@ -1,227 +1,314 @@
-//! Attention and rotary embeddings of opset 23 and later, as products of matrices. Recognition makes one op of them where it can.
+//! Attention and rotary embeddings as products, sums and softmax, which recognition makes one op, and triangles of matrices.
 
 use hipvit_graph::Provenance;
-use hipvit_graph::op::{BatchMatMul, Gather, Softmax};
+use hipvit_graph::op::reduce::ReduceKind;
+use hipvit_graph::op::{Gather, Softmax};
 use hipvit_graph::pattern::{Float, floats};
 use hipvit_graph::tensor::Tensor;
 
 use super::Group;
 use super::elementwise::{apply, product, sum};
-use super::layout::{dims, expand_dims, permute, reshape_to};
+use super::layout::{expand_dims, permute, reshape_to};
+use super::matmul::multiply;
 use super::parts::{join, take_range};
+use super::reduce::reduce_axes;
 use crate::builder::Builder;
 use crate::context::Context;
-use crate::dim::{Dim, Linear};
+use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::value::{Value, show};
 
-pub(super) const OPS: Group = &[("Attention", attention), ("RotaryEmbedding", rotary_embedding)];
+pub(super) const OPS: Group = &[
+    ("Attention", attention),
+    ("RotaryEmbedding", rotary_embedding),
+    ("Trilu", triangle),
+];
 
-/// Splits rows `[B, N, C]` into heads `[B, heads, N, D]`. Tensors of four axes are heads already.
-fn heads(builder: &mut Builder, x: &Value, count: i64) -> Result<Value, Refusal> {
-    match x.dims[..] {
-        [_, _, _, _] => Ok(x.clone()),
-        [b, n, c] => {
-            let Some(width) = Linear::from(c)
-                .checked_div(Linear::new(count))
-                .filter(|_| count > 0)
-            else {
-                refuse!("divides {} channels among {count} heads", c.at_one());
-            };
-            let split = dims(&[b.into(), n.into(), Linear::new(count), width])?;
-            let x = reshape_to(builder, x, &split)?;
-            permute(builder, &x, &[0, 2, 1, 3])
-        }
-        _ => refuse!("takes [B, N, C] or [B, heads, N, D], got {}", show(&x.dims)),
+/// Masks add this to scores that are not to count: far below all scores, and a number in half precision.
+const MASKED: f32 = -1e4;
+
+/// Swaps the second and the third of four axes: heads and tokens.
+const SWAPPED: [usize; 4] = [0, 2, 1, 3];
+
+/// Returns a number of heads that an attribute gives.
+fn heads_of(context: &Context<'_>, name: &str) -> Result<Option<usize>, Refusal> {
+    match context.int(name) {
+        None | Some(0) => Ok(None),
+        Some(heads) => match usize::try_from(heads) {
+            Ok(heads) => Ok(Some(heads)),
+            Err(_) => refuse!("has {name} {heads}"),
+        },
     }
 }
 
-/// Joins heads to rows `[B, N, C]`.
-fn rows(builder: &mut Builder, x: &Value) -> Result<Value, Refusal> {
-    let x = permute(builder, x, &[0, 2, 1, 3])?;
-    let channels = super::constant::product([x.dims[2].into(), x.dims[3].into()])?;
-    let joined = dims(&[x.dims[0].into(), x.dims[1].into(), channels])?;
-    reshape_to(builder, &x, &joined)
+/// Divides the channels of tokens `[B, N, C]` into heads: `[B, N, heads, D]`.
+fn divided(builder: &mut Builder, x: &Value, heads: Option<usize>) -> Result<Value, Refusal> {
+    let (&[images, tokens, Dim::Fixed(channels)], Some(heads)) = (&x.dims[..], heads) else {
+        refuse!(
+            "takes [B, heads, N, D], or [B, N, C] and a number of heads, got {}",
+            show(&x.dims)
+        );
+    };
+    if channels % heads != 0 {
+        refuse!("divides {channels} channels among {heads} heads");
+    }
+    let dims = [images, tokens, Dim::Fixed(heads), Dim::Fixed(channels / heads)];
+    reshape_to(builder, x, &dims)
 }
 
-/// Repeats the heads of keys or values for as many heads of queries.
-fn repeated(builder: &mut Builder, x: &Value, heads: Dim) -> Result<Value, Refusal> {
-    let &[b, own, n, d] = &x.dims[..] else {
-        refuse!("takes heads, got {}", show(&x.dims));
+/// Returns queries, keys or values as `[B, heads, N, D]`.
+fn heads(builder: &mut Builder, x: &Value, heads: Option<usize>) -> Result<Value, Refusal> {
+    if x.rank() == 4 {
+        return Ok(x.clone());
+    }
+    let x = divided(builder, x, heads)?;
+    permute(builder, &x, &SWAPPED)
+}
+
+/// Repeats each head of keys or values for the queries that share it.
+fn shared(builder: &mut Builder, x: &Value, heads: Dim) -> Result<Value, Refusal> {
+    let (&[images, Dim::Fixed(own), tokens, channels], Dim::Fixed(heads)) = (&x.dims[..], heads) else {
+        refuse!("has keys or values {}", show(&x.dims));
     };
     if own == heads {
         return Ok(x.clone());
     }
-    let (Some(all), Some(count)) = (heads.fixed(), own.fixed().filter(|&count| count > 0)) else {
-        refuse!("has a number of heads that depends on the batch size");
-    };
-    if all % count != 0 {
-        refuse!("has {all} heads of queries and {count} of keys");
+    if own == 0 || !heads.is_multiple_of(own) {
+        refuse!("shares {own} heads of keys among {heads} heads of queries");
     }
-    let x = reshape_to(builder, x, &[b, own, Dim::Fixed(1), n, d])?;
-    let x = expand_dims(builder, &x, &[b, own, Dim::Fixed(all / count), n, d])?;
-    reshape_to(builder, &x, &[b, heads, n, d])
+    let [own, times] = [own, heads / own].map(Dim::Fixed);
+    let x = reshape_to(builder, x, &[images, own, Dim::Fixed(1), tokens, channels])?;
+    let x = expand_dims(builder, &x, &[images, own, times, tokens, channels])?;
+    reshape_to(builder, &x, &[images, Dim::Fixed(heads), tokens, channels])
 }
 
-/// Returns the mask that hides the keys after each query.
-fn causal_mask(queries: Dim, keys: Dim) -> Result<Value, Refusal> {
-    let (Some(queries), Some(keys)) = (queries.fixed(), keys.fixed()) else {
-        refuse!("has a number of tokens that depends on the batch size");
-    };
-    let hidden = |index: usize| {
-        if index % keys > index / keys {
-            f32::NEG_INFINITY
-        } else {
-            0.0
-        }
-    };
-    let len = crate::value::count(&[queries, keys])?;
-    if len > crate::value::MOST_FLOATS {
-        refuse!("has {queries} queries of {keys} keys, which is too many");
-    }
-    let mask: Vec<f32> = (0..len).map(hidden).collect();
-    let mask = Tensor::from_f32([queries, keys], mask).ok_or("does not fit its shape")?;
+/// Returns a matrix with a number for each row and column.
+fn matrix([rows, columns]: [usize; 2], element: impl Fn(usize, usize) -> f32) -> Result<Value, Refusal> {
+    let elements = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+    let elements: Vec<f32> = elements.map(|(row, column)| element(row, column)).collect();
+    let tensor = Tensor::from_f32([rows, columns], elements).ok_or("is too large")?;
     Ok(Value::constant(
         ElementType::F32,
-        mask,
-        Provenance::computed("causal mask", []),
+        tensor,
+        Provenance::computed("triangle", []),
     ))
 }
 
 fn attention(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    context.ignore(&["softmax_precision", "qk_matmul_output_mode"]);
+    for (index, name) in [(4, "past keys"), (5, "past values"), (6, "lengths of keys")] {
+        if context.optional(index).is_some() {
+            refuse!("has {name}, which are not supported");
+        }
+    }
+    if (1..4).any(|index| context.wants(index)) {
+        refuse!("has keys, values or scores as outputs, which is not supported");
+    }
     let [q, k, v] = [context.input(0)?, context.input(1)?, context.input(2)?];
     let mask = context.optional(3);
-    let [of_q, of_kv] = [
-        context.int_or("q_num_heads", 0),
-        context.int_or("kv_num_heads", 0),
+    let [of_queries, of_keys] = [
+        heads_of(context, "q_num_heads")?,
+        heads_of(context, "kv_num_heads")?,
     ];
     let scale = context.float("scale");
     let softcap = context.float_or("softcap", 0.0);
-    let causal = context.flag("is_causal", false);
-    context.ignore(&["softmax_precision", "qk_matmul_output_mode"]);
-    if (4..7).any(|index| context.optional(index).is_some()) || (1..4).any(|index| context.wants(index)) {
-        refuse!("keeps keys and values of earlier calls, which is not supported");
-    }
-    let is_rows = q.rank() == 3;
+    let is_causal = context.flag("is_causal", false);
+
     let builder = &mut *context.builder;
-    let q = heads(builder, &q, of_q)?;
-    let count = q.dims[1];
-    let [k, v] = [k, v].map(|x| {
-        let x = heads(builder, &x, of_kv)?;
-        repeated(builder, &x, count)
-    });
-    let (k, v) = (k?, v?);
-    let Some(width) = q.dims[3].fixed().filter(|&width| width > 0) else {
-        refuse!("takes heads, got {}", show(&q.dims));
+    let has_heads = q.rank() == 4;
+    let q = heads(builder, &q, of_queries)?;
+    let k = heads(builder, &k, of_keys)?;
+    let v = heads(builder, &v, of_keys)?;
+    let &[_, heads, queries, Dim::Fixed(channels)] = &q.dims[..] else {
+        refuse!("has queries {}", show(&q.dims));
     };
-    let by_transposed = BatchMatMul {
-        transpose_b: true,
-        ..BatchMatMul::default()
-    };
-    let scores = builder.apply(by_transposed, &[&q, &k])?;
-    let scale = scale.unwrap_or(1.0 / (width as f32).sqrt());
-    let mut scores = product(builder, &scores, &Value::scalar(ElementType::F32, scale))?;
-    if causal {
-        let mask = causal_mask(q.dims[2], k.dims[2])?;
-        scores = sum(builder, &scores, &mask)?;
+    let [k, v] = [shared(builder, &k, heads)?, shared(builder, &v, heads)?];
+    let scale = scale.unwrap_or(1.0 / (channels as f32).sqrt());
+    let q = product(builder, &q, &Value::scalar(q.element, scale))?;
+    let columns = permute(builder, &k, &[0, 1, 3, 2])?;
+    let mut scores = multiply(builder, &q, &columns)?;
+    if softcap > 0.0 {
+        let capped = (floats::operand(0) * (1.0 / softcap)).tanh() * softcap;
+        scores = apply(builder, capped, &[&scores], scores.element)?;
     }
+    let mut bias: Option<Value> = None;
+    let is_boolean = mask
+        .as_ref()
+        .is_some_and(|mask| mask.element == ElementType::Bool);
     if let Some(mask) = mask {
-        scores = masked(builder, &scores, mask)?;
+        if mask.dims.last() != k.dims.get(2) {
+            refuse!(
+                "has a mask {} for keys {}, which is not supported",
+                show(&mask.dims),
+                show(&k.dims)
+            );
+        }
+        bias = Some(match mask.element {
+            ElementType::Bool => {
+                let bias = (floats::operand(0) * -1.0 + 1.0) * MASKED;
+                apply(builder, bias, &[&mask], q.element)?
+            }
+            _ => mask,
+        });
     }
-    if softcap != 0.0 {
-        let capped = (floats::operand(0) / softcap).tanh() * softcap;
-        scores = apply(builder, capped, &[&scores], ElementType::F32)?;
+    if is_causal {
+        let [Some(rows), Some(columns)] = [queries.fixed(), k.dims[2].fixed()] else {
+            refuse!("has a number of tokens that depends on the batch size");
+        };
+        let future = matrix(
+            [rows, columns],
+            |row, column| if column > row { MASKED } else { 0.0 },
+        )?;
+        bias = Some(match bias {
+            Some(bias) => sum(builder, &bias, &future)?,
+            None => future,
+        });
     }
-    let weights = builder.apply(Softmax::default(), &[&scores])?;
-    let result = builder.apply(BatchMatMul::default(), &[&weights, &v])?;
-    if is_rows {
-        return rows(builder, &result).map(|value| vec![value]);
+    if let Some(bias) = &bias {
+        scores = sum(builder, &scores, bias)?;
     }
-    Ok(vec![result])
+    let weights = builder.apply(Softmax { log: false }, &[&scores])?;
+    let mut y = multiply(builder, &weights, &v)?;
+    if let Some(bias) = bias.filter(|_| is_boolean) {
+        y = without_blind_queries(builder, &y, &bias)?;
+    }
+    if has_heads {
+        return Ok(vec![y]);
+    }
+    let y = permute(builder, &y, &SWAPPED)?;
+    let (Some(heads), Some(channels)) = (y.dims[2].fixed(), y.dims[3].fixed()) else {
+        refuse!("has results {}", show(&y.dims));
+    };
+    reshape_to(builder, &y, &[y.dims[0], y.dims[1], Dim::Fixed(heads * channels)]).map(|value| vec![value])
 }
 
-/// Adds a mask, or hides the keys for which it is false.
-fn masked(builder: &mut Builder, scores: &Value, mask: Value) -> Result<Value, Refusal> {
-    if mask.element != ElementType::Bool {
-        return sum(builder, scores, &mask);
+/// Sets the results of queries that see no key to zero. `bias` is what the masks add to the scores.
+fn without_blind_queries(builder: &mut Builder, y: &Value, bias: &Value) -> Result<Value, Refusal> {
+    let last = bias.rank() - 1;
+    let most = reduce_axes(builder, bias, ReduceKind::Max, &[last], true)?;
+    let sees = most
+        .numbers()
+        .map(|most| most.iter().all(|&most| most > f64::from(MASKED) / 2.0));
+    if sees == Some(true) {
+        return Ok(y.clone());
     }
-    let hidden = Float::select(&floats::operand(0).to_bool(), 0.0, f32::NEG_INFINITY);
-    let mask = apply(builder, hidden, &[&mask], ElementType::F32)?;
-    sum(builder, scores, &mask)
+    let kept = Float::select(&floats::operand(1).greater(MASKED / 2.0), floats::operand(0), 0.0);
+    apply(builder, kept, &[y, &most], y.element)
 }
 
 fn rotary_embedding(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
     let caches = [context.input(1)?, context.input(2)?];
     let positions = context.optional(3);
-    let interleaved = context.flag("interleaved", false);
-    let given = context.int_or("rotary_embedding_dim", 0);
-    let count = context.int_or("num_heads", 0);
-    let is_rows = x.rank() == 3;
+    let is_interleaved = context.flag("interleaved", false);
+    let rotated = heads_of(context, "rotary_embedding_dim")?;
+    let heads = heads_of(context, "num_heads")?;
+
     let builder = &mut *context.builder;
-    let x = heads(builder, &x, count)?;
-    let Some(width) = x.dims[3].fixed() else {
-        refuse!("takes heads, got {}", show(&x.dims));
+    let tokens = match x.rank() {
+        4 => permute(builder, &x, &SWAPPED)?,
+        _ => divided(builder, &x, heads)?,
     };
-    let rotated = if given == 0 {
-        width
-    } else {
-        usize::try_from(given).unwrap_or(usize::MAX)
+    let &[images, length, heads, Dim::Fixed(channels)] = &tokens.dims[..] else {
+        refuse!("rotates {}", show(&tokens.dims));
     };
-    if rotated > width || rotated % 2 != 0 || rotated == 0 {
-        refuse!("rotates {rotated} of {width} channels");
+    let rotated = rotated.unwrap_or(channels);
+    if !rotated.is_multiple_of(2) || rotated > channels {
+        refuse!("rotates {rotated} of {channels} channels");
     }
-    let [cos, sin] = caches.map(|cache| {
-        let of_tokens = match &positions {
+    let half = Dim::Fixed(rotated / 2);
+    let mut of_tokens = Vec::with_capacity(2);
+    for cache in caches {
+        let cache = match &positions {
             Some(positions) => builder.apply(Gather { axis: 0 }, &[&cache, positions])?,
             None => cache,
         };
-        let &[b, n, d] = &of_tokens.dims[..] else {
-            refuse!("has a cache of shape {}", show(&of_tokens.dims));
+        let &[of_images, of_length, channels] = &cache.dims[..] else {
+            refuse!("has a cache {} without positions", show(&cache.dims));
         };
-        reshape_to(builder, &of_tokens, &[b, Dim::Fixed(1), n, d])
-    });
-    let (cos, sin) = (cos?, sin?);
-    let half = rotated / 2;
-    let turned = take_range(builder, &x, 3, 0, rotated)?;
-    // Pairs are neighbours, or half of the channels apart.
-    let outer = x.dims[..3].to_vec();
-    let pairs = if interleaved { [half, 2] } else { [2, half] }.map(Dim::Fixed);
-    let axis = if interleaved { 4 } else { 3 };
-    let split = reshape_to(builder, &turned, &[&outer[..], &pairs].concat())?;
-    let mut parts = Vec::with_capacity(2);
-    for index in 0..2 {
-        let part = take_range(builder, &split, axis, index, 1)?;
-        parts.push(reshape_to(
+        if channels != half {
+            refuse!("has a cache {} for {rotated} channels", show(&cache.dims));
+        }
+        of_tokens.push(reshape_to(
             builder,
-            &part,
-            &[&outer[..], &[Dim::Fixed(half)]].concat(),
+            &cache,
+            &[of_images, of_length, Dim::Fixed(1), half],
         )?);
     }
+    let [cos, sin] = [&of_tokens[0], &of_tokens[1]];
+
+    let turned = take_range(builder, &tokens, 3, 0, rotated)?;
+    let halves = if is_interleaved {
+        let pairs = reshape_to(builder, &turned, &[images, length, heads, half, Dim::Fixed(2)])?;
+        let mut halves = Vec::with_capacity(2);
+        for index in 0..2 {
+            let elements = take_range(builder, &pairs, 4, index, 1)?;
+            halves.push(reshape_to(builder, &elements, &[images, length, heads, half])?);
+        }
+        halves
+    } else {
+        let first = take_range(builder, &turned, 3, 0, rotated / 2)?;
+        let second = take_range(builder, &turned, 3, rotated / 2, rotated / 2)?;
+        vec![first, second]
+    };
     let operand = floats::operand;
+    let operands = [&halves[0], &halves[1], cos, sin];
     let real = operand(0) * operand(2) - operand(1) * operand(3);
     let imaginary = operand(0) * operand(3) + operand(1) * operand(2);
-    let operands = [&parts[0], &parts[1], &cos, &sin];
-    let mut results = Vec::with_capacity(2);
-    for expression in [real, imaginary] {
-        let part = apply(builder, expression, &operands, x.element)?;
-        let mut dims = [&outer[..], &pairs].concat();
-        dims[axis] = Dim::Fixed(1);
-        results.push(reshape_to(builder, &part, &dims)?);
-    }
-    let joined = join(builder, &results, axis)?;
-    let mut all = vec![reshape_to(
-        builder,
-        &joined,
-        &[&outer[..], &[Dim::Fixed(rotated)]].concat(),
-    )?];
-    if rotated < width {
-        all.push(take_range(builder, &x, 3, rotated, width - rotated)?);
-    }
-    let result = join(builder, &all, 3)?;
-    if is_rows {
-        return rows(builder, &result).map(|value| vec![value]);
-    }
+    let real = apply(builder, real, &operands, x.element)?;
+    let imaginary = apply(builder, imaginary, &operands, x.element)?;
+    let turned = if is_interleaved {
+        let dims = [images, length, heads, half, Dim::Fixed(1)];
+        let parts = [
+            reshape_to(builder, &real, &dims)?,
+            reshape_to(builder, &imaginary, &dims)?,
+        ];
+        let pairs = join(builder, &parts, 4)?;
+        reshape_to(builder, &pairs, &[images, length, heads, Dim::Fixed(rotated)])?
+    } else {
+        join(builder, &[real, imaginary], 3)?
+    };
+    let result = if rotated == channels {
+        turned
+    } else {
+        let rest = take_range(builder, &tokens, 3, rotated, channels - rotated)?;
+        join(builder, &[turned, rest], 3)?
+    };
+    let result = match x.rank() {
+        4 => permute(builder, &result, &SWAPPED)?,
+        _ => reshape_to(builder, &result, &x.dims)?,
+    };
     Ok(vec![result])
+}
+
+/// Keeps the elements on one side of a diagonal, and sets the others to zero.
+fn triangle(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let x = context.input(0)?;
+    let is_upper = context.flag("upper", true);
+    let diagonal = match context.optional(1) {
+        None => 0,
+        Some(diagonal) => match diagonal.known_integers("a diagonal")?[..] {
+            [diagonal] => diagonal,
+            _ => refuse!("has several diagonals"),
+        },
+    };
+    let &[.., rows, columns] = &x.dims[..] else {
+        refuse!("takes matrices, got {}", show(&x.dims));
+    };
+    let [Some(rows), Some(columns)] = [rows.fixed(), columns.fixed()] else {
+        refuse!("takes matrices {}, which grow with the batch", show(&x.dims));
+    };
+    let is_kept = |row: usize, column: usize| {
+        let distance = column as i64 - row as i64;
+        if is_upper {
+            distance >= diagonal
+        } else {
+            distance <= diagonal
+        }
+    };
+    let kept = matrix([rows, columns], |row, column| f32::from(is_kept(row, column)))?;
+    // A product would keep NaN and infinities.
+    let selected = Float::select(&floats::operand(1).to_bool(), floats::operand(0), 0.0);
+    apply(context.builder, selected, &[&x, &kept], x.element).map(|value| vec![value])
 }

@@ -54,10 +54,7 @@ pub(super) fn convert(builder: &mut Builder, x: Value, element: ElementType) -> 
             };
             Data::Integers(numbers.iter().map(integer).collect())
         }
-        Data::Ramp(_) | Data::Columns(_) | Data::Offset(_) | Data::Unknown(_) if element.is_integer() => {
-            x.data
-        }
-        // Those that are the same for all images are a constant of the graph.
+        Data::Ramp(_) | Data::Columns(_) if element.is_integer() => x.data,
         _ => return computed(builder, x, element),
     };
     Ok(Value {

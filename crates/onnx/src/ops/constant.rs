@@ -10,12 +10,11 @@ use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::initializer;
 use crate::ramp::Ramp;
-use crate::value::{Data, MOST_FLOATS, MOST_INTEGERS, Value, axis, count};
+use crate::value::{Data, MOST_FLOATS, MOST_INTEGERS, Value, axis};
 
 pub(super) const OPS: Group = &[
     ("Constant", constant),
     ("ConstantOfShape", constant_of_shape),
-    ("OneHot", one_hot),
     ("Range", range),
     ("Shape", shape),
     ("Size", size),
@@ -69,40 +68,6 @@ fn constant_of_shape(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         None => Value::scalar(value.element, value.number().unwrap_or(0.0) as f32),
     };
     expand_to(context, &scalar, &shape).map(|value| vec![value])
-}
-
-fn one_hot(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
-    let [indices, depth, values] = [context.input(0)?, context.input(1)?, context.input(2)?];
-    let given = context.int_or("axis", -1);
-    let at = axis(given, indices.rank() + 1)?;
-    let depth = depth
-        .number()
-        .filter(|depth| (1.0..=MOST_INTEGERS as f64).contains(depth));
-    let (Some(depth), Some(&[off, on])) = (depth, values.as_integers()) else {
-        refuse!("has a depth or values that are not fixed integers, which is not supported");
-    };
-    let depth = depth as usize;
-    let places = indices.known_integers("indices")?;
-    let shape = indices.fixed_shape()?;
-    let inner: usize = shape[at..].iter().product();
-    let mut result = shape.clone();
-    result.insert(at, depth);
-    let total = count(&result)?;
-    if total > MOST_INTEGERS {
-        refuse!("computes {total} integers, but at most {MOST_INTEGERS} are supported");
-    }
-    let element = |index: usize| {
-        let (outer, rest) = (index / (depth * inner), index % (depth * inner));
-        let place = places[outer * inner + rest % inner];
-        let place = if place < 0 {
-            place.saturating_add(depth as i64)
-        } else {
-            place
-        };
-        if place == (rest / inner) as i64 { on } else { off }
-    };
-    let elements: Vec<Linear> = (0..total).map(element).collect();
-    Ok(vec![Value::integers(values.element, &result, elements)?])
 }
 
 fn range(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

@@ -100,7 +100,7 @@ pub(super) fn made(op: Result<Elementwise, PatternError>) -> Result<Elementwise,
 }
 
 /// Applies an expression to operands that may be integers, with a result of type `element`.
-pub(super) fn apply(
+pub(crate) fn apply(
     builder: &mut Builder,
     expression: Float,
     operands: &[&Value],

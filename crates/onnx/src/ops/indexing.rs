@@ -1,9 +1,11 @@
 //! Gathering and scattering by indices of elements or slices. Indices that are known become one gather of rows.
 
 use hipvit_graph::op::{Concat, Gather, GatherElements};
+use hipvit_graph::pattern::floats;
 
 use super::Group;
 use super::constant::product;
+use super::elementwise::apply;
 use super::layout::{dims, reshape_to};
 use super::parts::{join, take_range};
 use crate::builder::Builder;
@@ -79,7 +81,10 @@ fn positions(indices: &Value, extents: &[usize]) -> Result<Vec<i64>, Refusal> {
 fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, indices] = [context.input(0)?, context.input(1)?];
     if let (Data::Columns(columns), 0) = (&indices.data, context.int_or("batch_dims", 0)) {
-        return by_columns(context.builder, &x, &indices, columns).map(|value| vec![value]);
+        let view = by_columns(context.builder, &x, &indices, columns)?;
+        if let Some(view) = view {
+            return Ok(vec![view]);
+        }
     }
     let batch = usize::try_from(context.int_or("batch_dims", 0)).unwrap_or(usize::MAX);
     let Some((&last, outer)) = indices.dims.split_last() else {
@@ -95,64 +100,65 @@ fn gather_nd(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
             show(&x.dims)
         );
     };
-    let extents = fixed_extents(&x, 0..depth)?;
-    let positions = positions(&indices, &extents)?;
     let builder = &mut *context.builder;
     let table = flattened(builder, &x, depth)?;
-    let taken = rows(builder, &table, positions)?;
+    let taken = if indices.as_integers().is_some() {
+        let extents = fixed_extents(&x, 0..depth)?;
+        rows(builder, &table, positions(&indices, &extents)?)?
+    } else {
+        let positions = computed_positions(builder, &indices, &x.dims[..depth])?;
+        builder.apply(Gather { axis: 0 }, &[&table, &positions])?
+    };
     let result = [outer, &x.dims[depth..]].concat();
     reshape_to(builder, &taken, &result).map(|value| vec![value])
 }
 
-/// Gathers slices by columns of indices, of which the first is the index of the image.
+/// Gathers slices by columns of indices. `None` if they are not those of all slices in order.
 fn by_columns(
     builder: &mut Builder,
     x: &Value,
     indices: &Value,
     columns: &[Value],
-) -> Result<Value, Refusal> {
-    let depth = columns.len();
-    if depth > x.rank() {
-        refuse!("has {depth} indices into {}", show(&x.dims));
+) -> Result<Option<Value>, Refusal> {
+    if columns.len() > x.rank() {
+        refuse!("has {} indices into {}", columns.len(), show(&x.dims));
     }
-    let (indexed, slice) = x.dims.split_at(depth);
+    let (indexed, slice) = x.dims.split_at(columns.len());
     let outer = &indices.dims[..indices.rank() - 1];
-    let result = [outer, slice].concat();
     let all = product(indexed.iter().map(|&dim| dim.into()))?;
-    if let Some(position) = Ramp::position(columns, indexed) {
-        let named = product(outer.iter().map(|&dim| dim.into()))?;
-        if all == named && position.is_every_index(outer) {
-            return reshape_to(builder, x, &result);
-        }
+    let named = product(outer.iter().map(|&dim| dim.into()))?;
+    let position = Ramp::position(columns, indexed);
+    if position.is_some_and(|position| all == named && position.is_every_index(outer)) {
+        return reshape_to(builder, x, &[outer, slice].concat()).map(Some);
     }
-    let own = |image: &Value| {
-        // The index of the image is that of the first axis.
-        let mut dims = vec![Dim::Fixed(1); image.rank()];
-        dims[0] = image.dims[0];
-        let ramp = Ramp::of(image)?;
-        let is_first = ramp
-            .strides
-            .iter()
-            .skip(1)
-            .all(|&stride| stride == Linear::default());
-        (is_first && image.dims[0] == indexed[0] && ramp.is_every_index(&dims)).then_some(())
-    };
-    let [image, index] = columns else {
-        refuse!(
-            "gathers by {depth} columns of indices that depend on the batch size, which is not supported"
-        );
-    };
-    if own(image).is_none() {
-        refuse!("gathers by the index of another image, which is not supported");
+    Ok(None)
+}
+
+/// Returns the positions of the slices that the computed `indices [.., k]` name in axes of these extents. Negative indices are not supported,
+/// which exporters write only as constants.
+fn computed_positions(builder: &mut Builder, indices: &Value, extents: &[Dim]) -> Result<Value, Refusal> {
+    let last = indices.rank() - 1;
+    let outer = &indices.dims[..last];
+    let mut positions = None;
+    for (index, &extent) in extents.iter().enumerate() {
+        let column = match &indices.data {
+            Data::Columns(columns) => columns[index].clone(),
+            _ => take_range(builder, indices, last, index, 1)?,
+        };
+        let column = reshape_to(builder, &column, outer)?;
+        positions = Some(match (positions, extent.fixed()) {
+            (None, _) => column,
+            (Some(sum), Some(extent)) => {
+                let expression = floats::operand(0) * (extent as f32) + floats::operand(1);
+                apply(builder, expression, &[&sum, &column], ElementType::I64)?
+            }
+            (Some(_), None) => refuse!(
+                "has indices along axes of {} that grow with the batch",
+                show(extents)
+            ),
+        });
     }
-    // [B, M, ..] indices, each for a whole slice.
-    let count = product(outer[1..].iter().map(|&dim| dim.into()))?;
-    let count = dims(&[count])?[0];
-    let ones = vec![Dim::Fixed(1); slice.len()];
-    let index = reshape_to(builder, index, &[&[outer[0], count], &ones[..]].concat())?;
-    let index = super::layout::expand_dims(builder, &index, &[&[outer[0], count], slice].concat())?;
-    let taken = builder.apply(GatherElements { axis: 1 }, &[x, &index])?;
-    reshape_to(builder, &taken, &result)
+    positions.ok_or_else(|| "has no indices".into())
 }
 
 /// Replaces rows of `x` at `positions` by those of `updates`.

@@ -95,7 +95,7 @@ pub(super) fn dims(extents: &[Linear]) -> Result<Vec<Dim>, Refusal> {
 }
 
 /// Reshapes `x`. Returns it unchanged if it has these extents.
-pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Result<Value, Refusal> {
+pub(crate) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Result<Value, Refusal> {
     if x.dims == dims {
         return Ok(x.clone());
     }
@@ -116,11 +116,13 @@ pub(super) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Resu
             .filter(|rows| rows.axis == 0 && x.dims.first() == dims.first());
         return Ok(Value::constant(x.element, tensor, constant.provenance.clone()).with_rows(rows));
     }
-    if let Data::Ramp(ramp) = &x.data {
+    if let Data::Ramp(ramp) = &x.data
+        && let Some(ramp) = ramp.reshaped(&x.dims, dims)
+    {
         return Ok(Value {
             element: x.element,
             dims: dims.to_vec(),
-            data: Data::Ramp(ramp.reshaped(&x.dims, dims)?),
+            data: Data::Ramp(ramp),
         });
     }
     if let Some(integers) = x.as_integers() {
@@ -282,7 +284,7 @@ pub(crate) fn broadcast(x: &[Dim], y: &[Dim]) -> Result<Vec<Dim>, Refusal> {
 }
 
 /// Repeats the elements of `x` to exactly these extents.
-pub(super) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
+pub(crate) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
     if x.dims == target {
         return Ok(x.clone());
     }
@@ -295,6 +297,11 @@ pub(super) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> R
             data: Data::Ramp(ramp.expanded(target.len())),
         });
     }
+    expand_computed(builder, x, target)
+}
+
+/// Repeats the elements of `x` in the graph, also if they are indices that could stay known.
+pub(crate) fn expand_computed(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
     let extents: Vec<usize> = target.iter().map(|dim| dim.at_one()).collect();
     let missing = target.len().saturating_sub(x.rank());
     let is_batched = |axis: usize| {

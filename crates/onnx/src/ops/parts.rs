@@ -1,12 +1,12 @@
 //! Operators that select, join and repeat parts of tensors.
 
 use hipvit_graph::op::pad::PadMode;
-use hipvit_graph::op::{Concat, Gather, GatherElements, Pad, Slice};
+use hipvit_graph::op::{Concat, Gather, Pad, Slice};
 use hipvit_graph::tensor::Tensor;
 
 use super::Group;
 use super::constant::product;
-use super::layout::{expand_dims, reshape_to};
+use super::layout::reshape_to;
 use crate::builder::{Builder, show_all};
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
@@ -322,20 +322,12 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     if indices.element.is_float() || indices.element == ElementType::Bool {
         refuse!("has indices of type {}", indices.element);
     }
-    if let Data::Offset(sum) = &indices.data {
-        let (ramp, index) = &**sum;
-        return row_of_image(context.builder, &x, axis, ramp, index).map(|value| vec![value]);
-    }
-    if let Data::Ramp(ramp) = &indices.data {
-        return view(context.builder, &x, axis, &indices, ramp).map(|value| vec![value]);
+    if let Data::Ramp(ramp) = &indices.data
+        && let Some(view) = view(context.builder, &x, axis, &indices, ramp)?
+    {
+        return Ok(vec![view]);
     }
     let Some(integers) = indices.as_integers() else {
-        if x.dims[axis].is_batch() {
-            refuse!(
-                "gathers along axis {axis} of {}, which grows with the batch",
-                show(&x.dims)
-            );
-        }
         return context
             .builder
             .apply(Gather { axis }, &[&x, &indices])
@@ -393,51 +385,21 @@ fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         .map(|value| vec![value])
 }
 
-/// Gathers one row of each image, from all images' rows `[B·N, ..]`.
-fn row_of_image(
-    builder: &mut Builder,
-    x: &Value,
-    axis: usize,
-    ramp: &Ramp,
-    index: &Value,
-) -> Result<Value, Refusal> {
-    let (first, rest) = x.dims.split_at(1.min(x.rank()));
-    let images = index.dims.first().copied();
-    let rows = match (first, images, index.rank()) {
-        ([Dim::Batch(rows)], Some(Dim::Batch(1)), 1) => *rows,
-        _ => refuse!("gathers by indices that depend on the batch size, which is not supported"),
-    };
-    let is_own_image = ramp.start == Linear::default() && ramp.strides == [Linear::new(rows as i64)];
-    if axis != 0 || !is_own_image || builder.bound(index).is_none_or(|bound| bound > rows) {
-        refuse!("gathers by indices that depend on the batch size, which is not supported");
-    }
-    let images = [&[Dim::Batch(1), Dim::Fixed(rows)], rest].concat();
-    let x = reshape_to(builder, x, &images)?;
-    let column = vec![Dim::Fixed(1); rest.len() + 1];
-    let index = reshape_to(builder, index, &[&[Dim::Batch(1)], &column[..]].concat())?;
-    let index = expand_dims(builder, &index, &[&[Dim::Batch(1), Dim::Fixed(1)], rest].concat())?;
-    let taken = builder.apply(GatherElements { axis: 1 }, &[&x, &index])?;
-    reshape_to(builder, &taken, &[&[Dim::Batch(1)], rest].concat())
-}
-
-/// Gathers all indices of an axis in order, as another shape.
+/// Gathers all indices of an axis in order, as another shape. `None` if these are not all indices in order.
 fn view(
     builder: &mut Builder,
     x: &Value,
     axis: usize,
     indices: &Value,
     ramp: &Ramp,
-) -> Result<Value, Refusal> {
+) -> Result<Option<Value>, Refusal> {
     let all = product(indices.dims.iter().map(|&dim| dim.into()))?;
     if !ramp.is_every_index(&indices.dims) || all != x.dims[axis].into() {
-        refuse!(
-            "gathers indices that depend on the batch size from {}, which is not supported",
-            show(&x.dims)
-        );
+        return Ok(None);
     }
     let (before, after) = (&x.dims[..axis], &x.dims[axis + 1..]);
     let dims = [before, &indices.dims, after].concat();
-    reshape_to(builder, x, &dims)
+    reshape_to(builder, x, &dims).map(Some)
 }
 
 fn pad(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

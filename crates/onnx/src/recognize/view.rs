@@ -205,9 +205,8 @@ pub(super) fn simplify(graph: &Graph) -> Result<Graph> {
         }
         let id = node.output();
         let view = views.of(id);
-        // A view of itself does not begin earlier.
-        let is_single = view.source == node.inputs[0] && matches!(node.op, Op::Reshape(_));
-        if view.source == id || is_single {
+        // A view of itself does not begin earlier, and single moves are left to the graph's own passes.
+        if view.source == id || view.source == node.inputs[0] {
             return Ok(None);
         }
         if !view.is_whole(views.shape(view.source)) {
