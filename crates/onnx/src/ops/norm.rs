@@ -3,7 +3,7 @@
 use hipvit_graph::Provenance;
 use hipvit_graph::op::reduce::ReduceKind;
 use hipvit_graph::op::{Affine, GroupNorm, LayerNorm, RmsNorm};
-use hipvit_graph::pattern::floats;
+use hipvit_graph::pattern::{Float, floats};
 use hipvit_graph::tensor::Tensor;
 
 use super::Group;
@@ -259,7 +259,9 @@ fn lp_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     };
     let builder = &mut *context.builder;
     let norm = reduce_axes(builder, &x, kind, &[axis], true)?;
-    let quotient = floats::operand(0) / floats::operand(1);
+    // A vector of zeros stays one.
+    let is_zero = floats::operand(1).equal(0.0);
+    let quotient = Float::select(&is_zero, 0.0, floats::operand(0) / floats::operand(1));
     let element = x.element;
     apply(builder, quotient, &[&x, &norm], element).map(|value| vec![value])
 }
