@@ -458,7 +458,7 @@ fn inconsistent_calls_are_refused() {
     refused(call(&matmul), Status::HIPBLAS_STATUS_INVALID_VALUE);
     matmul.set(
         Attribute::HIPBLASLT_MATMUL_DESC_EPILOGUE,
-        &Epilogue::HIPBLASLT_EPILOGUE_DGELU,
+        &Epilogue::HIPBLASLT_EPILOGUE_DGELU_BGRAD,
     );
     refused(call(&matmul), Status::HIPBLAS_STATUS_NOT_SUPPORTED);
     matmul.set(
