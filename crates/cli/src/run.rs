@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// ONNX file
     #[arg(value_name = "MODEL", help_heading = "Model")]
     model: PathBuf,
-    /// NumPy file with an input; NAME= may be left out for a single input
+    /// NumPy file with an input; a single input needs no NAME=
     #[arg(
         long,
         short,

@@ -191,9 +191,9 @@ struct DeviceArgs {
     /// may have another limit.
     #[arg(long, value_name = "LIMIT")]
     memory: Option<MemoryLimit>,
-    /// Measure first which kernels are fastest on the GPU, and keep the choices for later runs
+    /// Measure first which kernels are fastest, and keep the choices
     ///
-    /// Takes some seconds. Runs with other choices may differ by rounding.
+    /// Takes some seconds on a GPU. Later runs use the choices. Runs with other choices may differ by rounding.
     #[arg(long)]
     tune: bool,
     /// Threads that compute on the CPU [default: one per core]
