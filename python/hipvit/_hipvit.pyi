@@ -210,7 +210,9 @@ class Model:
         """Logits, ``[B, classes]``: before softmax or sigmoid."""
 
     @overload
-    def run(self, images: dict[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+    def run(  # type: ignore[overload-overlap]  # a dictionary is never an image
+        self, images: dict[str, Any]
+    ) -> dict[str, npt.NDArray[Any]]:
         """The outputs of the model by name, of the arrays for its ``inputs`` by name. Floating-point arrays become float32, and
         integers must fit into 32 bits. Extents that an ONNX file leaves open may differ from call to call."""
 

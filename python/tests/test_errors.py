@@ -70,7 +70,7 @@ def test_other_arguments(seven: Path, digits: hipvit.Model) -> None:
     with pytest.raises(hipvit.ArgumentError, match="pixel_values"):
         hipvit.load(device="cpu", input="floats")  # type: ignore[arg-type]
     with pytest.raises(hipvit.ArgumentError, match="on_error"):
-        digits.run(seven, on_error="ignore")  # type: ignore[arg-type]
+        digits.run(seven, on_error="ignore")  # type: ignore[call-overload]
     with pytest.raises(hipvit.ArgumentError, match="tokens=True"):
         digits.tokens(seven)
     with pytest.raises(TypeError, match="str"):

@@ -3,8 +3,10 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file
 
@@ -13,7 +15,10 @@ import hipvit
 GOLDEN = Path(__file__).parent.parent.parent / "tests" / "golden" / "onnx"
 
 
-def golden(name):
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+def golden(name: str) -> tuple[Arrays, Arrays]:
     tensors = load_file(GOLDEN / name / "golden.safetensors")
     inputs = {key.split(".", 1)[1]: value for key, value in tensors.items() if key.startswith("input.")}
     outputs = {key.split(".", 1)[1]: value for key, value in tensors.items() if key.startswith("output.")}
@@ -21,7 +26,7 @@ def golden(name):
 
 
 @pytest.mark.parametrize("name", ["vit", "convnext", "clip_text"])
-def test_outputs_by_name_are_those_of_onnx_runtime(name):
+def test_outputs_by_name_are_those_of_onnx_runtime(name: str) -> None:
     inputs, expected = golden(name)
     with hipvit.load(GOLDEN / name / "model.onnx", "cpu") as model:
         assert model.input == "tensors"
@@ -33,7 +38,7 @@ def test_outputs_by_name_are_those_of_onnx_runtime(name):
         np.testing.assert_allclose(outputs[output], values, atol=1e-4 * np.abs(values).max())
 
 
-def test_a_configuration_beside_the_file_makes_images_the_input(tmp_path):
+def test_a_configuration_beside_the_file_makes_images_the_input(tmp_path: Path) -> None:
     shutil.copy(GOLDEN / "vit" / "model.onnx", tmp_path)
     config = {"architecture": "any", "pretrained_cfg": {"mean": 0.5, "std": 0.5, "crop_pct": 1.0}}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -45,7 +50,7 @@ def test_a_configuration_beside_the_file_makes_images_the_input(tmp_path):
     np.testing.assert_allclose(model([image]), logits, atol=1e-4 * np.abs(logits).max())
 
 
-def test_wrong_arrays_are_refused():
+def test_wrong_arrays_are_refused() -> None:
     model = hipvit.load(GOLDEN / "vit" / "model.onnx", "cpu")
     with pytest.raises(ValueError, match="`x` is not an input of the model. The inputs are `input`"):
         model.run({"x": np.zeros((1, 3, 24, 24), np.float32)})
