@@ -46,15 +46,28 @@ HIPVIT_DEVICE void load_operands(const ElementwiseFormulaArgs &a, const MatrixVe
     if constexpr (I < F::OPERANDS) {
         u64 offset = 0;
         u32 row = u32(vec.row);
-        // Most results have a single axis of rows.
-        for (u32 axis = FORMULA_AXES - 1; axis-- > 0 && a.rows > 1;) {
+        // Unrolled, so that arguments are not indexed by a variable. Most results have a single axis of rows.
+#pragma unroll
+        for (u32 axis = FORMULA_AXES - 1; axis-- > 0;) {
+            if (row == 0) break;
             const u32 outer = row / a.extents[axis];
             offset += u64(row - outer * a.extents[axis]) * a.strides[I][axis];
             row = outer;
-            if (row == 0) break;
         }
         load_operand<T, (F::INTEGERS >> I & 1) != 0>(a.operands[I], offset, vec.column, a.column_strides[I], vec.valid, x[I]);
         load_operands<T, F, I + 1>(a, vec, x);
+    }
+}
+
+// Computes element I and those after it. Clang does not unroll a loop over long formulas, and then indexes registers by a variable.
+template <class T, class F, u32 I>
+HIPVIT_DEVICE void apply(const ElementwiseFormulaArgs &a, const float (&x)[F::OPERANDS][VEC<T>], float (&y)[VEC<T>]) {
+    if constexpr (I < VEC<T>) {
+        float of_element[F::OPERANDS];
+#pragma unroll
+        for (u32 operand = 0; operand < F::OPERANDS; ++operand) of_element[operand] = x[operand][I];
+        y[I] = F::value(of_element, a.constants);
+        apply<T, F, I + 1>(a, x, y);
     }
 }
 
@@ -63,13 +76,7 @@ template <class T, class F> HIPVIT_DEVICE void elementwise(const ElementwiseForm
     if (vec.row >= a.rows) return;
     float x[F::OPERANDS][VEC<T>], y[VEC<T>];
     load_operands<T, F, 0>(a, vec, x);
-#pragma unroll
-    for (u32 i = 0; i < VEC<T>; ++i) {
-        float of_element[F::OPERANDS];
-#pragma unroll
-        for (u32 operand = 0; operand < F::OPERANDS; ++operand) of_element[operand] = x[operand][i];
-        y[i] = F::value(of_element, a.constants);
-    }
+    apply<T, F, 0>(a, x, y);
     const u64 at = vec.row * a.columns + vec.column;
     if constexpr (F::INTEGER_RESULT) {
 #pragma unroll
