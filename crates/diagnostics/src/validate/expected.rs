@@ -42,19 +42,21 @@ pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
         return (0..rows).collect();
     }
     let count = (rows as f64 * WORK as f64 / whole as f64) as usize;
+    let by_image = |op: &Op| op.locality(case.result) == Locality::Images;
+    // Of an op that computes whole images, only the first and the last.
+    let image = match &case.work {
+        Work::Op(op) if by_image(op) && shape[0] > 2 => rows / shape[0],
+        _ => rows.div_ceil(2),
+    };
+    let choices = rows.min(2 * image);
     let mut sampled: Vec<usize> = (0..count.clamp(FEWEST, rows))
         .map(|i| match i {
             0 => 0,
-            1 => rows - 1,
-            _ => (random(rows, i) % rows as u64) as usize,
+            1 => choices - 1,
+            _ => (random(rows, i) % choices as u64) as usize,
         })
+        .map(|row| if row < image { row } else { rows - choices + row })
         .collect();
-    let by_image = |op: &Op| op.locality(case.result) == Locality::Images;
-    if matches!(&case.work, Work::Op(op) if by_image(op)) && rows > shape[0] {
-        // Whole images are computed: only the first and the last.
-        let image = rows / shape[0];
-        sampled.retain(|row| *row < image || *row >= rows - image);
-    }
     sampled.sort_unstable();
     sampled.dedup();
     sampled

@@ -107,8 +107,13 @@ impl Definition for CumSum {
     /// A sum of n terms has an error of up to n/2 roundings of the largest partial sum, about √n of them at random.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         let most = |array: &Array| array.values().iter().fold(0.0f64, |most, x| most.max(x.abs()));
-        let result = self.eval(operands).ok().map_or(1.0, |results| most(&results[0]));
-        let ratio = most(operands[0]) / result.max(f64::MIN_POSITIVE);
+        let result = self.eval(operands).ok().map_or(0.0, |results| most(&results[0]));
+        // A result of zeros alone is exact.
+        let ratio = if result > 0.0 {
+            most(operands[0]) / result
+        } else {
+            1.0
+        };
         narrow(dtype) + tolerance(DType::F32, operands[0].shape()[self.axis]) * ratio.max(1.0)
     }
 }
