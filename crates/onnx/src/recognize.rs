@@ -1,10 +1,12 @@
-//! Finds hipvit's ops in what exporters write: functions in several steps, biases as additions, attention as products of matrices.
+//! Finds hipvit's ops in what exporters write: functions and norms in several steps, biases as
+//! additions, attention as products of matrices.
 //!
 //! The graph computes the same before and after, up to rounding.
 
 mod activations;
 mod attention;
 mod biases;
+mod norms;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests;
@@ -15,6 +17,7 @@ use hipvit_graph::{Graph, Result};
 /// Replaces patterns by the ops that compute them.
 pub(crate) fn run(graph: &Graph) -> Result<Graph> {
     let graph = activations::run(graph)?;
+    let graph = norms::run(&graph)?;
     let graph = biases::run(&graph)?;
     attention::run(&graph)
 }
