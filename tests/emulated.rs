@@ -41,6 +41,7 @@ fn works(arch: &str) {
         "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",
         "gpu::onnx::exported_classifiers_take_images",
         "gpu::onnx::exported_models_agree_with_the_cpu",
+        "gpu::onnx::operators_agree_with_onnx_runtime",
         "gpu::quantized::layers_in_bf16_are_computed_in_the_dtype",
         "gpu::quantized::logits_are_those_of_the_cpu",
         "gpu::quantized::norms_in_8_bits_give_the_bits_of_norms_that_are_rounded",

@@ -10,7 +10,7 @@ use hipvit::{Device, Error, RunInput, RunOptions, Session, SessionBuilder, Tenso
 use serde_json::{Value, json};
 
 use crate::support::at;
-use crate::support::onnx::Golden;
+use crate::support::onnx::{Golden, views};
 use crate::support::program::{hipvit, stderr, stdout};
 
 fn on_cpu() -> SessionBuilder {
@@ -50,6 +50,31 @@ fn large_batches_are_run_in_parts() {
             "{got}, expected {expected}"
         );
     }
+}
+
+/// Some outputs have as many rows as the data demand.
+#[test]
+fn operators_agree_with_onnx_runtime() {
+    for golden in Golden::of_operators() {
+        let session = on_cpu().load(&golden.model).unwrap();
+        let inputs = golden.inputs();
+        let outputs = session.run_tensors(views(&inputs)).unwrap();
+        let difference = golden.difference(&outputs);
+        assert!(difference <= 2e-6, "{}: {difference:.1e}", golden.model.display());
+    }
+}
+
+#[test]
+fn extents_that_depend_on_the_data_are_shown_as_bounds() {
+    let session = on_cpu().load(at("tests/golden/onnx_ops/boxes.onnx")).unwrap();
+    let outputs = session.tensor_outputs();
+    let texts: Vec<String> = outputs.iter().map(ToString::to_string).collect();
+    // Five boxes of each of three classes.
+    assert!(texts[0].ends_with(": i64 [≤15·B, 3]"), "{texts:?}");
+    assert!(texts[1].ends_with(": f32 [≤15·B, 6]"), "{texts:?}");
+    assert_eq!((outputs[0].extent(0), outputs[0].extent(1)), (None, Some(3)));
+    let json = serde_json::to_value(&outputs[0]).unwrap();
+    assert_eq!(json["shape"], json!(["≤15·B", 3]));
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
-use hipvit_graph::{DType, Graph};
+use hipvit_graph::{DType, Graph, ValueId};
 use prost::Message as _;
 
 use crate::builder::{Builder, reason};
+use crate::control_flow::MOST_UNROLLED;
 use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Error, Refusal, refuse};
@@ -16,7 +17,7 @@ use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::source::Source;
 use crate::value::{Data, MOST_AXES, Value, count};
-use crate::{Info, Model, Options, initializer, limits, recognize};
+use crate::{Counted, Info, Model, Options, initializer, limits, recognize};
 
 /// Versions of ONNX's operator set that are supported.
 const OPSETS: std::ops::RangeInclusive<i64> = 11..=24;
@@ -98,6 +99,8 @@ pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<M
         builder,
         values,
         problems: Vec::new(),
+        inner: HashSet::new(),
+        unrolled: MOST_UNROLLED,
     };
     importer.run(&nodes, &names);
     let Importer {
@@ -118,6 +121,7 @@ pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<M
         name: input.name,
         element: input.element,
         dims,
+        counted: None,
     });
     Ok(Model {
         graph,
@@ -300,7 +304,7 @@ fn begin(
     Ok((graph, inputs))
 }
 
-/// Declares the outputs of the graph.
+/// Declares the outputs of the graph: those of the file, and after them the numbers of rows that are results.
 fn end(
     builder: Builder,
     outputs: &[String],
@@ -309,8 +313,9 @@ fn end(
     if outputs.is_empty() {
         refuse!("has no outputs");
     }
-    let mut graph = builder.graph;
     let mut infos = Vec::with_capacity(outputs.len());
+    let mut ids = Vec::with_capacity(outputs.len());
+    let mut counts: Vec<(String, ValueId)> = Vec::new();
     for name in outputs {
         let Some(Some(value)) = values.get(name) else {
             refuse!("its output `{name}` is not computed");
@@ -318,12 +323,33 @@ fn end(
         let Data::Computed(id) = value.data else {
             refuse!("its output `{name}` does not depend on the input, which is not supported");
         };
-        graph.add_output(name, id).map_err(reason)?;
+        ids.push(id);
+        let counted = builder.rows(value).map(|rows| {
+            let known = counts.iter().find(|(_, count)| *count == rows.count);
+            let output = match known {
+                Some((known, _)) => known.clone(),
+                None => {
+                    let output = format!("rows of {name}");
+                    counts.push((output.clone(), rows.count));
+                    output
+                }
+            };
+            Counted {
+                axis: rows.axis,
+                output,
+            }
+        });
         infos.push(Info {
             name: name.clone(),
             element: value.element,
             dims: value.dims.clone(),
+            counted,
         });
+    }
+    let mut graph = builder.graph;
+    let named = outputs.iter().cloned().zip(ids);
+    for (name, id) in named.chain(counts) {
+        graph.add_output(name, id).map_err(reason)?;
     }
     Ok((graph, infos))
 }
