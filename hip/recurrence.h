@@ -17,7 +17,7 @@ struct RecurrenceArgs {
     DEVICE_POINTER(const void) gates;
     /// T `[units, gates · units]`.
     DEVICE_POINTER(const void) weight;
-    /// T `[units]` of a GRU, otherwise null.
+    /// T `[units]` of a GRU that does not reset first, otherwise null.
     DEVICE_POINTER(const void) bias;
     /// T `[rows, units]`: the hidden state before the first step; null: zeros.
     DEVICE_POINTER(const void) first_hidden;
@@ -39,8 +39,8 @@ struct RecurrenceArgs {
     unsigned gate_count;
     /// 1: the last step comes first.
     unsigned reverse;
-    /// Unused; the structure has no padding.
-    unsigned reserved;
+    /// 1: a GRU multiplies the hidden state by the reset gate before its product with the weight; 0: the product.
+    unsigned reset_first;
 };
 
 } // namespace hipvit

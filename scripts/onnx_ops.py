@@ -83,8 +83,7 @@ def recurrent() -> None:
     mean = m.node("ReduceMean", x, m.constant([1]), keepdims=0)
     first = m.node("Unsqueeze", mean, m.constant([0]))
     twice = m.node("Concat", first, m.node("Neg", first), axis=0)
-    for op, gates in (("LSTM", 4), ("GRU", 3)):
-        options = {"linear_before_reset": 1} if op == "GRU" else {}
+    for op, gates, options in (("LSTM", 4, {}), ("GRU", 3, {"linear_before_reset": 1}), ("GRU", 3, {})):
         results = gates - 1
         for direction, units, states in (("forward", 4, []), ("reverse", 5, [first] * (results - 1)), ("bidirectional", 5, [twice] * (results - 1))):
             count = 2 if direction == "bidirectional" else 1
@@ -116,6 +115,7 @@ def scatter() -> None:
     m.node("ScatterElements", x, m.constant([[[2, 2, 1]], [[2, -4, 1]]]), new, output=True, axis=0, reduction="mul")
     number = m.input("number", numpy.array([5, -2, 7, 0], numpy.int64))
     m.node("ScatterElements", m.constant(numpy.arange(6)), m.constant([1, 4, 1, -1]), number, output=True, reduction="add")
+    m.node("Identity", number, output=True)
     places = m.node("Clip", number, m.constant(-4), m.constant(4))
     m.node("GatherND", x, m.node("Unsqueeze", places, m.constant([1])), output=True, batch_dims=1)
     m.node("GatherND", x, indices, output=True)
@@ -138,6 +138,7 @@ def batched_gather() -> None:
     updates = m.node("Slice", x, m.constant([0]), m.constant([2]), m.constant([1]))
     places = m.node("Expand", m.node("Unsqueeze", order, m.constant([2])), m.constant([1, 1, 4]))
     m.node("ScatterElements", x, places, updates, output=True, axis=1, reduction="add")
+    m.node("Identity", x, output=True)
     m.write("batched_gather")
 
 

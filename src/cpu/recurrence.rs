@@ -1,7 +1,7 @@
 //! Recurrent layers: LSTM and GRU.
 
 use hipvit_graph::op::recurrence::RecurrentWeights;
-use hipvit_graph::op::{OpError, Recurrence, RecurrentCell};
+use hipvit_graph::op::{OpError, Recurrence};
 use rayon::prelude::*;
 
 use super::{CpuOp, Operands};
@@ -12,10 +12,9 @@ impl CpuOp for Recurrence {
         let (&[steps, rows, channels], &[units, _]) = (operands.batched_shape(0)?, operands.shape(1)?) else {
             return Err("has no gates for each step".into());
         };
-        let is_gru = self.cell == RecurrentCell::Gru;
         let weights = RecurrentWeights {
             weight,
-            bias: operands.optional(is_gru, 2)?.unwrap_or_default(),
+            bias: operands.optional(self.cell.has_bias(), 2)?.unwrap_or_default(),
         };
         let (y, states) = results.split_first_mut().ok_or("has no results")?;
         for (index, state) in states.iter_mut().enumerate() {

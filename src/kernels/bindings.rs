@@ -4665,7 +4665,7 @@ pub struct RecurrenceArgs {
     pub gates: DeviceAddress,
     /// T `[units, gates · units]`.
     pub weight: DeviceAddress,
-    /// T `[units]` of a GRU, otherwise null.
+    /// T `[units]` of a GRU that does not reset first, otherwise null.
     pub bias: DeviceAddress,
     /// T `[rows, units]`: the hidden state before the first step; null: zeros.
     pub first_hidden: DeviceAddress,
@@ -4687,8 +4687,8 @@ pub struct RecurrenceArgs {
     pub gate_count: u32,
     /// 1: the last step comes first.
     pub reverse: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
+    /// 1: a GRU multiplies the hidden state by the reset gate before its product with the weight; 0: the product.
+    pub reset_first: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -4734,8 +4734,8 @@ const _: () = {
         "Offset of field: RecurrenceArgs::reverse",
     ][::core::mem::offset_of!(RecurrenceArgs, reverse) - 80usize];
     [
-        "Offset of field: RecurrenceArgs::reserved",
-    ][::core::mem::offset_of!(RecurrenceArgs, reserved) - 84usize];
+        "Offset of field: RecurrenceArgs::reset_first",
+    ][::core::mem::offset_of!(RecurrenceArgs, reset_first) - 84usize];
 };
 
 /// Columns that a block of `reduce_columns` reduces.

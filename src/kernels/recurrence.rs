@@ -77,7 +77,7 @@ impl Lower for Recurrence {
         one(RecurrenceArgs {
             gates: step.address(0)?,
             weight: step.address(1)?,
-            bias: optional((!is_lstm).then_some(2))?,
+            bias: optional(self.cell.has_bias().then_some(2))?,
             first_hidden: optional(hidden)?,
             first_cell: optional(hidden.filter(|_| is_lstm).map(|index| index + 1))?,
             out: step.out,
@@ -92,7 +92,7 @@ impl Lower for Recurrence {
             units: extent(units)?,
             gate_count: extent(self.cell.gates())?,
             reverse: self.reverse.into(),
-            reserved: 0,
+            reset_first: (self.cell == RecurrentCell::Gru { reset_after: false }).into(),
         })
     }
 }

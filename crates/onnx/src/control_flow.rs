@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn names_from_outside_are_not_defined_again() {
-        let error = refused(|graph| body(graph).input[2].name = "x".into());
+        let error = refused(|graph| body(graph).input[1].name = "x".into());
         assert!(
             error.contains("has a subgraph with the value `x`, which is one outside of it"),
             "{error}"

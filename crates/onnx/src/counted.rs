@@ -146,7 +146,11 @@ mod tests {
             name: "y".into(),
             ..ValueInfoProto::default()
         });
-        let result = load_bytes("boxes", model.encode_to_vec(), &Options::default());
+        let options = Options {
+            extents: [("batch".to_owned(), 2)].into(),
+            ..Options::default()
+        };
+        let result = load_bytes("boxes", model.encode_to_vec(), &options);
         result.unwrap_err().to_string()
     }
 

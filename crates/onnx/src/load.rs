@@ -12,6 +12,7 @@ use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Error, Refusal, refuse};
 use crate::importer::Importer;
+use crate::ops;
 use crate::program::{Functions, Node, opsets};
 use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
@@ -306,7 +307,7 @@ fn begin(
 
 /// Declares the outputs of the graph: those of the file, and after them the numbers of rows that are results.
 fn end(
-    builder: Builder,
+    mut builder: Builder,
     outputs: &[String],
     values: &HashMap<String, Option<Value>>,
 ) -> Result<(Graph, Vec<Info>), Refusal> {
@@ -320,9 +321,14 @@ fn end(
         let Some(Some(value)) = values.get(name) else {
             refuse!("its output `{name}` is not computed");
         };
-        let Data::Computed(id) = value.data else {
+        let Data::Computed(mut id) = value.data else {
             refuse!("its output `{name}` does not depend on the input, which is not supported");
         };
+        if builder.graph.inputs().any(|input| input.value == id) {
+            // Outputs are results of nodes.
+            builder.begin(name);
+            id = ops::copied(&mut builder, value)?;
+        }
         ids.push(id);
         let counted = builder.rows(value).map(|rows| {
             let known = counts.iter().find(|(_, count)| *count == rows.count);

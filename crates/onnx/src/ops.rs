@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::error::Refusal;
 use crate::value::Value;
 
-pub(crate) use self::elementwise::apply;
+pub(crate) use self::elementwise::{apply, copied};
 pub(crate) use self::layout::{broadcast, expand_computed, expand_dims, reshape_to};
 pub(crate) use self::parts::stack;
 

@@ -1,6 +1,7 @@
 //! Recurrent layers: LSTM and GRU.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::operands::{Rest, count, expect};
 use super::{Definition, Locality, OpError, Shape};
@@ -13,7 +14,7 @@ use crate::tolerance::{narrow, tolerance};
 /// units over S steps. `gates` are the products of the inputs with their weight, and all biases that are added to them. `y` has the hidden state
 /// after each step; the other results are the last states.
 ///
-/// The bias belongs to GRU's products of the hidden state for its candidate, which the reset gate multiplies. The cell belongs to LSTM.
+/// The bias belongs to GRU's products of the hidden state for its candidate, if the reset gate multiplies these. The cell belongs to LSTM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recurrence {
     /// The layer.
@@ -29,8 +30,11 @@ pub struct Recurrence {
 pub enum RecurrentCell {
     /// `c' = f·c + i·g` and `h' = o·tanh c'`, with σ for the input gate i, the output gate o and the forget gate f, and tanh for g.
     Lstm,
-    /// `h' = (1 − z)·n + z·h`, with σ for the update gate z and the reset gate r, and `n = tanh(x + r·(W·h + b))`.
-    Gru,
+    /// `h' = (1 − z)·n + z·h`, with σ for the update gate z and the reset gate r.
+    Gru {
+        /// True for `n = tanh(x + r·(W·h + b))`. Otherwise `n = tanh(x + W·(r·h))`.
+        reset_after: bool,
+    },
 }
 
 impl RecurrentCell {
@@ -38,13 +42,18 @@ impl RecurrentCell {
     pub fn gates(self) -> usize {
         match self {
             Self::Lstm => 4,
-            Self::Gru => 3,
+            Self::Gru { .. } => 3,
         }
     }
 
-    /// Computes a step of a row. `gates` are the row's gates with the products of its hidden state, except for those of GRU's candidate, which are
-    /// `candidate` with their bias.
-    pub fn step<T: Real>(self, gates: &[T], candidate: &[T], hidden: &mut [T], cell: &mut [T]) {
+    /// Returns true if the operands have a bias.
+    pub fn has_bias(self) -> bool {
+        self == Self::Gru { reset_after: true }
+    }
+
+    /// Computes a step of a row. `gates` are the row's gates with the products of its hidden state, except for those of GRU's candidate that the
+    /// reset gate multiplies, which are `candidate` with their bias.
+    fn step<T: Real>(self, gates: &[T], candidate: &[T], hidden: &mut [T], cell: &mut [T]) {
         let units = hidden.len();
         let gate = |index: usize, unit: usize| gates[index * units + unit];
         for unit in 0..units {
@@ -54,9 +63,14 @@ impl RecurrentCell {
                     cell[unit] = forget * cell[unit] + input * gate(3, unit).tanh();
                     hidden[unit] = output * cell[unit].tanh();
                 }
-                Self::Gru => {
+                Self::Gru { reset_after } => {
                     let [update, reset] = [0, 1].map(|index| sigmoid(gate(index, unit)));
-                    let new = (gate(2, unit) + reset * candidate[unit]).tanh();
+                    let product = if reset_after {
+                        reset * candidate[unit]
+                    } else {
+                        T::ZERO
+                    };
+                    let new = (gate(2, unit) + product).tanh();
                     hidden[unit] = (T::ONE - update) * new + update * hidden[unit];
                 }
             }
@@ -87,30 +101,48 @@ impl<T: Real> RecurrentWeights<'_, T> {
         hidden: &mut [T],
         cell: &mut [T],
     ) {
-        sums.fill(T::ZERO);
-        for (&h, row) in hidden.iter().zip(self.weight.chunks_exact(sums.len())) {
-            for (sum, &weight) in sums.iter_mut().zip(row) {
+        let (units, width) = (hidden.len(), sums.len());
+        // Columns of the gates whose products are those of the state itself.
+        let of_state = match op {
+            RecurrentCell::Gru { reset_after: false } => 2 * units,
+            _ => width,
+        };
+        sums.copy_from_slice(gates);
+        if op.has_bias() {
+            sums[2 * units..].fill(T::ZERO);
+        }
+        self.add_products(0..of_state, hidden, sums);
+        if op.has_bias() {
+            let products = &mut sums[2 * units..];
+            for (index, product) in products.iter_mut().enumerate() {
+                candidate[index] = *product + self.bias[index];
+                *product = gates[2 * units + index];
+            }
+        } else if of_state < width {
+            for (unit, candidate) in candidate.iter_mut().enumerate() {
+                *candidate = sigmoid(sums[units + unit]) * hidden[unit];
+            }
+            self.add_products(of_state..width, candidate, sums);
+        }
+        op.step(sums, candidate, hidden, cell);
+    }
+
+    /// Adds the products of a state with some columns of the weight.
+    fn add_products(&self, columns: Range<usize>, state: &[T], sums: &mut [T]) {
+        let width = sums.len();
+        let sums = &mut sums[columns.clone()];
+        for (&h, row) in state.iter().zip(self.weight.chunks_exact(width)) {
+            for (sum, &weight) in sums.iter_mut().zip(&row[columns.clone()]) {
                 *sum += h * weight;
             }
         }
-        if op == RecurrentCell::Gru {
-            // The reset gate multiplies these before they are added.
-            let products = &mut sums[2 * hidden.len()..];
-            for ((candidate, product), &bias) in candidate.iter_mut().zip(products).zip(self.bias) {
-                *candidate = *product + bias;
-                *product = T::ZERO;
-            }
-        }
-        sums.iter_mut().zip(gates).for_each(|(sum, &gate)| *sum += gate);
-        op.step(sums, candidate, hidden, cell);
     }
 }
 
 impl Recurrence {
     /// Returns the index of the operand with the first state. `None` if the states are zeros.
     pub fn first_state(&self) -> Option<usize> {
-        self.initial
-            .then_some(2 + usize::from(self.cell == RecurrentCell::Gru))
+        self.initial.then_some(2 + usize::from(self.cell.has_bias()))
     }
 
     /// Returns the number of results.
@@ -125,7 +157,8 @@ impl Definition for Recurrence {
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.cell {
             RecurrentCell::Lstm => " lstm",
-            RecurrentCell::Gru => " gru",
+            RecurrentCell::Gru { reset_after: true } => " gru",
+            RecurrentCell::Gru { reset_after: false } => " gru reset first",
         })?;
         f.write_str(if self.reverse { " reverse" } else { "" })?;
         f.write_str(if self.initial { " initial" } else { "" })
@@ -145,7 +178,7 @@ impl Definition for Recurrence {
             return Err(format!("has {channels} gates for {units} units").into());
         }
         expect("weight", weight, &[units, channels])?;
-        if let Some(bias) = rest.optional(self.cell == RecurrentCell::Gru, "bias")? {
+        if let Some(bias) = rest.optional(self.cell.has_bias(), "bias")? {
             expect("bias", bias, &[units])?;
         }
         let state = [rows, units];
@@ -178,9 +211,10 @@ impl Definition for Recurrence {
         let units = weight.shape()[0];
         let weights = RecurrentWeights {
             weight: weight.values(),
-            bias: match self.cell {
-                RecurrentCell::Gru => operands[2].values(),
-                RecurrentCell::Lstm => &[],
+            bias: if self.cell.has_bias() {
+                operands[2].values()
+            } else {
+                &[]
             },
         };
         let state = |index: usize| match self.first_state() {
@@ -207,7 +241,11 @@ impl Definition for Recurrence {
         cases.for_each_shape(|cases, [batch, tokens, channels], _| {
             // Tokens are the rows that are independent of each other, and units are few.
             let (steps, rows, units) = (batch + 6, tokens.min(70), channels.min(200));
-            for cell in [RecurrentCell::Lstm, RecurrentCell::Gru] {
+            for cell in [
+                RecurrentCell::Lstm,
+                RecurrentCell::Gru { reset_after: true },
+                RecurrentCell::Gru { reset_after: false },
+            ] {
                 for (reverse, initial) in [(false, false), (true, true)] {
                     let op = Self {
                         cell,
@@ -216,7 +254,7 @@ impl Definition for Recurrence {
                     };
                     let width = cell.gates() * units;
                     let mut operands = vec![activation(&[steps, rows, width]), parameter(&[units, width])];
-                    if cell == RecurrentCell::Gru {
+                    if cell.has_bias() {
                         operands.push(parameter(&[units]));
                     }
                     if initial {
@@ -278,22 +316,42 @@ mod tests {
     }
 
     #[test]
-    fn gru_resets_the_products_of_the_state() {
-        let op = Recurrence {
-            cell: RecurrentCell::Gru,
-            reverse: false,
-            initial: true,
+    fn gru_resets_the_state_or_its_products() {
+        let gru = |reset_after, operands: &[&Array]| {
+            let op = Recurrence {
+                cell: RecurrentCell::Gru { reset_after },
+                reverse: false,
+                initial: true,
+            };
+            let results = op.eval(operands).unwrap();
+            assert_eq!(results.len(), 2);
+            results[0].values().to_vec()
         };
-        let gates = array(&[1, 1, 3], &[0.5, -1.0, 2.0]);
-        let weight = array(&[1, 3], &[0.1, 0.2, 0.3]);
-        let results = op
-            .eval(&[&gates, &weight, &array(&[1], &[0.7]), &array(&[1, 1], &[0.5])])
-            .unwrap();
         let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+        let close = |x: f64, y: f64| (x - y).abs() < 1e-14;
+        let (gates, h) = (array(&[1, 1, 3], &[0.5, -1.0, 2.0]), array(&[1, 1], &[0.5]));
+        let (weight, bias) = (array(&[1, 3], &[0.1, 0.2, 0.3]), array(&[1], &[0.7]));
         let (z, r) = (sigmoid(0.55), sigmoid(-0.9));
         let n = (2.0 + r * (0.15 + 0.7)).tanh();
-        assert!((results[0].values()[0] - ((1.0 - z) * n + z * 0.5)).abs() < 1e-14);
-        assert_eq!(results.len(), 2);
+        let y = gru(true, &[&gates, &weight, &bias, &h]);
+        assert!(close(y[0], (1.0 - z) * n + z * 0.5));
+        // The product is of all units that were reset.
+        let gates = array(&[1, 1, 6], &[0.5, -0.5, -1.0, 1.0, 2.0, 0.25]);
+        let weight = array(
+            &[2, 6],
+            &[0.0, 0.0, 0.0, 0.0, 0.3, -0.4, 0.0, 0.0, 0.0, 0.0, 0.2, 0.6],
+        );
+        let y = gru(false, &[&gates, &weight, &array(&[1, 2], &[0.5, -1.0])]);
+        let (r, z) = (
+            [sigmoid(-1.0) * 0.5, -sigmoid(1.0)],
+            [sigmoid(0.5), sigmoid(-0.5)],
+        );
+        let n = [
+            (2.0 + 0.3 * r[0] + 0.2 * r[1]).tanh(),
+            (0.25 - 0.4 * r[0] + 0.6 * r[1]).tanh(),
+        ];
+        assert!(close(y[0], (1.0 - z[0]) * n[0] + z[0] * 0.5));
+        assert!(close(y[1], (1.0 - z[1]) * n[1] - z[1]));
     }
 
     #[test]

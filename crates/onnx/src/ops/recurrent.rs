@@ -15,7 +15,10 @@ use crate::error::{Refusal, refuse};
 use crate::value::{Value, show};
 
 pub(super) const OPS: Group = &[
-    ("GRU", |c| recurrent(c, RecurrentCell::Gru)),
+    ("GRU", |c| {
+        let reset_after = c.flag("linear_before_reset", false);
+        recurrent(c, RecurrentCell::Gru { reset_after })
+    }),
     ("LSTM", |c| recurrent(c, RecurrentCell::Lstm)),
 ];
 
@@ -33,7 +36,7 @@ fn directions(context: &Context<'_>) -> Result<Vec<bool>, Refusal> {
 fn check(context: &Context<'_>, cell: RecurrentCell, steps: usize) -> Result<(), Refusal> {
     let defaults: &[&str] = match cell {
         RecurrentCell::Lstm => &["sigmoid", "tanh", "tanh"],
-        RecurrentCell::Gru => &["sigmoid", "tanh"],
+        RecurrentCell::Gru { .. } => &["sigmoid", "tanh"],
     };
     let given = context.strings("activations");
     let mut pairs = given.iter().zip(defaults.iter().cycle());
@@ -46,9 +49,6 @@ fn check(context: &Context<'_>, cell: RecurrentCell, steps: usize) -> Result<(),
     }
     if context.flag("input_forget", false) {
         refuse!("couples its input and forget gates, which is not supported");
-    }
-    if cell == RecurrentCell::Gru && !context.flag("linear_before_reset", false) {
-        refuse!("resets the state before the product (linear_before_reset = 0), which is not supported");
     }
     if context.optional(7).is_some_and(|peepholes| !is_zero(&peepholes)) {
         refuse!("has peepholes, which are not supported");
@@ -108,14 +108,14 @@ impl Weights {
         let width = cell.gates() * units;
         let Some(bias) = &self.bias else {
             let zeros = filled(&self.hidden, units, 0.0)?;
-            return Ok([None, (cell == RecurrentCell::Gru).then_some(zeros)]);
+            return Ok([None, cell.has_bias().then_some(zeros)]);
         };
         if bias.dims != [Dim::Fixed(2 * width)] {
             refuse!("has biases {} for {units} units", show(&bias.dims));
         }
         let of_input = take_range(builder, bias, 0, 0, width)?;
         let of_hidden = take_range(builder, bias, 0, width, width)?;
-        if cell == RecurrentCell::Lstm {
+        if !cell.has_bias() {
             return Ok([Some(sum(builder, &of_input, &of_hidden)?), None]);
         }
         // The reset gate multiplies the bias of the candidate too.
