@@ -311,6 +311,7 @@ fn tuned_tiles_are_kept_and_selected() {
     set(tile(4, 64, 32));
     assert!(has_tile("attention_pattern (tile 64×32 with 4 waves)"));
     assert_eq!(classify(), expected);
+    patterns::attention_has_tile(cache.0.path(), model, "64×32 with 4 waves");
     // gfx942 has no code with two groups of queries per wave.
     set(tile(4, 128, 32));
     assert!(!has_tile("(tile "));
