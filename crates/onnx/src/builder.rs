@@ -22,6 +22,8 @@ pub(crate) struct Builder {
     /// Constants of the graph by the address, dtype and shape of their elements.
     constants: HashMap<(usize, DType, Shape), ValueId>,
     names: HashSet<String>,
+    /// Last number that was appended to a name.
+    numbers: HashMap<String, usize>,
     /// Values that are rounded to 8 bits, before the rounding, and its levels, by the dequantised results.
     rounded: HashMap<ValueId, (Value, Levels)>,
     /// Operands of the nodes that only move elements, by their results.
@@ -41,6 +43,7 @@ impl Builder {
             graph,
             constants: HashMap::new(),
             names: HashSet::new(),
+            numbers: HashMap::new(),
             rounded: HashMap::new(),
             moves: HashMap::new(),
             rows: HashMap::new(),
@@ -239,10 +242,11 @@ impl Builder {
     /// Returns `name`, or `name` with a number if a node or a constant has it already.
     fn unique_of(&mut self, name: &str) -> String {
         let mut unique = name.to_owned();
-        let mut number = 2;
         while !self.names.insert(unique.clone()) {
+            // The steps of a loop have many nodes of one name.
+            let number = self.numbers.entry(name.to_owned()).or_insert(1);
+            *number += 1;
             unique = format!("{name}:{number}");
-            number += 1;
         }
         unique
     }

@@ -239,29 +239,36 @@ impl Definition for Recurrence {
 
     fn cases(cases: &mut Cases<Self>) {
         cases.for_each_shape(|cases, [batch, tokens, channels], _| {
-            // Tokens are the rows that are independent of each other, and units are few.
-            let (steps, rows, units) = (batch + 6, tokens.min(70), channels.min(200));
-            for cell in [
-                RecurrentCell::Lstm,
-                RecurrentCell::Gru { reset_after: true },
-                RecurrentCell::Gru { reset_after: false },
-            ] {
-                for (reverse, initial) in [(false, false), (true, true)] {
-                    let op = Self {
-                        cell,
-                        reverse,
-                        initial,
-                    };
-                    let width = cell.gates() * units;
-                    let mut operands = vec![activation(&[steps, rows, width]), parameter(&[units, width])];
-                    if cell.has_bias() {
-                        operands.push(parameter(&[units]));
-                    }
-                    if initial {
-                        operands.resize(operands.len() + op.results() - 1, activation(&[rows, units]));
-                    }
-                    for result in 0..op.results() {
-                        cases.push_result(result, op, operands.clone());
+            // Tokens are the rows that are independent of each other.
+            let mut sizes = vec![[batch + 2, tokens.min(9), channels]];
+            if cases.is_micro() {
+                // More units than a block has threads.
+                sizes.push([2, 3, 300]);
+            }
+            for [steps, rows, units] in sizes {
+                for cell in [
+                    RecurrentCell::Lstm,
+                    RecurrentCell::Gru { reset_after: true },
+                    RecurrentCell::Gru { reset_after: false },
+                ] {
+                    for (reverse, initial) in [(false, false), (true, true)] {
+                        let op = Self {
+                            cell,
+                            reverse,
+                            initial,
+                        };
+                        let width = cell.gates() * units;
+                        let mut operands =
+                            vec![activation(&[steps, rows, width]), parameter(&[units, width])];
+                        if cell.has_bias() {
+                            operands.push(parameter(&[units]));
+                        }
+                        if initial {
+                            operands.resize(operands.len() + op.results() - 1, activation(&[rows, units]));
+                        }
+                        for result in 0..op.results() {
+                            cases.push_result(result, op, operands.clone());
+                        }
                     }
                 }
             }

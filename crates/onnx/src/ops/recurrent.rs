@@ -167,10 +167,8 @@ fn recurrent(context: &mut Context<'_>, cell: RecurrentCell) -> Result<Vec<Value
         let weights = Weights::new(context, direction)?;
         let builder = &mut *context.builder;
         let mut first = Vec::new();
-        for state in &states {
-            if let Some(state) = state {
-                first.push(of_direction(builder, state, direction)?);
-            }
+        for state in states.iter().flatten() {
+            first.push(of_direction(builder, state, direction)?);
         }
         if !first.is_empty() && first.len() < states.len() {
             let given = &first[0];
