@@ -5,9 +5,11 @@
 mod activations;
 mod attention;
 mod biases;
+mod patches;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests;
+mod tokens;
 mod view;
 
 use hipvit_graph::{Graph, Result};
@@ -16,5 +18,7 @@ use hipvit_graph::{Graph, Result};
 pub(crate) fn run(graph: &Graph) -> Result<Graph> {
     let graph = activations::run(graph)?;
     let graph = biases::run(&graph)?;
-    attention::run(&graph)
+    let graph = attention::run(&graph)?;
+    let graph = patches::run(&graph)?;
+    tokens::run(&graph)
 }
