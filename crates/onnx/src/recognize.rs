@@ -7,9 +7,11 @@ mod activations;
 mod attention;
 mod biases;
 mod norms;
+mod patches;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests;
+mod tokens;
 mod view;
 
 use hipvit_graph::{Graph, Result};
@@ -19,5 +21,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Graph> {
     let graph = activations::run(graph)?;
     let graph = norms::run(&graph)?;
     let graph = biases::run(&graph)?;
-    attention::run(&graph)
+    let graph = attention::run(&graph)?;
+    let graph = patches::run(&graph)?;
+    tokens::run(&graph)
 }
