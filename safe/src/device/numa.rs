@@ -39,7 +39,7 @@ impl NumaNode {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the system refuses.
+    /// [`Error::System`](crate::Error::System) if the system refuses.
     pub fn bind_thread(&self) -> Result<Option<u32>> {
         system::bind_thread(&self.cpus, &self.nodes()).map(|bound| bound.then_some(self.number))
     }
