@@ -50,6 +50,8 @@ pub struct Options {
     pub extents: BTreeMap<String, usize>,
     /// Keep the nodes as the file has them. Otherwise attention, activations and biases in several steps become one op each.
     pub keep_nodes: bool,
+    /// The caller puts pixels before the first input, by [`Graph::with_pixels`]. Its patch embedding then becomes an op that reads them.
+    pub pixels: bool,
 }
 
 /// A model as a graph.

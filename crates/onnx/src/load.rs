@@ -116,7 +116,7 @@ pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<M
     }
     let (mut graph, outputs) = end(builder, &outputs, &values).map_err(invalid)?;
     if !options.keep_nodes {
-        graph = recognize::run(&graph).map_err(|error| invalid(reason(error)))?;
+        graph = recognize::run(&graph, options.pixels).map_err(|error| invalid(reason(error)))?;
     }
     let inputs = declared.into_iter().zip(dims).map(|(input, dims)| Info {
         name: input.name,

@@ -16,12 +16,12 @@ mod view;
 
 use hipvit_graph::{Graph, Result};
 
-/// Replaces patterns by the ops that compute them.
-pub(crate) fn run(graph: &Graph) -> Result<Graph> {
+/// Replaces patterns by the ops that compute them. `pixels`: see [`Options`](crate::Options::pixels).
+pub(crate) fn run(graph: &Graph, pixels: bool) -> Result<Graph> {
     let graph = activations::run(graph)?;
     let graph = norms::run(&graph)?;
     let graph = biases::run(&graph)?;
     let graph = attention::run(&graph)?;
-    let graph = patches::run(&graph)?;
-    tokens::run(&graph)
+    let graph = tokens::run(&graph)?;
+    if pixels { patches::run(&graph) } else { Ok(graph) }
 }

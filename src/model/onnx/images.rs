@@ -97,6 +97,7 @@ impl ImageInput {
         }
         Options {
             extents,
+            pixels: options.input != InputKind::PixelValues,
             ..Options::default()
         }
     }

@@ -17,6 +17,7 @@ fn golden(name: &str) -> PathBuf {
 fn loaded(name: &str, keep_nodes: bool) -> Model {
     let options = Options {
         keep_nodes,
+        pixels: true,
         ..Options::default()
     };
     load(&golden(name), &options).unwrap()
