@@ -8,6 +8,7 @@ mod attention;
 mod biases;
 mod norms;
 mod patches;
+mod steps;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests;

@@ -1,14 +1,13 @@
 //! LayerNorm and RMSNorm in several steps, such as `(x − mean) / √(variance + ε) · weight + bias`. The steps before the weight are recognised by
 //! their values.
 
-use std::collections::HashMap;
-
 use hipvit_graph::op::{LayerNorm, Op, Reduce, RmsNorm};
 use hipvit_graph::reference::Array;
 use hipvit_graph::tensor::Tensor;
 use hipvit_graph::{Graph, Node, Provenance, Result, Rewriter, ValueId, rewrite};
 
 use super::biases::vector;
+use super::steps::{Steps, is_arithmetic, is_close};
 use super::view::constant_sum;
 
 /// Most steps of a norm.
@@ -49,8 +48,7 @@ pub(super) fn run(graph: &Graph) -> Result<Graph> {
         return Ok(graph.clone());
     }
     let finder = Finder {
-        graph,
-        producers: graph.nodes().iter().map(|node| (node.output(), node)).collect(),
+        steps: Steps::new(graph),
     };
     let rewritten = rewrite(graph, |rewriter, node| {
         let Some((norm, x)) = finder.norm(node) else {
@@ -93,8 +91,7 @@ fn is_reduction(graph: &Graph, node: &Node) -> bool {
 }
 
 struct Finder<'a> {
-    graph: &'a Graph,
-    producers: HashMap<ValueId, &'a Node>,
+    steps: Steps<'a>,
 }
 
 impl Finder<'_> {
@@ -104,19 +101,24 @@ impl Finder<'_> {
         if !matches!(node.op, Op::Mul(_) | Op::Elementwise(_)) || node.inputs.len() != 2 {
             return None;
         }
-        let shape = &self.graph.value(node.output()).shape;
+        let shape = &self.steps.graph.value(node.output()).shape;
         let &channels = shape.last()?;
-        if channels < 2 || node.inputs.iter().any(|&id| self.graph.value(id).is_constant()) {
+        if channels < 2
+            || node
+                .inputs
+                .iter()
+                .any(|&id| self.steps.graph.value(id).is_constant())
+        {
             return None;
         }
         let mut steps = vec![node];
         // A LayerNorm is the RMSNorm of its centred rows, which are found first.
         let mut of_centred = None;
         loop {
-            let open = self.open_operands(&steps);
-            let reduces = steps.iter().any(|step| is_reduction(self.graph, step));
+            let open = self.steps.open_operands(&steps);
+            let reduces = steps.iter().any(|step| is_reduction(self.steps.graph, step));
             if let ([x], true) = (&open[..], reduces)
-                && self.graph.value(*x).shape == *shape
+                && self.steps.graph.value(*x).shape == *shape
                 && let Some(norm) = self.recognised(&steps, *x, channels)
             {
                 match norm {
@@ -124,11 +126,7 @@ impl Finder<'_> {
                     Norm::Rms(_) => of_centred = Some((norm, *x)),
                 }
             }
-            // The operand that is computed last is not one of the others.
-            let next = open
-                .iter()
-                .filter_map(|id| self.producers.get(id))
-                .max_by_key(|node| node.output());
+            let next = self.steps.before(&open);
             match next.filter(|next| self.is_step(next) && steps.len() < MOST_STEPS) {
                 Some(next) => steps.push(next),
                 None => return of_centred,
@@ -136,27 +134,9 @@ impl Finder<'_> {
         }
     }
 
-    /// Returns the operands that neither are constants nor computed by one of the steps.
-    fn open_operands(&self, steps: &[&Node]) -> Vec<ValueId> {
-        let mut open: Vec<ValueId> = Vec::new();
-        for &id in steps.iter().flat_map(|step| &step.inputs) {
-            let is_inside = steps.iter().any(|step| step.output() == id);
-            if !is_inside && !self.graph.value(id).is_constant() && !open.contains(&id) {
-                open.push(id);
-            }
-        }
-        open
-    }
-
     /// Returns true for nodes that compute a row from a row.
     fn is_step(&self, node: &Node) -> bool {
-        match &node.op {
-            Op::Elementwise(op) => {
-                !op.is_integer() && op.integer_operands().iter().all(|is_integer| !is_integer)
-            }
-            Op::Mul(_) | Op::MulScalar(_) | Op::Add(_) => true,
-            _ => is_reduction(self.graph, node),
-        }
+        is_arithmetic(&node.op) || is_reduction(self.steps.graph, node)
     }
 
     /// Returns the norm that the steps compute. Its epsilon is the only number that is not known before.
@@ -194,36 +174,17 @@ impl Finder<'_> {
             return false;
         };
         let expected = norm.apply(row);
-        let largest = expected.iter().fold(0.0, |largest: f64, x| largest.max(x.abs()));
-        let mut pairs = values.iter().zip(&expected);
-        pairs.all(|(value, expected)| (value - expected).abs() <= TOLERANCE * largest)
+        is_close(&values, &expected, TOLERANCE)
     }
 
-    /// Computes the steps, last one first in the list, for one row of `x`. `None` if a constant is not a single number.
+    /// Computes the steps for one row of `x`. `None` if a constant is not a single number.
     fn evaluate(&self, steps: &[&Node], x: ValueId, row: &[f64]) -> Option<Vec<f64>> {
-        let rank = self.graph.value(x).shape.len();
+        let rank = self.steps.graph.value(x).shape.len();
         let mut shape = vec![1; rank];
         *shape.last_mut()? = row.len();
-        let mut values: HashMap<ValueId, Array> = HashMap::new();
-        values.insert(x, Array::new(shape, row.to_vec())?);
-        let mut ordered = steps.to_vec();
-        ordered.sort_by_key(|step| step.output());
-        for step in &ordered {
-            for &id in &step.inputs {
-                if let Some(tensor) = &self.graph.value(id).constant {
-                    if tensor.len() != 1 {
-                        return None;
-                    }
-                    let number = tensor.to_f32().iter().map(|&x| x.into()).collect();
-                    values.insert(id, Array::new([1], number)?);
-                }
-            }
-            let operands: Option<Vec<&Array>> = step.inputs.iter().map(|id| values.get(id)).collect();
-            let result = step.op.eval(&operands?).ok()?.into_iter().next()?;
-            values.insert(step.output(), result);
-        }
-        let result = values.remove(&steps.first()?.output())?;
-        (result.values().len() == row.len()).then(|| result.into_values())
+        let x = (x, Array::new(shape, row.to_vec())?);
+        let result = self.steps.evaluate(steps, x, |_| true)?;
+        (result.len() == row.len()).then_some(result)
     }
 }
 
