@@ -3,6 +3,7 @@
 use hipvit_graph::op::{ScatterElements, ScatterReduction};
 
 use super::bindings::{SCATTER_AXES, SCATTER_ELEMENTS_THREADS, ScatterElementsArgs};
+use super::gather_elements::{aligned, check_extents};
 use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::tensor::DType;
@@ -27,15 +28,8 @@ impl ScatterElementsArgs {
         op: ScatterElements,
         dtype: Option<DType>,
     ) -> Result<Self, KernelError> {
-        let Some(missing) = AXES.checked_sub(of_x.len()) else {
-            let reason = format!("scatters to {} axes, the kernel at most {AXES}", of_x.len());
-            return Err(KernelError::Unsupported(reason));
-        };
-        let (mut from, mut extents) = ([1; AXES], [1; AXES]);
-        for (axis, (&of_x, &of_indices)) in of_x.iter().zip(of_indices).enumerate() {
-            from[missing + axis] = extent(of_x)?;
-            extents[missing + axis] = extent(of_indices)?;
-        }
+        let missing = AXES.saturating_sub(of_x.len());
+        let [from, extents] = [aligned(of_x)?, aligned(of_indices)?];
         Ok(Self {
             x,
             indices,
@@ -67,10 +61,7 @@ unsafe impl KernelArguments for ScatterElementsArgs {
     const FILE: &'static str = "scatter_elements";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        let fits = |axis: usize| self.extents[axis] <= self.from[axis] || axis == self.axis as usize;
-        if self.from.contains(&0) || self.extents.contains(&0) || !(0..AXES).all(fits) {
-            return Err("has indices that do not fit its operand".into());
-        }
+        check_extents(&self.from, &self.extents, self.axis)?;
         let elements = self.from.iter().map(|&extent| u64::from(extent));
         target.threads(elements.fold(1, u64::saturating_mul), SCATTER_ELEMENTS_THREADS)
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, OpError, Shape, gather};
+use super::{Definition, Locality, OpError, Shape, gather, gather_elements};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
@@ -138,14 +138,7 @@ impl Definition for ScatterElements {
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, indices, updates] = exactly(operands)?;
-        let fits = |(axis, (&extent, &most)): (usize, (&usize, &usize))| {
-            if axis == self.axis {
-                most > 0
-            } else {
-                extent <= most
-            }
-        };
-        if self.axis >= x.len() || x.len() != indices.len() || !indices.iter().zip(x).enumerate().all(fits) {
+        if !gather_elements::fit(x, indices, self.axis) {
             let axis = self.axis;
             return Err(format!("cannot scatter {indices:?} elements to {x:?} along axis {axis}").into());
         }
