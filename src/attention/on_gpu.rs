@@ -69,15 +69,17 @@ impl GpuAttention {
         tile: Option<AttentionTile>,
     ) -> Result<Self> {
         let forward = Shaped::new(op.clone(), dtype, &operands(op, shapes))?;
+        let generated = forward.generate()?;
         let tile = match tile {
             Some(tile) => Some(tile),
-            None => forward.stored_tile(device)?,
+            None => forward.stored_tile(&generated, device)?,
         };
-        let forward = forward.compile(device, dtype, tile, None)?;
+        let forward = forward.compile(generated, device, tile, None)?;
         let backward = if op.log_sum_exp {
             let rows = Unit::of("attention_backward_rows");
             let shaped = forward.derivative(dtype, shapes)?;
-            Some(shaped.compile(device, dtype, None, Some(rows))?)
+            let generated = shaped.generate()?;
+            Some(shaped.compile(generated, device, None, Some(rows))?)
         } else {
             None
         };
@@ -239,19 +241,22 @@ impl<O: LowerGenerated + Clone + Into<Op>> Shaped<O> {
         })
     }
 
-    /// Compiles the op, and loads `other` with it.
+    fn generate(&self) -> Result<O::Generated> {
+        let generated = self.op.generate();
+        generated.map_err(|reason| Error::kernel("attention", reason))
+    }
+
+    /// Compiles the op's program, and loads `other` with it.
     fn compile(
         self,
+        generated: O::Generated,
         device: &Device,
-        dtype: DType,
         tile: Option<AttentionTile>,
         other: Option<Unit>,
     ) -> Result<OnGpu<O>> {
-        let generated = self.op.generate();
-        let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
         let program = generated.as_ref();
         let unit = tile.map_or_else(|| program.clone(), |tile| tile.unit(program));
-        let kernels = Kernels::load(device, dtype, [unit].into_iter().chain(other))?;
+        let kernels = Kernels::load(device, self.plan.dtype(), [unit].into_iter().chain(other))?;
         Ok(OnGpu {
             shaped: self,
             code: Arc::new(Code {
@@ -264,9 +269,7 @@ impl<O: LowerGenerated + Clone + Into<Op>> Shaped<O> {
 
     /// Joins the op with code that was compiled for other shapes.
     fn adapt(self, code: &Arc<Code<O::Generated>>) -> Result<OnGpu<O>> {
-        let generated = self.op.generate();
-        let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
-        if generated.as_ref() != code.generated.as_ref() {
+        if self.generate()?.as_ref() != code.generated.as_ref() {
             let reason = "has a different pattern, or different channels per head. Compile it";
             return Err(Error::argument("attention", reason));
         }
@@ -317,12 +320,10 @@ impl<O: LowerGenerated> Shaped<O> {
 
 impl Shaped<PatternAttention> {
     /// Returns the tile that is stored for this attention on the device, if there is one.
-    fn stored_tile(&self, device: &Device) -> Result<Option<AttentionTile>> {
-        let generated = self.op.generate();
-        let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
+    fn stored_tile(&self, generated: &Unit, device: &Device) -> Result<Option<AttentionTile>> {
         let operands = vec![DeviceAddress::NULL; self.operands.len()];
         let results = vec![DeviceAddress::NULL; self.result_shapes().len()];
-        let calls = self.lower(&generated, device, &operands, &results, DeviceAddress::NULL)?;
+        let calls = self.lower(generated, device, &operands, &results, DeviceAddress::NULL)?;
         Ok(calls.iter().find_map(|call| match call {
             Call::PatternAttention(call) => select::stored_tile(device, call.shape()),
             _ => None,
