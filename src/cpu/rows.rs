@@ -15,10 +15,22 @@ pub enum Source<'a> {
 
 /// Calls `f(start, block)` in parallel for blocks of `len` elements of `out`. `start` is the index of the block's first element. The block
 /// holds the source's elements on entry.
-pub(crate) fn in_blocks<F>(source: Source<'_>, out: &mut [f32], len: usize, f: F)
-where
-    F: Fn(usize, &mut [f32]) + Sync,
-{
+pub(crate) fn in_blocks(
+    source: Source<'_>,
+    out: &mut [f32],
+    len: usize,
+    f: impl Fn(usize, &mut [f32]) + Sync,
+) {
+    // A block is worth more than a call, and parallel loops are much code.
+    dispatch_blocks(source, out, len, &f);
+}
+
+fn dispatch_blocks(
+    source: Source<'_>,
+    out: &mut [f32],
+    len: usize,
+    f: &(dyn Fn(usize, &mut [f32]) + Sync),
+) {
     out.par_chunks_mut(len.max(1)).enumerate().for_each(|(i, block)| {
         let start = i * len;
         if let Source::At(x) = source {
