@@ -20,8 +20,8 @@ use super::unit::Unit;
 use super::{KernelError, device_code, kernel_cache};
 use crate::error::{Error, Result};
 use crate::hip::{
-    self, Access, Arguments, Code, Device, DeviceAddress, Function, KernelCache, Launch, Module, Operand, Rtc,
-    Stream,
+    self, Access, Arguments, Code, Device, DeviceAddress, Function, KernelCache, Launch, Module, Operand,
+    Rtc, Stream,
 };
 use crate::tensor::DType;
 

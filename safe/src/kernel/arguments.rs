@@ -83,7 +83,6 @@ impl Module {
     }
 }
 
-/// The same for any structure, so that launches of many kernels share code.
 impl Function {
     /// Checks that the kernel's only parameter is a structure of `bytes` bytes, if the code object declares parameters.
     ///
@@ -176,7 +175,10 @@ impl<A: Arguments> Kernel<A> {
         operands: &[Operand<'_>],
     ) -> Result<()> {
         // SAFETY: what `Module::kernel` was promised.
-        unsafe { self.function.launch_structure(stream, launch, arguments, operands) }
+        unsafe {
+            self.function
+                .launch_structure(stream, launch, arguments, operands)
+        }
     }
 }
 
