@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from hipvit import patterns
+from hipvit._compiled_pattern import compiled
 from hipvit._errors import ArgumentError
-from hipvit._hipvit import AttentionPattern
 from hipvit.patterns import Expression, Function
 
-__all__ = ["attention", "compiled"]
+__all__ = ["attention"]
 
 _DTYPES = ("float32", "float16", "bfloat16")
 _INT32 = np.iinfo(np.int32)
@@ -55,12 +54,6 @@ def attention(
     operands += [_captured(np.asarray(array)) for array in captured]
     (result,) = of_pattern.forward(scale, scalars, operands)
     return np.ascontiguousarray(result.transpose(0, 2, 1, 3)).astype(q.dtype, copy=False)
-
-
-@lru_cache(maxsize=256)
-def compiled(pattern: str) -> AttentionPattern:
-    """The checked pattern, which keeps its code."""
-    return AttentionPattern(pattern)
 
 
 def _captured(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import torch
 
-from hipvit._attention import compiled
+from hipvit._compiled_pattern import compiled
 from hipvit._errors import ArgumentError
 
 __all__ = ["attention"]

@@ -16,7 +16,7 @@ from test_device_tensors import FROM_DEVICE, HIP, OnDevice, check
 
 import hipvit
 from hipvit import patterns
-from hipvit._attention import compiled
+from hipvit._compiled_pattern import compiled
 
 _NO_WAIT = -1
 
