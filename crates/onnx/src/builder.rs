@@ -1,19 +1,19 @@
-//! Appends nodes to the graph, infers extents that depend on the batch size, and computes what is known.
+//! Appends nodes to the graph, and infers extents that depend on the batch size.
 
 use std::collections::{HashMap, HashSet};
 
-use hipvit_graph::op::{Concat, Levels, Op, Shape};
-use hipvit_graph::reference::Array;
-use hipvit_graph::{DType, Graph, Provenance, Role, ValueId, tensor::Tensor};
+use hipvit_graph::op::{Concat, CumSum, Elementwise, Expand, Levels, Op, Reshape, Shape};
+use hipvit_graph::pattern::{Float, floats};
+use hipvit_graph::{DType, Graph, Provenance, Role, ValueId};
 
+use crate::conversion;
 use crate::counted::{self, Rows};
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Constant, Data, MOST_FLOATS, Value, count, show};
-
-/// Most floating-point operations of a node that is computed at import.
-const MOST_OPERATIONS: u64 = 1 << 36;
+use crate::folding;
+use crate::shape::{count, fixed, show};
+use crate::value::{Constant, Data, Value};
 
 /// A graph under construction.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Builder {
         let is_known =
             operands.iter().all(|x| x.is_known()) && shapes.iter().flatten().all(|dim| !dim.is_batch());
         if is_known {
-            return compute(&op, operands, element);
+            return folding::compute(&op, operands, element);
         }
         let inputs = operands
             .iter()
@@ -135,6 +135,129 @@ impl Builder {
                 data: Data::Computed(id),
             })
             .collect())
+    }
+
+    /// Applies an expression to operands that may be integers, with a result of type `element`.
+    pub(crate) fn elementwise(
+        &mut self,
+        expression: Float,
+        operands: &[&Value],
+        element: ElementType,
+    ) -> Result<Value, Refusal> {
+        let integers: Vec<usize> = (0..operands.len())
+            .filter(|&index| operands[index].element.is_integer())
+            .collect();
+        let op = Elementwise::new(operands.len(), expression)
+            .map_err(|error| error.to_string())?
+            .with_integer_operands(&integers);
+        let op = if element.is_integer() {
+            op.into_integers()
+        } else {
+            op
+        };
+        let result = self.apply(op, operands)?;
+        if !element.is_float()
+            && let Some(converted) = conversion::convert(&result, element)?
+        {
+            return Ok(converted);
+        }
+        Ok(Value { element, ..result })
+    }
+
+    /// Appends a node that copies a value of the graph. Returns its result.
+    pub(crate) fn copied(&mut self, x: &Value) -> Result<ValueId, Refusal> {
+        let copy = self.elementwise(floats::operand(0), &[x], x.element)?;
+        self.id(&copy)
+    }
+
+    /// Reshapes `x` in the graph.
+    pub(crate) fn reshape(&mut self, x: &Value, dims: &[Dim]) -> Result<Value, Refusal> {
+        let op = Reshape {
+            extents: dims.iter().map(|dim| dim.at_one()).collect(),
+            batch: dims.iter().position(|dim| dim.is_batch()),
+        };
+        self.apply(op, &[x])
+    }
+
+    /// Repeats the elements of `x` in the graph, also if they are indices that could stay known.
+    pub(crate) fn expand(&mut self, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
+        let extents: Vec<usize> = target.iter().map(|dim| dim.at_one()).collect();
+        let missing = target.len().saturating_sub(x.rank());
+        let is_batched = |axis: usize| {
+            axis.checked_sub(missing)
+                .is_some_and(|axis| x.dims[axis].is_batch())
+        };
+        let batch = target.iter().position(|dim| dim.is_batch());
+        let (like, operands) = match batch {
+            Some(axis) if !is_batched(axis) => {
+                let (value, axis, extent) = self.batched()?;
+                (Some((axis, extent)), vec![x.clone(), value])
+            }
+            _ => (None, vec![x.clone()]),
+        };
+        let operands: Vec<&Value> = operands.iter().collect();
+        self.apply(Expand { extents, batch, like }, &operands)
+    }
+
+    /// Appends the nodes that compute the integers of a ramp: running sums of ones count the images.
+    fn compute_ramp(&mut self, value: &Value) -> Result<Value, Refusal> {
+        let Data::Ramp(ramp) = &value.data else {
+            return Ok(value.clone());
+        };
+        let unsupported = || {
+            format!(
+                "computes indices {} of several batches, which is not supported",
+                show(&value.dims)
+            )
+        };
+        let known = |number: Linear| number.known().map(|number| number as f32).ok_or_else(unsupported);
+        let one = Value::integers(value.element, &[1], vec![Linear::new(1)])?;
+        let mut sum = None;
+        for (axis, (&dim, &stride)) in value.dims.iter().zip(&ramp.strides).enumerate() {
+            if dim == Dim::Fixed(1) || stride == Linear::default() {
+                continue;
+            }
+            let mut dims = vec![Dim::Fixed(1); value.rank()];
+            dims[axis] = dim;
+            let numbers = match dim.fixed() {
+                Some(extent) => {
+                    let mut shape = vec![1; value.rank()];
+                    shape[axis] = extent;
+                    let numbers: Vec<Linear> = (0..extent as i64).map(Linear::new).collect();
+                    Value::integers(value.element, &shape, numbers)?
+                }
+                None => {
+                    let ones = self.expand(&one, &[dim])?;
+                    let op = CumSum {
+                        axis: 0,
+                        exclusive: true,
+                        reverse: false,
+                    };
+                    let counted = self.apply(op, &[&ones])?;
+                    if counted.dims == dims {
+                        counted
+                    } else {
+                        self.reshape(&counted, &dims)?
+                    }
+                }
+            };
+            let scaled = floats::operand(0) * known(stride)?;
+            sum = Some(match sum {
+                None => self.elementwise(scaled + known(ramp.start)?, &[&numbers], value.element)?,
+                Some(sum) => {
+                    self.elementwise(scaled + floats::operand(1), &[&numbers, &sum], value.element)?
+                }
+            });
+        }
+        match sum {
+            Some(sum) if sum.dims == value.dims => Ok(sum),
+            // Known integers are repeated in the graph too: as a ramp, they would be computed again.
+            Some(sum) => self.expand(&sum, &value.dims),
+            None => {
+                let start = Value::integers(value.element, &vec![1; value.rank()], vec![ramp.start])?;
+                self.expand(&start, &value.dims)
+            }
+        }
     }
 
     /// Remembers that a run counts the rows of `value` along an axis.
@@ -176,7 +299,7 @@ impl Builder {
         }
         match &value.data {
             Data::Ramp(_) => {
-                let computed = crate::ramp::compute(self, value)?;
+                let computed = self.compute_ramp(value)?;
                 return self.id(&computed);
             }
             Data::Columns(columns) => {
@@ -294,7 +417,7 @@ fn result_dims(op: &Op, operands: &[&Value]) -> Result<Vec<Vec<Dim>>, Refusal> {
     };
     let one = at(1)?;
     if !operands.iter().any(|x| x.dims.iter().any(|dim| dim.is_batch())) {
-        return Ok(one.into_iter().map(|shape| crate::value::fixed(&shape)).collect());
+        return Ok(one.into_iter().map(|shape| fixed(&shape)).collect());
     }
     let (two, three) = (at(2)?, at(3)?);
     let mut all = Vec::with_capacity(one.len());
@@ -314,91 +437,39 @@ fn result_dims(op: &Op, operands: &[&Value]) -> Result<Vec<Vec<Dim>>, Refusal> {
     Ok(all)
 }
 
-/// Computes the results of known operands.
-fn compute(op: &Op, operands: &[&Value], element: ElementType) -> Result<Vec<Value>, Refusal> {
-    let shapes: Vec<Shape> = operands.iter().map(|x| x.shape()).collect();
-    let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
-    let results = op.shapes(&shapes).map_err(|source| format!("{op} {source}"))?;
-    for shape in &results {
-        if count(shape)? > MOST_FLOATS {
-            refuse!("computes {shape:?} elements that do not depend on the input, which is too many");
-        }
-    }
-    if op.flops(&shapes, &results) > MOST_OPERATIONS {
-        refuse!("computes too much that does not depend on the input");
-    }
-    let moves_integers = op.keeps_dtype_of() == Some(0) && operands[0].as_integers().is_some();
-    if moves_integers {
-        return move_integers(op, operands, element);
-    }
-    let arrays = operands.iter().map(|x| array(x)).collect::<Result<Vec<_>, _>>()?;
-    let references: Vec<&Array> = arrays.iter().collect();
-    let results = op.eval(&references).map_err(|source| format!("{op} {source}"))?;
-    let of: Vec<Provenance> = operands
-        .iter()
-        .filter_map(|x| x.as_constant().map(|constant| constant.provenance.clone()))
-        .collect();
-    let name = op.name();
-    let mut values = Vec::with_capacity(results.len());
-    for result in results {
-        let tensor =
-            Tensor::from_f32(result.shape(), result.to_f32()).ok_or("computes another number of elements")?;
-        values.push(Value::constant(
-            element,
-            tensor,
-            Provenance::computed(name, of.clone()),
-        ));
-    }
-    Ok(values)
-}
-
-fn array(value: &Value) -> Result<Array, Refusal> {
-    let constant = value.to_constant()?;
-    Ok(Array::from(&constant.tensor))
-}
-
-/// Moves integers, which may depend on the batch size, by an op that only moves elements: it moves their indices.
-fn move_integers(op: &Op, operands: &[&Value], element: ElementType) -> Result<Vec<Value>, Refusal> {
-    let mut elements: Vec<Linear> = Vec::new();
-    let mut arrays = Vec::with_capacity(operands.len());
-    for (index, operand) in operands.iter().enumerate() {
-        let is_moved = index == 0 || matches!(op, Op::Concat(_));
-        match operand.as_integers().filter(|_| is_moved) {
-            Some(integers) => {
-                // Index 0 is for elements that the op makes up.
-                let start = elements.len() + 1;
-                let indices = (start..start + integers.len())
-                    .map(|index| index as f64)
-                    .collect();
-                elements.extend(integers);
-                arrays.push(
-                    Array::new(operand.shape(), indices).ok_or("has operands that do not fit their shape")?,
-                );
-            }
-            None => arrays.push(array(operand)?),
-        }
-    }
-    let references: Vec<&Array> = arrays.iter().collect();
-    let results = op.eval(&references).map_err(|source| format!("{op} {source}"))?;
-    let mut values = Vec::with_capacity(results.len());
-    for result in results {
-        let source = |&index: &f64| {
-            (index as usize)
-                .checked_sub(1)
-                .and_then(|index| elements.get(index).copied())
-        };
-        let moved: Vec<Linear> = result
-            .values()
-            .iter()
-            .map(|index| source(index).unwrap_or_default())
-            .collect();
-        values.push(Value::integers(element, result.shape(), moved)?);
-    }
-    Ok(values)
-}
-
 /// Formats the shapes of operands for errors.
 pub(crate) fn show_all(operands: &[&Value]) -> String {
     let shapes: Vec<String> = operands.iter().map(|x| show(&x.dims)).collect();
     shapes.join(" and ")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+    use crate::ramp::Ramp;
+
+    #[test]
+    fn indices_that_are_equal_for_all_images_are_repeated_in_the_graph() {
+        let graph = Graph::of_values("model", "x", [1, 2], DType::F32).unwrap();
+        let input = Data::Computed(graph.input());
+        let mut builder = Builder::new(graph);
+        builder.note_batched(&Value {
+            element: ElementType::F32,
+            dims: vec![Dim::Batch(1), Dim::Fixed(2)],
+            data: input,
+        });
+        let indices = Value {
+            element: ElementType::I64,
+            dims: vec![Dim::Batch(1), Dim::Fixed(3)],
+            data: Data::Ramp(Ramp {
+                start: Linear::new(5),
+                strides: vec![Linear::default(), Linear::new(2)],
+            }),
+        };
+        let id = builder.id(&indices).unwrap();
+        assert_eq!(builder.graph.value(id).shape, [1, 3]);
+        let node = builder.graph.nodes().last().unwrap();
+        assert!(matches!(node.op, Op::Expand(_)), "{}", node.op);
+    }
 }

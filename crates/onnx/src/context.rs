@@ -7,8 +7,15 @@ use crate::builder::Builder;
 use crate::error::{Refusal, refuse};
 use crate::program::Node;
 use crate::proto::{AttributeProto, TensorProto};
+use crate::shape::axis;
 use crate::source::Source;
 use crate::value::Value;
+
+/// Appends what a node computes to the graph, and returns the node's results.
+pub(crate) type Converter = fn(&mut Context<'_>) -> Result<Vec<Value>, Refusal>;
+
+/// Operators of a group by name.
+pub(crate) type Group = &'static [(&'static str, Converter)];
 
 /// A node that is converted.
 pub(crate) struct Context<'a> {
@@ -130,5 +137,23 @@ impl<'a> Context<'a> {
 
     pub(crate) fn tensor(&self, name: &str) -> Option<&'a TensorProto> {
         self.attribute(name).and_then(|attribute| attribute.t.as_ref())
+    }
+
+    /// Returns the axes of an attribute, or of an operand since some version.
+    pub(crate) fn axes(&self, operand: usize, rank: usize) -> Result<Option<Vec<usize>>, Refusal> {
+        let given = match (self.ints("axes"), self.optional(operand)) {
+            (Some(axes), _) => axes.to_vec(),
+            (None, Some(axes)) => axes.known_integers("axes")?,
+            (None, None) => return Ok(None),
+        };
+        let mut axes = Vec::with_capacity(given.len());
+        for one in given {
+            let one = axis(one, rank)?;
+            if axes.contains(&one) {
+                refuse!("has the axis {one} twice");
+            }
+            axes.push(one);
+        }
+        Ok(Some(axes))
     }
 }

@@ -10,8 +10,9 @@ use crate::dim::Linear;
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::proto::TensorProto;
+use crate::shape::{MOST_AXES, count};
 use crate::source::Source;
-use crate::value::{MOST_AXES, MOST_INTEGERS, Value, count};
+use crate::value::{MOST_INTEGERS, Value};
 
 /// `data_location` of a tensor in another file.
 const EXTERNAL: i32 = 1;

@@ -1,10 +1,11 @@
 //! Arithmetic of integers that are known at import, up to the batch size.
 
-use crate::dim::Linear;
+use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::ops::broadcast;
-use crate::value::{MOST_INTEGERS, Value, count};
+use crate::ramp::Ramp;
+use crate::shape::{broadcast, count};
+use crate::value::{Data, MOST_INTEGERS, Value};
 
 /// A function of integers.
 type Function<const N: usize> = fn([Linear; N]) -> Option<Linear>;
@@ -68,6 +69,55 @@ fn combine<const N: usize>(
         }
     }
     Value::integers(element, &shape, results)
+}
+
+/// Combines two ramps. `None` if neither depends on the batch size in its extents, or if the result is not a ramp.
+pub(crate) fn combine_ramps(
+    x: &Value,
+    y: &Value,
+    op: &str,
+    function: Function<2>,
+) -> Option<Result<Value, Refusal>> {
+    let is_ramp = |value: &Value| matches!(value.data, Data::Ramp(_));
+    if is_ramp(x) || is_ramp(y) {
+        combined_ramps(x, y, op, function).ok().map(Ok)
+    } else {
+        None
+    }
+}
+
+fn combined_ramps(x: &Value, y: &Value, op: &str, function: Function<2>) -> Result<Value, Refusal> {
+    let unsupported =
+        || format!("computes {op} of indices that depend on the batch size, which is not supported");
+    let (Some(a), Some(b)) = (x.as_ramp(), y.as_ramp()) else {
+        refuse!("{}", unsupported());
+    };
+    let dims = broadcast(&x.dims, &y.dims)?;
+    let is_one = |value: &Value| value.dims.iter().all(|&dim| dim == Dim::Fixed(1));
+    let is_even = match op {
+        "Add" | "Sub" => true,
+        "Mul" => is_one(x) || is_one(y),
+        _ => false,
+    };
+    if !is_even {
+        refuse!("{}", unsupported());
+    }
+    let apply = |a: Linear, b: Linear| function([a, b]).ok_or_else(unsupported);
+    let (of_a, of_b) = (a.padded(dims.len()), b.padded(dims.len()));
+    let mut strides = Vec::with_capacity(dims.len());
+    for (&of_a, &of_b) in of_a.iter().zip(&of_b) {
+        strides.push(match op {
+            "Mul" if is_one(y) => apply(of_a, b.start)?,
+            "Mul" => apply(a.start, of_b)?,
+            _ => apply(of_a, of_b)?,
+        });
+    }
+    let start = apply(a.start, b.start)?;
+    Ok(Value {
+        element: x.element,
+        dims,
+        data: Data::Ramp(Ramp { start, strides }),
+    })
 }
 
 fn show(arguments: &[Linear]) -> String {

@@ -12,13 +12,14 @@ use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Error, Refusal, refuse};
 use crate::importer::Importer;
-use crate::ops;
+use crate::model::{Counted, Info, Model, Options};
 use crate::program::{Functions, Node, opsets};
 use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
+use crate::shape::{MOST_AXES, count};
 use crate::source::Source;
-use crate::value::{Data, MOST_AXES, Value, count};
-use crate::{Counted, Info, Model, Options, initializer, limits, recognize};
+use crate::value::{Data, Value};
+use crate::{initializer, limits, recognize};
 
 /// Versions of ONNX's operator set that are supported.
 const OPSETS: std::ops::RangeInclusive<i64> = 11..=24;
@@ -327,7 +328,7 @@ fn end(
         if builder.graph.inputs().any(|input| input.value == id) {
             // Outputs are results of nodes.
             builder.begin(name);
-            id = ops::copied(&mut builder, value)?;
+            id = builder.copied(value)?;
         }
         ids.push(id);
         let counted = builder.rows(value).map(|rows| {

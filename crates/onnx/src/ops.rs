@@ -19,19 +19,9 @@ mod reduce;
 mod scatter;
 mod selecting;
 
-use crate::context::Context;
-use crate::error::Refusal;
-use crate::value::Value;
+use crate::context::{Converter, Group};
 
-pub(crate) use self::elementwise::{apply, copied};
-pub(crate) use self::layout::{broadcast, expand_computed, expand_dims, reshape_to};
 pub(crate) use self::parts::stack;
-
-/// Appends what a node computes to the graph, and returns the node's results.
-pub(crate) type Converter = fn(&mut Context<'_>) -> Result<Vec<Value>, Refusal>;
-
-/// Operators of a group by name.
-type Group = &'static [(&'static str, Converter)];
 
 /// ONNX's own operators.
 const ONNX: &[Group] = &[

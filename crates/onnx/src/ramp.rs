@@ -1,13 +1,6 @@
 //! Integers that grow evenly along each axis, as many as the batch size: the indices of a view of a tensor.
 
-use hipvit_graph::op::CumSum;
-use hipvit_graph::pattern::floats;
-
-use crate::builder::Builder;
 use crate::dim::{Dim, Linear};
-use crate::error::{Refusal, refuse};
-use crate::ops::{apply, broadcast, expand_computed, expand_dims, reshape_to};
-use crate::value::{Data, Value, show};
 
 /// Integers `start + Σ strides[axis] · index[axis]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,13 +11,8 @@ pub(crate) struct Ramp {
 }
 
 impl Ramp {
-    /// Returns the integers of a value as a ramp. `None` if they are computed from the input, or do not grow evenly.
-    pub(crate) fn of(value: &Value) -> Option<Self> {
-        let elements = match &value.data {
-            Data::Ramp(ramp) => return Some(ramp.clone()),
-            _ => value.as_integers()?,
-        };
-        let shape = value.shape();
+    /// Returns the elements of a tensor as a ramp. `None` if they do not grow evenly.
+    pub(crate) fn of(elements: &[Linear], shape: &[usize]) -> Option<Self> {
         let start = *elements.first()?;
         let mut strides = vec![Linear::default(); shape.len()];
         let mut distance = 1;
@@ -108,10 +96,10 @@ impl Ramp {
     }
 
     /// Returns the index of a slice for the indices that columns name in axes of these extents.
-    pub(crate) fn position(columns: &[Value], extents: &[Dim]) -> Option<Self> {
+    pub(crate) fn position(columns: impl IntoIterator<Item = Option<Self>>, extents: &[Dim]) -> Option<Self> {
         let mut position: Option<Self> = None;
-        for (column, &extent) in columns.iter().zip(extents) {
-            let own = Self::of(column)?;
+        for (column, &extent) in columns.into_iter().zip(extents) {
+            let own = column?;
             position = Some(match position {
                 None => own,
                 Some(outer) => {
@@ -131,113 +119,10 @@ impl Ramp {
     }
 
     /// Returns the ramp with its strides along the last axes of `rank` axes.
-    fn padded(&self, rank: usize) -> Vec<Linear> {
+    pub(crate) fn padded(&self, rank: usize) -> Vec<Linear> {
         let missing = rank.saturating_sub(self.strides.len());
         let mut strides = vec![Linear::default(); missing];
         strides.extend(&self.strides);
         strides
     }
-}
-
-/// A function that keeps ramps even: a sum, a difference, or a product with one number.
-type Function = fn([Linear; 2]) -> Option<Linear>;
-
-/// Combines two ramps. `None` if neither depends on the batch size in its extents, or if the result is not a ramp.
-pub(crate) fn combine(x: &Value, y: &Value, op: &str, function: Function) -> Option<Result<Value, Refusal>> {
-    let is_ramp = |value: &Value| matches!(value.data, Data::Ramp(_));
-    if is_ramp(x) || is_ramp(y) {
-        combined(x, y, op, function).ok().map(Ok)
-    } else {
-        None
-    }
-}
-
-/// Appends the nodes that compute the integers of a ramp: running sums of ones count the images.
-pub(crate) fn compute(builder: &mut Builder, value: &Value) -> Result<Value, Refusal> {
-    let Data::Ramp(ramp) = &value.data else {
-        return Ok(value.clone());
-    };
-    let unsupported = || {
-        format!(
-            "computes indices {} of several batches, which is not supported",
-            show(&value.dims)
-        )
-    };
-    let known = |number: Linear| number.known().map(|number| number as f32).ok_or_else(unsupported);
-    let one = Value::integers(value.element, &[1], vec![Linear::new(1)])?;
-    let mut sum = None;
-    for (axis, (&dim, &stride)) in value.dims.iter().zip(&ramp.strides).enumerate() {
-        if dim == Dim::Fixed(1) || stride == Linear::default() {
-            continue;
-        }
-        let mut shape = vec![Dim::Fixed(1); value.rank()];
-        shape[axis] = dim;
-        let numbers = match dim.fixed() {
-            Some(extent) => {
-                let numbers: Vec<Linear> = (0..extent as i64).map(Linear::new).collect();
-                Value::integers(value.element, &[extent], numbers)?
-            }
-            None => {
-                let ones = expand_computed(builder, &one, &[dim])?;
-                let op = CumSum {
-                    axis: 0,
-                    exclusive: true,
-                    reverse: false,
-                };
-                builder.apply(op, &[&ones])?
-            }
-        };
-        let numbers = reshape_to(builder, &numbers, &shape)?;
-        let scaled = floats::operand(0) * known(stride)?;
-        sum = Some(match sum {
-            None => apply(builder, scaled + known(ramp.start)?, &[&numbers], value.element)?,
-            Some(sum) => apply(
-                builder,
-                scaled + floats::operand(1),
-                &[&numbers, &sum],
-                value.element,
-            )?,
-        });
-    }
-    match sum {
-        Some(sum) => expand_dims(builder, &sum, &value.dims),
-        None => {
-            let start = Value::integers(value.element, &vec![1; value.rank()], vec![ramp.start])?;
-            expand_computed(builder, &start, &value.dims)
-        }
-    }
-}
-
-fn combined(x: &Value, y: &Value, op: &str, function: Function) -> Result<Value, Refusal> {
-    let unsupported =
-        || format!("computes {op} of indices that depend on the batch size, which is not supported");
-    let (Some(a), Some(b)) = (Ramp::of(x), Ramp::of(y)) else {
-        refuse!("{}", unsupported());
-    };
-    let dims = broadcast(&x.dims, &y.dims)?;
-    let is_one = |value: &Value| value.dims.iter().all(|&dim| dim == Dim::Fixed(1));
-    let is_even = match op {
-        "Add" | "Sub" => true,
-        "Mul" => is_one(x) || is_one(y),
-        _ => false,
-    };
-    if !is_even {
-        refuse!("{}", unsupported());
-    }
-    let apply = |a: Linear, b: Linear| function([a, b]).ok_or_else(unsupported);
-    let (of_a, of_b) = (a.padded(dims.len()), b.padded(dims.len()));
-    let mut strides = Vec::with_capacity(dims.len());
-    for (&of_a, &of_b) in of_a.iter().zip(&of_b) {
-        strides.push(match op {
-            "Mul" if is_one(y) => apply(of_a, b.start)?,
-            "Mul" => apply(a.start, of_b)?,
-            _ => apply(of_a, of_b)?,
-        });
-    }
-    let start = apply(a.start, b.start)?;
-    Ok(Value {
-        element: x.element,
-        dims,
-        data: Data::Ramp(Ramp { start, strides }),
-    })
 }

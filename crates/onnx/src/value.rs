@@ -8,15 +8,13 @@ use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::ramp::Ramp;
+use crate::shape::{count, fixed, show};
 
 /// Largest number of elements of a tensor of integers that is computed at import.
 pub(crate) const MOST_INTEGERS: usize = 1 << 24;
 
 /// Largest number of elements of a tensor of floats that is computed at import.
 pub(crate) const MOST_FLOATS: usize = 1 << 28;
-
-/// Largest rank of a tensor. ONNX has no limit; models stay far below.
-pub(crate) const MOST_AXES: usize = 16;
 
 /// A tensor of the model.
 #[derive(Clone, Debug)]
@@ -150,6 +148,14 @@ impl Value {
         }
     }
 
+    /// Returns the integers as a ramp. `None` if they are computed from the input, or do not grow evenly.
+    pub(crate) fn as_ramp(&self) -> Option<Ramp> {
+        match &self.data {
+            Data::Ramp(ramp) => Some(ramp.clone()),
+            _ => Ramp::of(self.as_integers()?, &self.shape()),
+        }
+    }
+
     pub(crate) fn as_constant(&self) -> Option<&Constant> {
         match &self.data {
             Data::Constant(constant) => Some(constant),
@@ -245,40 +251,4 @@ fn integers_as_tensor(
 fn empty() -> Tensor {
     // A tensor of no elements always fits its shape; the recursion ends at once.
     Tensor::from_f32([0], Vec::new()).unwrap_or_else(empty)
-}
-
-/// Returns the number of elements. Refuses shapes whose product overflows.
-pub(crate) fn count(shape: &[usize]) -> Result<usize, Refusal> {
-    // Zeros hide factors that overflow when only some of the extents are multiplied.
-    let nonzero = shape.iter().filter(|&&extent| extent != 0);
-    let product = nonzero.copied().try_fold(1usize, usize::checked_mul);
-    match product.filter(|&product| product <= isize::MAX as usize / 16) {
-        Some(_) if shape.contains(&0) => Ok(0),
-        Some(product) => Ok(product),
-        None => refuse!("has the shape {shape:?}, whose number of elements overflows"),
-    }
-}
-
-pub(crate) fn fixed(shape: &[usize]) -> Vec<Dim> {
-    shape.iter().copied().map(Dim::Fixed).collect()
-}
-
-/// Formats a shape, such as `[B, 3, 224, 224]`.
-pub(crate) fn show(dims: &[Dim]) -> String {
-    let dims: Vec<String> = dims.iter().map(ToString::to_string).collect();
-    format!("[{}]", dims.join(", "))
-}
-
-/// Returns the index of an axis that may count from the end.
-pub(crate) fn axis(axis: i64, rank: usize) -> Result<usize, Refusal> {
-    let signed = rank as i64;
-    let index = if axis < 0 {
-        axis.checked_add(signed)
-    } else {
-        Some(axis)
-    };
-    match index.filter(|index| (0..signed).contains(index)) {
-        Some(index) => Ok(index as usize),
-        None => refuse!("has the axis {axis}, but its operand has {rank} axes"),
-    }
 }

@@ -6,18 +6,18 @@ use hipvit_graph::op::{Gather, Softmax};
 use hipvit_graph::pattern::{Float, floats};
 use hipvit_graph::tensor::Tensor;
 
-use super::Group;
-use super::elementwise::{apply, product, sum};
+use super::elementwise::{product, sum};
 use super::layout::{expand_dims, permute, reshape_to};
 use super::matmul::multiply;
 use super::parts::{join, take_range};
 use super::reduce::reduce_axes;
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, show};
+use crate::shape::show;
+use crate::value::Value;
 
 pub(super) const OPS: Group = &[
     ("Attention", attention),
@@ -165,7 +165,7 @@ pub(super) fn scaled_attention(
     if options.softcap > 0.0 {
         let softcap = options.softcap;
         let capped = (floats::operand(0) * (1.0 / softcap)).tanh() * softcap;
-        scores = apply(builder, capped, &[&scores], scores.element)?;
+        scores = builder.elementwise(capped, &[&scores], scores.element)?;
     }
     let mut bias: Option<Value> = None;
     let is_boolean = mask
@@ -182,7 +182,7 @@ pub(super) fn scaled_attention(
         bias = Some(match mask.element {
             ElementType::Bool => {
                 let bias = (floats::operand(0) * -1.0 + 1.0) * MASKED;
-                apply(builder, bias, &[&mask], q.element)?
+                builder.elementwise(bias, &[&mask], q.element)?
             }
             _ => mask,
         });
@@ -222,7 +222,7 @@ fn without_blind_queries(builder: &mut Builder, y: &Value, bias: &Value) -> Resu
         return Ok(y.clone());
     }
     let kept = Float::select(&floats::operand(1).greater(MASKED / 2.0), floats::operand(0), 0.0);
-    apply(builder, kept, &[y, &most], y.element)
+    builder.elementwise(kept, &[y, &most], y.element)
 }
 
 fn rotary_embedding(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -284,8 +284,8 @@ fn rotary_embedding(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let operands = [&halves[0], &halves[1], cos, sin];
     let real = operand(0) * operand(2) - operand(1) * operand(3);
     let imaginary = operand(0) * operand(3) + operand(1) * operand(2);
-    let real = apply(builder, real, &operands, x.element)?;
-    let imaginary = apply(builder, imaginary, &operands, x.element)?;
+    let real = builder.elementwise(real, &operands, x.element)?;
+    let imaginary = builder.elementwise(imaginary, &operands, x.element)?;
     let turned = if is_interleaved {
         let dims = [images, length, heads, half, Dim::Fixed(1)];
         let parts = [
@@ -338,5 +338,8 @@ fn triangle(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let kept = matrix([rows, columns], |row, column| f32::from(is_kept(row, column)))?;
     // A product would keep NaN and infinities.
     let selected = Float::select(&floats::operand(1).to_bool(), floats::operand(0), 0.0);
-    apply(context.builder, selected, &[&x, &kept], x.element).map(|value| vec![value])
+    context
+        .builder
+        .elementwise(selected, &[&x, &kept], x.element)
+        .map(|value| vec![value])
 }

@@ -2,15 +2,15 @@
 
 use hipvit_graph::tensor::Tensor;
 
-use super::Group;
 use super::layout::expand_to;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Linear;
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::initializer;
 use crate::ramp::Ramp;
-use crate::value::{Data, MOST_FLOATS, MOST_INTEGERS, Value, axis};
+use crate::shape::product;
+use crate::value::{Data, MOST_FLOATS, MOST_INTEGERS, Value};
 
 pub(super) const OPS: Group = &[
     ("Constant", constant),
@@ -144,40 +144,4 @@ fn size(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     check_extents(context, &x)?;
     let size = product(x.dims.iter().map(|&dim| dim.into()))?;
     Ok(vec![Value::integers(ElementType::I64, &[], vec![size])?])
-}
-
-/// Returns the product of extents. Refuses products that are not linear in the batch size.
-pub(super) fn product(extents: impl IntoIterator<Item = Linear>) -> Result<Linear, Refusal> {
-    let mut product = Linear::new(1);
-    for extent in extents {
-        product = match product.checked_mul(extent) {
-            Some(product) => product,
-            None => {
-                refuse!("has a number of elements that overflows, or is not a multiple of the batch size")
-            }
-        };
-    }
-    Ok(product)
-}
-
-/// Returns the axes of an attribute, or of an operand since some version.
-pub(super) fn axes(
-    context: &Context<'_>,
-    operand: usize,
-    rank: usize,
-) -> Result<Option<Vec<usize>>, Refusal> {
-    let given = match (context.ints("axes"), context.optional(operand)) {
-        (Some(axes), _) => axes.to_vec(),
-        (None, Some(axes)) => axes.known_integers("axes")?,
-        (None, None) => return Ok(None),
-    };
-    let mut axes = Vec::with_capacity(given.len());
-    for one in given {
-        let one = axis(one, rank)?;
-        if axes.contains(&one) {
-            refuse!("has the axis {one} twice");
-        }
-        axes.push(one);
-    }
-    Ok(Some(axes))
 }

@@ -1,19 +1,18 @@
 //! Convolutions. Graphs compute them with channels last.
 
 use hipvit_graph::Provenance;
-use hipvit_graph::op::{Activation, Conv, ConvTranspose};
-use hipvit_graph::pattern::floats;
+use hipvit_graph::op::{Conv, ConvTranspose};
 use hipvit_graph::tensor::Tensor;
 
-use super::Group;
-use super::elementwise::{apply, sum};
+use super::elementwise::{activated, sum};
 use super::layout::{permute, reshape_to};
 use super::matmul::linear;
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, count, show};
+use crate::shape::{count, show};
+use crate::value::Value;
 
 pub(super) const OPS: Group = &[
     ("Col2Im", columns_to_image),
@@ -212,27 +211,6 @@ fn fused_conv(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         y = sum(builder, &y, &added)?;
     }
     activated(builder, y, &name, &parameters).map(|value| vec![value])
-}
-
-/// Applies an activation by the name that ONNX Runtime's fused operators give it. An empty name is none.
-pub(super) fn activated(
-    builder: &mut Builder,
-    y: Value,
-    name: &str,
-    parameters: &[f32],
-) -> Result<Value, Refusal> {
-    let x = floats::operand(0);
-    let expression = match (name, parameters) {
-        ("", _) => return Ok(y),
-        ("Relu", _) => return builder.apply(Activation::Relu, &[&y]),
-        ("Tanh", _) => return builder.apply(Activation::Tanh, &[&y]),
-        ("Sigmoid", _) => x.sigmoid(),
-        ("LeakyRelu", &[slope]) => x.leaky_relu(slope),
-        ("Clip", &[low, high]) => x.clip(low, high),
-        ("HardSigmoid", &[alpha, beta]) => x.hard_sigmoid(alpha, beta),
-        _ => refuse!("has the activation `{name}` with {parameters:?}, which is not supported"),
-    };
-    apply(builder, expression, &[&y], y.element)
 }
 
 fn conv(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

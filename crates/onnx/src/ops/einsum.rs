@@ -3,14 +3,14 @@
 use hipvit_graph::op::BatchMatMul;
 use hipvit_graph::op::reduce::ReduceKind;
 
-use super::constant;
-use super::layout::{dims, permute, reshape_to};
+use super::layout::{permute, reshape_to};
 use super::reduce::reduce_axes;
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, show};
+use crate::shape::{dims, product, show};
+use crate::value::Value;
 
 /// An operand and the letters of its axes.
 struct Labelled {
@@ -67,7 +67,7 @@ impl Labelled {
                 .iter()
                 .filter_map(|&letter| self.dim(letter))
                 .map(Into::into);
-            extents.extend(dims(&[constant::product(of_group)?])?);
+            extents.extend(dims(&[product(of_group)?])?);
         }
         reshape_to(builder, &value, &extents)
     }

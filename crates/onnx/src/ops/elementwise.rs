@@ -1,19 +1,16 @@
 //! Operators that compute element by element.
 
-use hipvit_graph::ValueId;
-use hipvit_graph::op::{Activation, Add, Elementwise, Mul, MulScalar};
-use hipvit_graph::pattern::{Bool, Float, PatternError, floats};
+use hipvit_graph::op::{Activation, Add, Mul, MulScalar};
+use hipvit_graph::pattern::{Bool, Float, floats};
 
-use super::Group;
 use super::layout::expand_dims;
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::integers;
-use crate::ops::broadcast;
-use crate::ramp;
+use crate::shape::broadcast;
 use crate::value::Value;
 
 pub(super) const OPS: Group = &[
@@ -95,40 +92,6 @@ pub(super) const MICROSOFT: Group = &[
     ("QuickGelu", quick_gelu),
 ];
 
-/// Returns the op of an expression.
-pub(super) fn made(op: Result<Elementwise, PatternError>) -> Result<Elementwise, Refusal> {
-    op.map_err(|error| error.to_string().into())
-}
-
-/// Applies an expression to operands that may be integers, with a result of type `element`.
-pub(crate) fn apply(
-    builder: &mut Builder,
-    expression: Float,
-    operands: &[&Value],
-    element: ElementType,
-) -> Result<Value, Refusal> {
-    let integers: Vec<usize> = (0..operands.len())
-        .filter(|&index| operands[index].element.is_integer())
-        .collect();
-    let op = made(Elementwise::new(operands.len(), expression))?.with_integer_operands(&integers);
-    let op = if element.is_integer() {
-        op.into_integers()
-    } else {
-        op
-    };
-    let result = builder.apply(op, operands)?;
-    if result.is_known() && !element.is_float() {
-        return super::cast::convert(builder, result, element);
-    }
-    Ok(Value { element, ..result })
-}
-
-/// Appends a node that copies a value of the graph. Returns its result.
-pub(crate) fn copied(builder: &mut Builder, x: &Value) -> Result<ValueId, Refusal> {
-    let copy = apply(builder, floats::operand(0), &[x], x.element)?;
-    builder.id(&copy)
-}
-
 /// Applies a function of one operand.
 fn unary(context: &mut Context<'_>, function: impl FnOnce(Float) -> Float) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
@@ -139,14 +102,20 @@ fn unary(context: &mut Context<'_>, function: impl FnOnce(Float) -> Float) -> Re
             .map(|value| vec![value]);
     }
     let element = x.element;
-    apply(context.builder, function(floats::operand(0)), &[&x], element).map(|value| vec![value])
+    context
+        .builder
+        .elementwise(function(floats::operand(0)), &[&x], element)
+        .map(|value| vec![value])
 }
 
 /// Applies a function whose result is a truth value.
 fn truth(context: &mut Context<'_>, function: impl FnOnce(Float) -> Bool) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
     let expression = function(floats::operand(0)).to_float();
-    apply(context.builder, expression, &[&x], ElementType::Bool).map(|value| vec![value])
+    context
+        .builder
+        .elementwise(expression, &[&x], ElementType::Bool)
+        .map(|value| vec![value])
 }
 
 fn activation(context: &mut Context<'_>, activation: Activation) -> Result<Vec<Value>, Refusal> {
@@ -175,7 +144,7 @@ fn binary(
     function: impl FnOnce(Float, Float) -> Float,
     of_integers: OfIntegers,
 ) -> Result<Value, Refusal> {
-    let known = ramp::combine(x, y, op, of_integers);
+    let known = integers::combine_ramps(x, y, op, of_integers);
     if let Some(result) = known.or_else(|| integers::apply(x.element, [x, y], of_integers)) {
         return result;
     }
@@ -187,9 +156,9 @@ fn binary(
     };
     let operand = floats::operand;
     match (number(x, y), number(y, x)) {
-        (_, Some(number)) => apply(builder, function(operand(0), number.into()), &[x], element),
-        (Some(number), _) => apply(builder, function(number.into(), operand(0)), &[y], element),
-        _ => apply(builder, function(operand(0), operand(1)), &[x, y], element),
+        (_, Some(number)) => builder.elementwise(function(operand(0), number.into()), &[x], element),
+        (Some(number), _) => builder.elementwise(function(number.into(), operand(0)), &[y], element),
+        _ => builder.elementwise(function(operand(0), operand(1)), &[x, y], element),
     }
 }
 
@@ -310,7 +279,10 @@ fn comparison(
         return result.map(|value| vec![value]);
     }
     let expression = function(floats::operand(0), floats::operand(1)).to_float();
-    apply(context.builder, expression, &[&x, &y], ElementType::Bool).map(|value| vec![value])
+    context
+        .builder
+        .elementwise(expression, &[&x, &y], ElementType::Bool)
+        .map(|value| vec![value])
 }
 
 fn logical(
@@ -323,7 +295,10 @@ fn logical(
         return result.map(|value| vec![value]);
     }
     let expression = function(floats::operand(0).to_bool(), floats::operand(1).to_bool()).to_float();
-    apply(context.builder, expression, &[&x, &y], ElementType::Bool).map(|value| vec![value])
+    context
+        .builder
+        .elementwise(expression, &[&x, &y], ElementType::Bool)
+        .map(|value| vec![value])
 }
 
 fn not(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -381,7 +356,10 @@ fn select(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [this, other] = [floats::operand(1), floats::operand(2)];
     let expression = Float::select(&floats::operand(0).to_bool(), this, other);
     let element = x.element;
-    apply(context.builder, expression, &[&condition, &x, &y], element).map(|value| vec![value])
+    context
+        .builder
+        .elementwise(expression, &[&condition, &x, &y], element)
+        .map(|value| vec![value])
 }
 
 fn clip(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -406,6 +384,27 @@ fn clip(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         )?;
     }
     Ok(vec![x])
+}
+
+/// Applies an activation by the name that ONNX Runtime's fused operators give it. An empty name is none.
+pub(super) fn activated(
+    builder: &mut Builder,
+    y: Value,
+    name: &str,
+    parameters: &[f32],
+) -> Result<Value, Refusal> {
+    let x = floats::operand(0);
+    let expression = match (name, parameters) {
+        ("", _) => return Ok(y),
+        ("Relu", _) => return builder.apply(Activation::Relu, &[&y]),
+        ("Tanh", _) => return builder.apply(Activation::Tanh, &[&y]),
+        ("Sigmoid", _) => x.sigmoid(),
+        ("LeakyRelu", &[slope]) => x.leaky_relu(slope),
+        ("Clip", &[low, high]) => x.clip(low, high),
+        ("HardSigmoid", &[alpha, beta]) => x.hard_sigmoid(alpha, beta),
+        _ => refuse!("has the activation `{name}` with {parameters:?}, which is not supported"),
+    };
+    builder.elementwise(expression, &[&y], y.element)
 }
 
 fn gelu(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -492,7 +491,10 @@ fn prelu(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [x, slope] = pair(context)?;
     let expression = floats::operand(0).leaky_relu(floats::operand(1));
     let element = x.element;
-    apply(context.builder, expression, &[&x, &slope], element).map(|value| vec![value])
+    context
+        .builder
+        .elementwise(expression, &[&x, &slope], element)
+        .map(|value| vec![value])
 }
 
 fn is_infinite(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

@@ -1,16 +1,16 @@
 //! Attention with its projections' biases, as ONNX Runtime's optimiser writes it.
 
-use super::Group;
 use super::attention::{Scores, heads, scaled_attention};
 use super::elementwise::sum;
 use super::layout::{permute, reshape_to};
 use super::matmul::linear;
 use super::parts::take_range;
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, show};
+use crate::shape::show;
+use crate::value::Value;
 
 pub(super) const MICROSOFT: Group = &[
     ("Attention", packed_attention),

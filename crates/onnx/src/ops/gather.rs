@@ -3,18 +3,16 @@
 use hipvit_graph::op::{Gather, GatherElements};
 use hipvit_graph::pattern::{Float, floats};
 
-use super::Group;
-use super::constant::product;
-use super::elementwise::apply;
-use super::layout::{dims, expand_dims, reshape_to};
+use super::layout::{expand_dims, reshape_to};
 use super::parts::take_range;
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::ramp::Ramp;
-use crate::value::{Data, Value, axis, show};
+use crate::shape::{axis, dims, product, show};
+use crate::value::{Data, Value};
 
 pub(super) const OPS: Group = &[
     ("Gather", gather),
@@ -255,7 +253,7 @@ fn by_columns(
     let outer = &indices.dims[..indices.rank() - 1];
     let all = product(indexed.iter().map(|&dim| dim.into()))?;
     let named = product(outer.iter().map(|&dim| dim.into()))?;
-    let position = Ramp::position(columns, indexed);
+    let position = Ramp::position(columns.iter().map(Value::as_ramp), indexed);
     if position.is_some_and(|position| all == named && position.is_every_index(outer)) {
         return reshape_to(builder, x, &[outer, slice].concat()).map(Some);
     }
@@ -293,7 +291,7 @@ pub(super) fn computed_positions(
                 let (extent, index) = (extent as f32, floats::operand(1));
                 let from_start = Float::select(&index.less(0.0), index.clone() + extent, index);
                 let expression = floats::operand(0) * extent + from_start;
-                apply(builder, expression, &[&sum, &column], ElementType::I64)?
+                builder.elementwise(expression, &[&sum, &column], ElementType::I64)?
             }
             (Some(_), None) => refuse!(
                 "has indices along axes of {} that grow with the batch",
@@ -385,5 +383,7 @@ fn one_hot(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let index = Float::select(&index.clone().less(0.0), index.clone() + *depth as f32, index);
     let is_hot = index.equal(floats::operand(1));
     let expression = Float::select(&is_hot, *on as f32, *off as f32);
-    apply(builder, expression, &[&indices, &places], element).map(|value| vec![value])
+    builder
+        .elementwise(expression, &[&indices, &places], element)
+        .map(|value| vec![value])
 }

@@ -1,15 +1,13 @@
 //! Operators that change the shape of a tensor or the order of its axes.
 
-use hipvit_graph::op::{Expand, Op, Permute, Reshape};
+use hipvit_graph::op::{Op, Permute};
 
-use super::Group;
-use super::constant::{axes, product};
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::{Dim, Linear};
 use crate::error::{Refusal, refuse};
-use crate::ramp::Ramp;
-use crate::value::{Data, MOST_AXES, Rows, Value, axis, show};
+use crate::shape::{MOST_AXES, axis, broadcast, dims, product, show};
+use crate::value::{Data, Rows, Value};
 
 pub(super) const OPS: Group = &[
     ("DepthToSpace", depth_to_space),
@@ -72,28 +70,6 @@ fn reshape(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     reshape_to(context.builder, &x, &dims(&extents)?).map(|value| vec![value])
 }
 
-/// Returns extents that may depend on the batch size.
-pub(super) fn dims(extents: &[Linear]) -> Result<Vec<Dim>, Refusal> {
-    if extents.len() > MOST_AXES {
-        refuse!(
-            "has {} axes, but at most {MOST_AXES} are supported",
-            extents.len()
-        );
-    }
-    let mut dims = Vec::with_capacity(extents.len());
-    for extent in extents {
-        match extent.dim() {
-            Some(dim) => dims.push(dim),
-            None => refuse!(
-                "has the extent {} + {}·B, which is neither fixed nor a multiple of the batch size",
-                extent.constant,
-                extent.batch
-            ),
-        }
-    }
-    Ok(dims)
-}
-
 /// Reshapes `x`. Returns it unchanged if it has these extents.
 pub(crate) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Result<Value, Refusal> {
     if x.dims == dims {
@@ -133,11 +109,7 @@ pub(crate) fn reshape_to(builder: &mut Builder, x: &Value, dims: &[Dim]) -> Resu
     if let Some((Op::Reshape(_), source)) = builder.move_of(x).cloned() {
         return reshape_to(builder, &source, dims);
     }
-    let op = Reshape {
-        extents: dims.iter().map(|dim| dim.at_one()).collect(),
-        batch: dims.iter().position(|dim| dim.is_batch()),
-    };
-    builder.apply(op, &[x])
+    builder.reshape(x, dims)
 }
 
 fn flatten(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -156,7 +128,7 @@ fn flatten(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
 
 fn squeeze(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
-    let axes = axes(context, 1, x.rank())?;
+    let axes = context.axes(1, x.rank())?;
     let mut dims = Vec::with_capacity(x.rank());
     for (index, &dim) in x.dims.iter().enumerate() {
         let is_one = dim == Dim::Fixed(1);
@@ -263,33 +235,13 @@ pub(super) fn expand_to(context: &mut Context<'_>, x: &Value, extents: &[Linear]
     expand_dims(context.builder, x, &target)
 }
 
-/// Returns the extents of two tensors that are combined element by element.
-pub(crate) fn broadcast(x: &[Dim], y: &[Dim]) -> Result<Vec<Dim>, Refusal> {
-    let rank = x.len().max(y.len());
-    let padded = |dims: &[Dim], index: usize| {
-        let missing = rank - dims.len();
-        index
-            .checked_sub(missing)
-            .map_or(Dim::Fixed(1), |index| dims[index])
-    };
-    let mut dims = Vec::with_capacity(rank);
-    for index in 0..rank {
-        dims.push(match (padded(x, index), padded(y, index)) {
-            (x, y) if x == y => x,
-            (Dim::Fixed(1), dim) | (dim, Dim::Fixed(1)) => dim,
-            _ => refuse!("cannot broadcast {} and {}", show(x), show(y)),
-        });
-    }
-    Ok(dims)
-}
-
 /// Repeats the elements of `x` to exactly these extents.
 pub(crate) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
     if x.dims == target {
         return Ok(x.clone());
     }
     if target.iter().any(|dim| dim.is_batch())
-        && let Some(ramp) = Ramp::of(x)
+        && let Some(ramp) = x.as_ramp()
     {
         return Ok(Value {
             element: x.element,
@@ -297,27 +249,7 @@ pub(crate) fn expand_dims(builder: &mut Builder, x: &Value, target: &[Dim]) -> R
             data: Data::Ramp(ramp.expanded(target.len())),
         });
     }
-    expand_computed(builder, x, target)
-}
-
-/// Repeats the elements of `x` in the graph, also if they are indices that could stay known.
-pub(crate) fn expand_computed(builder: &mut Builder, x: &Value, target: &[Dim]) -> Result<Value, Refusal> {
-    let extents: Vec<usize> = target.iter().map(|dim| dim.at_one()).collect();
-    let missing = target.len().saturating_sub(x.rank());
-    let is_batched = |axis: usize| {
-        axis.checked_sub(missing)
-            .is_some_and(|axis| x.dims[axis].is_batch())
-    };
-    let batch = target.iter().position(|dim| dim.is_batch());
-    let (like, operands) = match batch {
-        Some(axis) if !is_batched(axis) => {
-            let (value, axis, extent) = builder.batched()?;
-            (Some((axis, extent)), vec![x.clone(), value])
-        }
-        _ => (None, vec![x.clone()]),
-    };
-    let operands: Vec<&Value> = operands.iter().collect();
-    builder.apply(Expand { extents, batch, like }, &operands)
+    builder.expand(x, target)
 }
 
 fn tile(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

@@ -2,15 +2,14 @@
 
 use hipvit_graph::op::{BatchMatMul, Linear as LinearOp, Rounding};
 
-use super::Group;
-use super::conv::activated;
-use super::elementwise::{product, sum};
+use super::elementwise::{activated, product, sum};
 use super::layout::{permute, reshape_to};
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, show};
+use crate::shape::show;
+use crate::value::Value;
 
 pub(super) const OPS: Group = &[
     ("Einsum", super::einsum::einsum),

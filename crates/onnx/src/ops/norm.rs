@@ -6,15 +6,15 @@ use hipvit_graph::op::{Affine, GroupNorm, LayerNorm, RmsNorm};
 use hipvit_graph::pattern::{Float, floats};
 use hipvit_graph::tensor::Tensor;
 
-use super::Group;
-use super::elementwise::{apply, sum};
-use super::layout::{dims, permute, reshape_to};
+use super::elementwise::sum;
+use super::layout::{permute, reshape_to};
 use super::reduce::reduce_axes;
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, axis, show};
+use crate::shape::{axis, dims, product, show};
+use crate::value::Value;
 
 pub(super) const OPS: Group = &[
     ("BatchNormalization", batch_norm),
@@ -107,30 +107,20 @@ fn by_own_statistics(context: &mut Context<'_>, x: &Value, epsilon: f32) -> Resu
     };
     *channels = x.dims[1];
     let mean = reduce_axes(builder, x, ReduceKind::Mean, &axes, true)?;
-    let centred = apply(
-        builder,
-        floats::operand(0) - floats::operand(1),
-        &[x, &mean],
-        x.element,
-    )?;
-    let variance = apply(
-        builder,
-        floats::operand(0) * floats::operand(0),
-        &[&centred],
-        x.element,
-    )?;
+    let centred = builder.elementwise(floats::operand(0) - floats::operand(1), &[x, &mean], x.element)?;
+    let variance = builder.elementwise(floats::operand(0) * floats::operand(0), &[&centred], x.element)?;
     let variance = reduce_axes(builder, &variance, ReduceKind::Mean, &axes, true)?;
     let scale = reshape_to(builder, &scale, &shape)?;
     let bias = reshape_to(builder, &bias, &shape)?;
     let deviation = (floats::operand(1) + epsilon).sqrt();
     let result = floats::operand(0) / deviation * floats::operand(2) + floats::operand(3);
-    apply(builder, result, &[&centred, &variance, &scale, &bias], x.element)
+    builder.elementwise(result, &[&centred, &variance, &scale, &bias], x.element)
 }
 
 /// Returns `x` with all axes from one on as one, and their number of elements.
 fn rows(builder: &mut Builder, x: &Value, axis: usize) -> Result<(Value, usize), Refusal> {
     let (outer, inner) = x.dims.split_at(axis);
-    let channels = super::constant::product(inner.iter().map(|&dim| dim.into()))?;
+    let channels = product(inner.iter().map(|&dim| dim.into()))?;
     let channels = dims(&[channels])?[0];
     let Some(width) = channels.fixed() else {
         refuse!("normalises over an extent that depends on the batch size");
@@ -178,10 +168,10 @@ fn statistics(builder: &mut Builder, rows: &Value, epsilon: f32) -> Result<[Valu
     let mean = reduce_axes(builder, rows, ReduceKind::Mean, &last, true)?;
     let centred = floats::operand(0) - floats::operand(1);
     let squares = centred.clone() * centred;
-    let squares = apply(builder, squares, &[rows, &mean], rows.element)?;
+    let squares = builder.elementwise(squares, &[rows, &mean], rows.element)?;
     let variance = reduce_axes(builder, &squares, ReduceKind::Mean, &last, true)?;
     let inverse = (floats::operand(0) + epsilon).rsqrt();
-    let inverse = apply(builder, inverse, &[&variance], rows.element)?;
+    let inverse = builder.elementwise(inverse, &[&variance], rows.element)?;
     Ok([mean, inverse])
 }
 
@@ -291,5 +281,7 @@ fn lp_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let is_zero = floats::operand(1).equal(0.0);
     let quotient = Float::select(&is_zero, 0.0, floats::operand(0) / floats::operand(1));
     let element = x.element;
-    apply(builder, quotient, &[&x, &norm], element).map(|value| vec![value])
+    builder
+        .elementwise(quotient, &[&x, &norm], element)
+        .map(|value| vec![value])
 }

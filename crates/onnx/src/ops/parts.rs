@@ -4,13 +4,13 @@ use hipvit_graph::op::pad::PadMode;
 use hipvit_graph::op::{Concat, Pad, Slice};
 use hipvit_graph::tensor::Tensor;
 
-use super::Group;
 use super::layout::reshape_to;
 use crate::builder::{Builder, show_all};
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::{Dim, Linear};
 use crate::error::{Refusal, refuse};
-use crate::value::{Data, Value, axis, count, show};
+use crate::shape::{axis, count, show};
+use crate::value::{Data, Value};
 
 pub(super) const OPS: Group = &[
     ("Concat", concat),

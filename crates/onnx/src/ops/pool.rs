@@ -5,13 +5,13 @@ use hipvit_graph::op::interpolate::{Coordinates, InterpolationKernel, NearestRou
 use hipvit_graph::op::reduce::ReduceKind;
 use hipvit_graph::op::{AveragePool, GridSample, Interpolate, MaxPool};
 
-use super::Group;
 use super::conv::{channels_first, channels_last, spatial, window};
 use super::reduce::reduce_axes;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, axis, show};
+use crate::shape::{axis, show};
+use crate::value::Value;
 
 pub(super) const OPS: Group = &[
     ("AveragePool", average_pool),

@@ -7,14 +7,13 @@ use hipvit_graph::pattern::{Float, floats};
 use hipvit_graph::tensor::Tensor;
 use hipvit_graph::{DType, Provenance};
 
-use super::Group;
-use super::elementwise::apply;
 use super::layout::reshape_to;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Rows, Value, axis, show};
+use crate::shape::{axis, show};
+use crate::value::{Rows, Value};
 
 pub(super) const OPS: Group = &[("DequantizeLinear", dequantize), ("QuantizeLinear", quantize)];
 
@@ -113,7 +112,7 @@ fn quantize(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         level = level + operand(offset, tensor);
     }
     let level = level.clip(low, high);
-    let result = apply(builder, level, &operands, element)?;
+    let result = builder.elementwise(level, &operands, element)?;
     // hipvit's levels go from 0 to 255.
     let zero = match &zero {
         None => Some(0.0),
@@ -145,7 +144,7 @@ fn dequantize(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     }
     operands.push(&scale);
     let value = level * floats::operand(operands.len() as u32 - 1);
-    let result = apply(context.builder, value, &operands, element)?;
+    let result = context.builder.elementwise(value, &operands, element)?;
     let builder = &mut *context.builder;
     if let Some((before, levels)) = builder.before_rounding(&x).transpose()? {
         // The parameters of both nodes are those of one rounding.

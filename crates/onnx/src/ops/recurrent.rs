@@ -2,17 +2,17 @@
 
 use hipvit_graph::op::{Recurrence, RecurrentCell};
 
-use super::Group;
 use super::elementwise::sum;
 use super::layout::{expand_dims, permute, reshape_to};
 use super::matmul::linear;
 use super::norm::filled;
 use super::parts::{join, take_range};
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, show};
+use crate::shape::show;
+use crate::value::Value;
 
 pub(super) const OPS: Group = &[
     ("GRU", |c| {

@@ -4,16 +4,15 @@ use hipvit_graph::op::reduce::ReduceKind;
 use hipvit_graph::op::{CumSum, Reduce, Softmax};
 use hipvit_graph::pattern::floats;
 
-use super::Group;
 use super::cast::convert;
-use super::constant::axes;
-use super::layout::{dims, permute, reshape_to};
+use super::layout::{permute, reshape_to};
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Data, Value, axis, count, show};
+use crate::shape::{axis, count, dims, product, show};
+use crate::value::{Data, Value};
 
 pub(super) const OPS: Group = &[
     ("CumSum", cum_sum),
@@ -35,7 +34,7 @@ fn reduce(context: &mut Context<'_>, kind: ReduceKind) -> Result<Vec<Value>, Ref
     let x = context.input(0)?;
     let keep = context.flag("keepdims", true);
     let nothing = context.flag("noop_with_empty_axes", false);
-    let axes = axes(context, 1, x.rank())?.filter(|axes| !axes.is_empty());
+    let axes = context.axes(1, x.rank())?.filter(|axes| !axes.is_empty());
     let axes = match axes {
         Some(mut axes) => {
             axes.sort_unstable();
@@ -50,7 +49,9 @@ fn reduce(context: &mut Context<'_>, kind: ReduceKind) -> Result<Vec<Value>, Ref
 fn reduce_log_sum(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let sum = reduce(context, ReduceKind::Sum)?.swap_remove(0);
     let element = sum.element;
-    super::elementwise::apply(context.builder, floats::operand(0).log(), &[&sum], element)
+    context
+        .builder
+        .elementwise(floats::operand(0).log(), &[&sum], element)
         .map(|value| vec![value])
 }
 
@@ -179,7 +180,7 @@ fn softmax(context: &mut Context<'_>, log: bool) -> Result<Vec<Value>, Refusal> 
 fn softmax_of_matrix(context: &mut Context<'_>, x: &Value, log: bool) -> Result<Vec<Value>, Refusal> {
     let axis = axis(context.int_or("axis", 1), x.rank())?;
     let (outer, inner) = x.dims.split_at(axis);
-    let inner = super::constant::product(inner.iter().map(|&dim| dim.into()))?;
+    let inner = product(inner.iter().map(|&dim| dim.into()))?;
     let rows: Vec<Dim> = outer.iter().copied().chain(dims(&[inner])?).collect();
     let builder = &mut *context.builder;
     let rows = reshape_to(builder, x, &rows)?;

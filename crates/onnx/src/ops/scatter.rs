@@ -2,19 +2,17 @@
 
 use hipvit_graph::op::{Concat, ScatterElements, ScatterReduction};
 
-use super::Group;
 use super::cast::convert;
-use super::constant::product;
 use super::gather::{computed_positions, element_positions, fixed_extents, flattened, positions, rows};
-use super::layout::{dims, expand_dims, reshape_to};
+use super::layout::{expand_dims, reshape_to};
 use super::parts::{join, take_range};
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::ramp::Ramp;
-use crate::value::{Data, Value, axis, show};
+use crate::shape::{axis, dims, product, show};
+use crate::value::{Data, Value};
 
 pub(super) const OPS: Group = &[("ScatterElements", scatter_elements), ("ScatterND", scatter_nd)];
 
@@ -44,7 +42,7 @@ fn replace_box(
     }
     let mut partial = None;
     for (axis, column) in columns.iter().enumerate() {
-        let ramp = Ramp::of(column).ok_or(unsupported)?;
+        let ramp = column.as_ramp().ok_or(unsupported)?;
         let steps = |at: usize, stride: Linear| stride == Linear::new(i64::from(at == axis));
         // A stride along an axis of one element has no effect.
         let mut strides = ramp.strides.iter().zip(&column.dims).enumerate();

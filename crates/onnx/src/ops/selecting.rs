@@ -3,17 +3,16 @@
 use hipvit_graph::op::{NonMaxSuppression, Slice, TopK};
 use hipvit_graph::pattern::floats;
 
-use super::Group;
 use super::cast::convert;
-use super::elementwise::apply;
 use super::layout::{permute, reshape_to};
 use super::parts::take_range;
 use crate::builder::Builder;
-use crate::context::Context;
+use crate::context::{Context, Group};
 use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Data, Value, axis, show};
+use crate::shape::{axis, show};
+use crate::value::{Data, Value};
 
 pub(super) const OPS: Group = &[
     ("ArgMax", |c| arg_most(c, true)),
@@ -84,7 +83,7 @@ fn arg_most(context: &mut Context<'_>, largest: bool) -> Result<Vec<Value>, Refu
         let reversed = reversed(builder, x, axis)?;
         let [_, indices] = select(builder, reversed, axis, op)?;
         let from_end = floats::operand(0) * -1.0 + (extent.saturating_sub(1)) as f32;
-        apply(builder, from_end, &[&indices], ElementType::I64)?
+        builder.elementwise(from_end, &[&indices], ElementType::I64)?
     } else {
         let [_, indices] = select(builder, x, axis, op)?;
         indices
