@@ -9,6 +9,7 @@ use super::communicator::Comm;
 use super::side_stream::SideStream;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::event::Event;
 use crate::libraries;
 use crate::memory::operand::Operand;
 use crate::status::{call, check};
@@ -273,8 +274,23 @@ impl<'a> Group<'a> {
         self.submit_to(None)
     }
 
+    /// Submits all calls to a side stream of their ranks' stream, after the work that was submitted to that stream before. Returns the event
+    /// at which they are complete.
+    ///
+    /// Until the ranks' stream has [waited](crate::Stream::wait) for the event, the contents of the targets are undefined, and its work must not
+    /// write the sources. If the stream is being captured, it must wait before the capture ends.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if a rank is not on the side stream's main stream, or has used another side stream; the errors of
+    /// [`Group::submit`].
+    pub fn submit_beside(self, side: &SideStream) -> Result<Event> {
+        self.submit_to(Some(side))?;
+        side.side().mark()
+    }
+
     /// Submits all calls to the ranks' streams, or to a side stream of them.
-    pub(super) fn submit_to(self, side: Option<&SideStream>) -> Result<()> {
+    fn submit_to(self, side: Option<&SideStream>) -> Result<()> {
         let Some(first) = self.calls.first() else {
             return Ok(());
         };

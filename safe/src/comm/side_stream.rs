@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use super::group::Group;
 use crate::error::{Error, Result};
-use crate::event::Event;
 use crate::memory::block::Block;
 use crate::stream::{Stream, StreamOptions};
 
@@ -80,22 +78,5 @@ impl SideStream {
         }
         block.add_user(&self.side);
         Ok(())
-    }
-}
-
-impl Group<'_> {
-    /// Submits all calls to a side stream of their ranks' stream, after the work that was submitted to that stream before. Returns the event
-    /// at which they are complete.
-    ///
-    /// Until the ranks' stream has [waited](Stream::wait) for the event, the contents of the targets are undefined, and its work must not
-    /// write the sources. If the stream is being captured, it must wait before the capture ends.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Argument`] if a rank is not on the side stream's main stream, or has used another side stream; the errors of
-    /// [`Group::submit`].
-    pub fn submit_beside(self, side: &SideStream) -> Result<Event> {
-        self.submit_to(Some(side))?;
-        side.side().mark()
     }
 }
