@@ -13,9 +13,10 @@ import timm
 import torch
 from timm.models import _registry
 
+from onnx_inputs import SEED, random_inputs
+
 # Side of the images for architectures that take any size: small, so that a table of hundreds of models takes hours, not days.
 SIDE = 128
-SEED = 40
 # Standard deviation of a layer's outputs per that of its inputs, below which signals vanish with depth.
 SMALLEST_GAIN = 0.7
 
@@ -101,19 +102,6 @@ def calibrate(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> None:
     for norm, momentum in zip(norms, kept, strict=True):
         norm.eval()
         norm.momentum = momentum
-
-
-def random_inputs(shapes: dict[str, tuple[int, ...]]) -> Callable[[int], dict[str, torch.Tensor]]:
-    """Inputs that are normally distributed and do not depend on the batch: row n of a larger batch is row n of a smaller one."""
-
-    def inputs(batch: int) -> dict[str, torch.Tensor]:
-        generators = {name: torch.Generator().manual_seed(SEED) for name in shapes}
-        return {
-            name: torch.stack([torch.randn(shape, generator=generators[name]) for _ in range(batch)])
-            for name, shape in shapes.items()
-        }
-
-    return inputs
 
 
 def timm_case(name: str, images: int) -> Case:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 import transformers
 
-from onnx_models import SEED, random_inputs
+from onnx_inputs import SEED, random_inputs
 
 Built = tuple[torch.nn.Module, Callable[[int], dict[str, torch.Tensor]], list[str]]
 
