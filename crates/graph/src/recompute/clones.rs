@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::Forward;
+use super::forward::Forward;
 use crate::graph::{Graph, Node};
 use crate::value::{Value, ValueId};
 

@@ -1,7 +1,7 @@
 //! Live bytes of a step with recomputations.
 
-use super::Forward;
 use super::clones::Clones;
+use super::forward::Forward;
 use crate::value::ValueId;
 
 /// The peak of live bytes, and what is only kept there.
