@@ -1,10 +1,10 @@
 //! Expressions of operands, element by element.
 
 mod broadcast;
-mod cases;
 mod error_bound;
 mod evaluate;
 mod formula;
+mod functions;
 #[cfg(test)]
 mod tests;
 
@@ -13,13 +13,15 @@ use std::fmt;
 pub use self::broadcast::Broadcast;
 pub(crate) use self::formula::Builder;
 pub use self::formula::Formula;
+use self::functions::{ACTIVATIONS_OF_ONNX, APPROXIMATE, ARITHMETIC, Function};
+use super::activation::{ACTIVATIONS, wide};
 use super::operands::{count, one};
 use super::{
     Activation, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Reduce, ReduceKind,
     Shape, only_gradient,
 };
 use crate::array::{Array, Real};
-use crate::cases::Cases;
+use crate::cases::{Cases, Operand, Role, activation};
 use crate::dtype::DType;
 use crate::pattern::{Expression, Float, PatternError, floats};
 use crate::tolerance::{narrow, tolerance};
@@ -211,7 +213,8 @@ impl Definition for Elementwise {
     }
 
     fn cases(cases: &mut Cases<Self>) {
-        cases::push(cases);
+        // The expressions are valid; without them, the test of the number of cases fails.
+        let _ = push_cases(cases);
     }
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
@@ -298,4 +301,69 @@ impl Elementwise {
         };
         (op, read)
     }
+}
+
+fn push_cases(cases: &mut Cases<Elementwise>) -> Result<(), PatternError> {
+    let sum = Elementwise::ternary(|x, y, z| x * y - z)?;
+    let groups =
+        [ARITHMETIC, APPROXIMATE, ACTIVATIONS_OF_ONNX].map(|group| Ok((chosen(group)?, group.len())));
+    let groups = groups.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let activations =
+        ACTIVATIONS.map(|activation| Elementwise::new(1, Elementwise::of_activation(activation)));
+    let activations = activations.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let rounded = Elementwise::unary(|x| x.round())?.into_integers();
+    let place = Elementwise::binary(|x, y| Float::select(&x.equal(2.0), y, x * 0.5))?;
+    let place = place.with_integer_operands(&[0]);
+    cases.for_each_shape(|cases, [batch, tokens, channels], every_form| {
+        let whole = [batch, tokens, channels];
+        cases.push_in_arena(
+            sum.clone(),
+            vec![activation(&whole), activation(&whole), activation(&[channels])],
+        );
+        let broadcast: [[&[usize]; 3]; 4] = [
+            [&whole, &[tokens, 1], &[1]],
+            [&[batch, 1, channels], &[batch, tokens, 1], &[1, 1]],
+            [&[tokens, 1], &[channels], &[batch, 1, 1]],
+            [&[channels], &whole, &whole],
+        ];
+        for shapes in broadcast.iter().take(if every_form { 4 } else { 1 }) {
+            cases.push(
+                sum.clone(),
+                shapes.iter().map(|shape| activation(shape)).collect(),
+            );
+        }
+        for (op, functions) in &groups {
+            let index = integers(&[channels], *functions);
+            cases.push(op.clone(), vec![wide(&whole), activation(&whole), index]);
+        }
+        cases.push(rounded.clone(), vec![wide(&whole)]);
+        cases.push(
+            place.clone(),
+            vec![integers(&[tokens, channels], 4), activation(&whole)],
+        );
+        for op in activations.iter().take(if every_form { 6 } else { 0 }) {
+            cases.push(op.clone(), vec![wide(&whole)]);
+        }
+    });
+    Ok(())
+}
+
+fn integers(shape: &[usize], below: usize) -> Operand {
+    let below = i32::try_from(below).unwrap_or(i32::MAX);
+    Operand {
+        role: Role::Integers { below },
+        ..activation(shape)
+    }
+}
+
+/// Returns the op that chooses a function by its third operand, an integer.
+fn chosen(functions: &[Function]) -> Result<Elementwise, PatternError> {
+    let op = Elementwise::ternary(|x, y, index| {
+        let functions = functions.iter().enumerate();
+        functions.fold(Float::from(0.0), |rest, (number, function)| {
+            let is_chosen = index.equal(number as f32);
+            Float::select(&is_chosen, function(&x, &y), rest)
+        })
+    })?;
+    Ok(op.with_integer_operands(&[2]))
 }
