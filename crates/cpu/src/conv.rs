@@ -6,18 +6,17 @@
 
 mod depthwise;
 mod patches;
-
-use std::ops::Range;
+mod pixel_blocks;
 
 use hipvit_graph::op::{Conv, OpError};
-use ndarray::ArrayViewMut2;
 use rayon::prelude::*;
 
 use self::patches::Patches;
+use self::pixel_blocks::in_blocks;
 use super::gemm::{self, Blocks, Epilogue, PackedBMatrix, ROW_TILE};
 use super::prepacked::{self, PrepackedWeight};
 use super::rows::with_scratch;
-use super::tail::{Tail, finish, residual_of};
+use super::tail::Tail;
 use super::{CpuOp, Form, Operands};
 use hipvit_graph::tensor::DType;
 
@@ -150,34 +149,6 @@ fn grouped(
                 }
             }
             Ok(())
-        })
-    })
-}
-
-/// Computes blocks of pixels of `out [pixels, n]` in parallel. `f(pixels, result)` puts the sums with their bias into `result`.
-fn in_blocks(
-    n: usize,
-    block: usize,
-    tail: Tail<'_>,
-    out: &mut [f32],
-    f: impl Fn(Range<usize>, &mut [f32]) -> Result<(), OpError> + Sync,
-) -> Result<(), OpError> {
-    let blocks = out.par_chunks_mut(block * n).enumerate();
-    blocks.try_for_each(|(i, out)| {
-        let pixels = i * block..i * block + out.len() / n;
-        if tail.residual.is_none() {
-            f(pixels, out)?;
-            if let Some(activation) = tail.activation {
-                super::activation::apply(activation, out);
-            }
-            return Ok(());
-        }
-        with_scratch(out.len(), |result| {
-            f(pixels.clone(), result)?;
-            let tail = tail.rows(pixels.clone(), n);
-            let residual = residual_of(tail, [pixels.len(), n])?;
-            let out = ArrayViewMut2::from_shape((pixels.len(), n), out).map_err(OpError::memory)?;
-            finish(tail, residual, result, n, out)
         })
     })
 }

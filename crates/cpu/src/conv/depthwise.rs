@@ -11,8 +11,8 @@ use rten_simd::{Isa, SimdOp};
 
 use super::super::rows::with_scratch;
 use super::super::tail::Tail;
-use super::in_blocks;
 use super::patches::Patches;
+use super::pixel_blocks::in_blocks;
 
 /// Elements of the copy, with the widest vectors of 16 channels.
 const COPY: usize = 8192;
