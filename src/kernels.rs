@@ -12,6 +12,7 @@
 #[rustfmt::skip]
 #[allow(dead_code, reason = "some constants are the device code's alone")]
 mod bindings;
+mod activation_code;
 mod all_reduce;
 mod arguments;
 mod batch_mat_mul;

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use hipvit_graph::op::ActivationBackward;
 
 use super::Unit;
-use super::bias_activation::activation_code;
+use super::activation_code::activation_code;
 use super::bindings::{ActivationBackwardArgs, ColumnSumArgs};
 use super::column_sum;
 use super::lower::{Call, Lower, Lowering, one, shape_of};

@@ -1,7 +1,8 @@
 //! `bias_activation`: `activation(x + bias) + residual`, the operations after the GEMM of a linear layer.
 
 use super::Unit;
-use super::bindings::{ActivationCode, BiasActivationArgs};
+use super::activation_code::activation_code;
+use super::bindings::BiasActivationArgs;
 use super::lower::{Call, Lower, Lowering, one};
 use super::{
     Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, extent, float8, visit_biased,
@@ -37,19 +38,6 @@ impl BiasActivationArgs {
             float8_factor: float8::factor(scale),
             ..self
         }
-    }
-}
-
-/// Returns the kernel's code of an activation.
-pub(super) fn activation_code(activation: Option<Activation>) -> ActivationCode {
-    match activation {
-        None => ActivationCode::None,
-        Some(Activation::GeluErf) => ActivationCode::GeluErf,
-        Some(Activation::GeluTanh) => ActivationCode::GeluTanh,
-        Some(Activation::QuickGelu) => ActivationCode::QuickGelu,
-        Some(Activation::Silu) => ActivationCode::Silu,
-        Some(Activation::Relu) => ActivationCode::Relu,
-        Some(Activation::Tanh) => ActivationCode::Tanh,
     }
 }
 

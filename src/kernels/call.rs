@@ -82,6 +82,12 @@ impl From<GeneratedCall> for Call {
     }
 }
 
+impl From<PatternAttentionCall> for Call {
+    fn from(call: PatternAttentionCall) -> Self {
+        Self::PatternAttention(Arc::new(call))
+    }
+}
+
 /// Copy of `rows` rows of `bytes` bytes each. Strides are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyRows {

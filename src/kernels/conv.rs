@@ -1,5 +1,6 @@
 //! `conv_patches`, `depthwise_conv`, `direct_conv` and `conv_transpose_sum`: convolutions of images, channels last.
 
+mod builtin;
 pub(crate) mod call;
 mod lower;
 

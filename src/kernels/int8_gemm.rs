@@ -1,6 +1,6 @@
 //! `int8_gemm`: an int8 linear layer, with a fused `dequantize`.
 
-use super::bias_activation::activation_code;
+use super::activation_code::activation_code;
 use super::bindings::{INT8_GEMM_THREADS, INT8_GEMM_TILE, Int8GemmArgs};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 use crate::ops::Activation;

@@ -7,6 +7,7 @@
 //!   the rest.
 
 pub(crate) mod call;
+mod column_sums;
 
 use hipvit_graph::op::{Float8Scale, Levels, Linear, Op, Rounding};
 

@@ -18,6 +18,7 @@ use hipvit_graph::pattern::{Number, Type};
 use self::attention_call::PatternAttentionCall;
 use self::call::Tiles;
 use self::source::source;
+use self::tile::AttentionTile;
 use super::attention::{no_fused_kernel, padded, visibility};
 use super::bindings::{
     AttentionArgs, AttentionPattern, AttentionPatternArgs, PATTERN_RANK, PATTERN_SCALARS, PATTERN_TENSORS,
@@ -48,6 +49,13 @@ impl Lower for PatternAttention {
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         self.lower_with(step, &self.generate()?)
+    }
+}
+
+impl PatternAttentionCall {
+    /// Returns the [launches](Self::launches) as calls.
+    pub(crate) fn calls(&self, tile: Option<AttentionTile>) -> Vec<Call> {
+        self.launches(tile).into_iter().map(Into::into).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::bias_activation::activation_code;
+use super::activation_code::activation_code;
 use super::bindings::{DequantizeArgs, QuantizeArgs, QuantizeCode, ROW_THREADS};
 use super::{
     Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, float8, optional,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use hipvit_graph::op::{Float8, Float8Source, RoundFloat8};
 
-use super::bias_activation::activation_code;
+use super::activation_code::activation_code;
 use super::bindings::{
     Float8Code, Float8SourceCode, ROUND_FLOAT8_ALIGNMENT, ROUND_FLOAT8_FIGURES, ROUND_FLOAT8_HISTORY,
     ROUND_FLOAT8_LARGEST_BLOCKS, ROUND_FLOAT8_RATES, ROUND_FLOAT8_ROWS, ROUND_FLOAT8_SUMMED,

@@ -1,7 +1,7 @@
 //! `sparse_gemm`: a linear layer whose weight is 2:4 sparse and stays packed. The weight keeps two of each four elements along the input
 //! channels; matrix cores skip the others.
 
-use super::bias_activation::activation_code;
+use super::activation_code::activation_code;
 use super::bindings::{
     SPARSE_GEMM_THREADS, SPARSE_GEMM_TILE, SPARSE_INDEX_BYTES, SPARSE_INDEX_CHANNELS, SPARSE_INDEX_DEPTH,
     SparseGemmArgs,

@@ -1,18 +1,11 @@
-//! A convolution as a call, and the calls of builtin kernels and GEMMs that compute it.
+//! A convolution as a call.
 
 use hipvit_graph::op::Activation;
 
-use crate::dtype::to_hip;
 use crate::graph::plan::ALIGNMENT;
-use crate::hip::{DeviceAddress, Gemm, Matrix};
+use crate::hip::DeviceAddress;
 use crate::kernels::KernelError;
-use crate::kernels::bias_activation::activation_code;
-use crate::kernels::bindings::{
-    BiasActivationArgs, ConvPatchesArgs, DEPTHWISE_TAPS, DepthwiseConvArgs, DirectConvArgs, WindowGeometry,
-};
-use crate::kernels::call::Call;
-use crate::kernels::extent;
-use crate::kernels::linear::call::LinearCall;
+use crate::kernels::bindings::{BiasActivationArgs, DEPTHWISE_TAPS, WindowGeometry};
 use crate::tensor::DType;
 
 /// Computes `activation(x ∗ weight + bias) + residual`. `bias` and `residual` may be null. `residual` may be `out`.
@@ -37,7 +30,7 @@ pub(crate) struct ConvCall {
 
 /// Way of the builtin kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub(super) enum Form {
     /// `depthwise_conv`.
     Depthwise,
     /// `direct_conv`.
@@ -55,7 +48,7 @@ const PATCH_BYTES: usize = 64 << 20;
 const GEMM_FEATURES: usize = 8;
 
 impl ConvCall {
-    fn form(&self) -> Form {
+    pub(super) fn form(&self) -> Form {
         let channels = self.windows.channels as usize;
         if self.groups == 1 {
             Form::Linear
@@ -81,16 +74,16 @@ impl ConvCall {
     }
 
     /// Returns the elements of a window in one group.
-    fn length(&self) -> usize {
+    pub(super) fn length(&self) -> usize {
         self.taps() * self.windows.channels as usize / self.groups.max(1)
     }
 
-    fn pixels_of_image(&self) -> usize {
+    pub(super) fn pixels_of_image(&self) -> usize {
         self.windows.rows as usize * self.windows.columns as usize
     }
 
     /// Returns the number of images whose patches are in memory at once: a divisor of the batch, so that all GEMMs have the same rows.
-    fn images_at_once(&self) -> usize {
+    pub(super) fn images_at_once(&self) -> usize {
         let images = self.windows.images as usize;
         let most = (PATCH_BYTES / self.patch_bytes(1).max(1)).clamp(1, images.max(1));
         let mut divisors = (1..=most).rev().filter(|&number| images.is_multiple_of(number));
@@ -118,7 +111,7 @@ impl ConvCall {
     }
 
     /// Returns the offset of the sums in the scratch memory.
-    fn sums_at(&self) -> usize {
+    pub(super) fn sums_at(&self) -> usize {
         self.patch_bytes(self.images_at_once())
             .next_multiple_of(ALIGNMENT)
     }
@@ -150,139 +143,5 @@ impl ConvCall {
         let addresses = [self.sums(), self.bias, self.residual, self.out];
         let extents = [self.windows.pixels() as usize, self.features];
         BiasActivationArgs::new(addresses, extents, self.activation).map(Some)
-    }
-
-    /// Returns the calls of the builtin way.
-    ///
-    /// # Errors
-    ///
-    /// An extent exceeds 32 bits.
-    pub(crate) fn own(&self) -> Result<Vec<Call>, KernelError> {
-        self.calls(self.images_at_once())
-    }
-
-    /// Returns the calls of the builtin way, with GEMMs of one image each: their results do not depend on the batch.
-    ///
-    /// # Errors
-    ///
-    /// An extent exceeds 32 bits.
-    pub(crate) fn own_by_image(&self) -> Result<Vec<Call>, KernelError> {
-        self.calls(1)
-    }
-
-    fn calls(&self, at_once: usize) -> Result<Vec<Call>, KernelError> {
-        let Self {
-            windows,
-            x,
-            weight,
-            bias,
-            residual,
-            out,
-            ..
-        } = *self;
-        let activation = activation_code(self.activation) as u32;
-        let kernel: Call = match self.form() {
-            Form::Depthwise => DepthwiseConvArgs {
-                x,
-                weight,
-                bias,
-                residual,
-                out,
-                windows,
-                activation,
-                reserved: 0,
-            }
-            .into(),
-            Form::Direct => DirectConvArgs {
-                x,
-                weight,
-                bias,
-                residual,
-                out,
-                windows,
-                features: extent(self.features)?,
-                groups: extent(self.groups)?,
-                activation,
-                transposed: 0,
-            }
-            .into(),
-            Form::Linear | Form::Groups => return self.by_gemms(at_once),
-        };
-        Ok(vec![kernel])
-    }
-
-    fn by_gemms(&self, at_once: usize) -> Result<Vec<Call>, KernelError> {
-        let element = self.dtype.size();
-        let images = self.windows.images as usize;
-        let windows = WindowGeometry {
-            images: extent(at_once)?,
-            ..self.windows
-        };
-        let mut calls = Vec::new();
-        for first in (0..images).step_by(at_once) {
-            let x = first * self.windows.bytes_of_x(element) / images;
-            let result = first * self.pixels_of_image() * self.features * element;
-            let patches = ConvPatchesArgs {
-                x: self.x.offset(x),
-                out: self.scratch,
-                windows,
-                groups: extent(self.groups)?,
-                reserved: 0,
-            };
-            calls.push(patches.into());
-            let (m, k) = (windows.pixels() as usize, self.length());
-            calls.push(if self.groups == 1 {
-                self.linear([m, k], result)
-            } else {
-                self.group_gemm([m, k], result)
-            });
-        }
-        if self.groups != 1 {
-            calls.extend(self.finish()?.map(Call::from));
-        }
-        Ok(calls)
-    }
-
-    /// Returns the linear layer of `m` rows of patches. Its result is `offset` bytes behind the start of the whole result.
-    fn linear(&self, [m, k]: [usize; 2], offset: usize) -> Call {
-        let part = |address: DeviceAddress| {
-            if address.is_null() {
-                address
-            } else {
-                address.offset(offset)
-            }
-        };
-        Call::Linear(LinearCall {
-            gemm: Gemm::linear(m, self.features, k, to_hip(self.dtype)),
-            x: self.scratch,
-            weight: self.weight,
-            bias: self.bias,
-            residual: part(self.residual),
-            out: part(self.out),
-            scratch: self.scratch.offset(self.sums_at()),
-            activation: self.activation,
-            preactivation: DeviceAddress::NULL,
-            float8: None,
-            int8: None,
-            sparse: None,
-        })
-    }
-
-    /// Returns the GEMMs of all groups of `m` rows of patches.
-    fn group_gemm(&self, [m, k]: [usize; 2], offset: usize) -> Call {
-        let n = self.features / self.groups;
-        let gemm = Gemm {
-            batch: self.groups,
-            a: Matrix::rows(k).every(m * k),
-            b: Matrix::transposed(k).every(n * k),
-            c: Matrix::rows(self.features).every(n),
-            ..Gemm::linear(m, n, k, to_hip(self.dtype))
-        };
-        Call::Gemm {
-            gemm,
-            a: self.scratch,
-            b: self.weight,
-            c: self.sums().offset(offset),
-        }
     }
 }

@@ -3,11 +3,8 @@
 use hipvit_graph::op::Activation;
 
 use crate::hip::{DType, DeviceAddress, Gemm};
-use crate::kernels::bindings::{
-    BiasActivationArgs, ColumnSumArgs, DequantizeArgs, Int8GemmArgs, SparseGemmArgs,
-};
-use crate::kernels::lower::Call;
-use crate::kernels::{KernelCall, KernelError, column_sum};
+use crate::kernels::bindings::{BiasActivationArgs, DequantizeArgs, Int8GemmArgs, SparseGemmArgs};
+use crate::kernels::{KernelCall, KernelError};
 
 /// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be null. Or a GEMM of a backward pass: if x is transposed,
 /// `bias` receives the sums of its columns.
@@ -105,28 +102,6 @@ impl LinearCall {
             [m, n, k],
             self.activation,
         )
-    }
-
-    /// Returns the bytes of scratch memory for partial sums of columns.
-    pub(crate) fn partial_sum_bytes(&self) -> usize {
-        let Gemm { m, n, k, a, b, .. } = self.gemm;
-        match (a.transposed, b.transposed) {
-            (true, _) => column_sum::partial_bytes([k, m]),
-            (false, false) => column_sum::partial_bytes([m, n]),
-            (false, true) => 0,
-        }
-    }
-
-    /// Returns the calls that sum columns after the GEMM, if a backward pass needs the sums: of x, unless the epilogue computes them, or of
-    /// the result.
-    pub(crate) fn column_sums(&self, epilogue: bool) -> Result<Vec<Call>, KernelError> {
-        let Gemm { m, n, k, a, b, .. } = self.gemm;
-        match (a.transposed, b.transposed) {
-            _ if self.bias.is_null() => Ok(Vec::new()),
-            (true, _) if !epilogue => ColumnSumArgs::calls([self.x, self.scratch, self.bias], [k, m]),
-            (false, false) => ColumnSumArgs::calls([self.out, self.scratch, self.bias], [m, n]),
-            _ => Ok(Vec::new()),
-        }
     }
 
     /// Returns the GEMM without an epilogue, and the kernel after it. The GEMM adds a residual in place itself. With an activation before

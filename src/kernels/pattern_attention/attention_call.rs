@@ -1,7 +1,6 @@
 //! Attention with a pattern as one call, whose tile is selected.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use super::call::{CAPTURED, visit_captured};
 use super::tile::AttentionTile;
@@ -9,7 +8,6 @@ use crate::error::Result;
 use crate::hip::{Access, DeviceAddress};
 use crate::kernels::arguments::KernelArguments;
 use crate::kernels::bindings::{AttentionPatternArgs, AttentionPatternTilesArgs, PATTERN_TENSORS};
-use crate::kernels::call::Call;
 use crate::kernels::generated_call::GeneratedCall;
 use crate::kernels::unit::{Source, fnv1a};
 use crate::kernels::{KernelError, Kernels, Unit};
@@ -41,11 +39,6 @@ impl PatternAttentionCall {
             .into_iter()
             .chain([GeneratedCall::new(&unit, attention)])
             .collect()
-    }
-
-    /// Returns the [launches](Self::launches) as calls.
-    pub(crate) fn calls(&self, tile: Option<AttentionTile>) -> Vec<Call> {
-        self.launches(tile).into_iter().map(Into::into).collect()
     }
 
     /// Compiles and loads the program with a tile, unless it is loaded.
@@ -118,11 +111,5 @@ impl PatternAttentionCall {
         let all = captured.into_iter().zip(self.integers);
         all.filter_map(|(access, is_integer)| is_integer.then_some(access))
             .collect()
-    }
-}
-
-impl From<PatternAttentionCall> for Call {
-    fn from(call: PatternAttentionCall) -> Self {
-        Self::PatternAttention(Arc::new(call))
     }
 }
