@@ -49,6 +49,7 @@ mod preprocess;
 mod problem;
 mod rank;
 mod regions;
+mod repeat;
 mod report;
 mod reserve;
 mod results;

@@ -13,7 +13,6 @@ use std::ops::Range;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::elements::{append, unpack};
-use super::executor::HipExecutor;
 use super::lower::InPlace;
 use crate::error::{Error, Result};
 use crate::graph::plan::{ALIGNMENT, BufferId, Plan, state_dtype};
@@ -60,20 +59,9 @@ impl Turn<'_> {
         self.0.as_mut().map(|memory| memory.writing())
     }
 
-    /// Sets the parameters and states to those of a [backup](HipExecutor::backup).
-    pub(super) fn restore(&mut self, backup: &DeviceBuffer<u8>) -> Result<()> {
-        let Some(memory) = &mut self.0 else {
-            return Err(Error::internal("states", "are restored without a turn"));
-        };
-        Ok(memory.copy_from(backup.reading())?)
-    }
-}
-
-impl HipExecutor {
-    /// Returns a copy of the parameters and states, if steps write to them, so that steps can be repeated. `None` if none is needed, or if the
-    /// device has no memory for it.
-    pub(super) fn backup(&self, turn: &Turn<'_>) -> Result<Option<DeviceBuffer<u8>>> {
-        let Some(memory) = turn.0.as_ref().filter(|_| !self.in_place.is_empty()) else {
+    /// Returns a copy of the parameters and states. `None` without a turn, or if the device has no memory for it.
+    pub(super) fn copied(&self) -> Result<Option<DeviceBuffer<u8>>> {
+        let Some(memory) = &self.0 else {
             return Ok(None);
         };
         let mut copy = match memory.stream().allocate(memory.bytes()) {
@@ -84,9 +72,12 @@ impl HipExecutor {
         Ok(Some(copy))
     }
 
-    /// Returns true if steps can be repeated: they write to no states, or all ranks have a [backup](Self::backup).
-    pub(super) fn can_repeat(&self, backup: Option<&DeviceBuffer<u8>>) -> bool {
-        self.in_place.is_empty() || self.agree(backup.is_some())
+    /// Sets the parameters and states to those of a [backup](super::executor::HipExecutor::backup).
+    pub(super) fn restore(&mut self, backup: &DeviceBuffer<u8>) -> Result<()> {
+        let Some(memory) = &mut self.0 else {
+            return Err(Error::internal("states", "are restored without a turn"));
+        };
+        Ok(memory.copy_from(backup.reading())?)
     }
 }
 
