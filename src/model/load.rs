@@ -8,9 +8,10 @@ use super::bf16_layers::Bf16Layers;
 use super::description::Description;
 use super::document::Document;
 use super::info::Info;
+use super::loaded::Model;
 use super::model_bytes::ModelBytes;
 use super::options::{InputKind, LoadOptions, MAX_FLOPS};
-use super::packing::{Layout, Packing};
+use super::packed_layout::Layout;
 use super::source::Source;
 use super::text::TextTower;
 use super::vit::{self, Vit};
@@ -19,31 +20,9 @@ use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preproce
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role};
 use crate::image::Preprocess;
-use crate::labels::Labels;
 use crate::ops::Op;
 use crate::outputs::Scores;
 use crate::tensor::DType;
-
-/// A loaded model: everything that does not depend on an image.
-#[derive(Clone, Debug)]
-pub struct Model {
-    /// Name of the model: its repository on the hub, otherwise its directory.
-    pub name: String,
-    /// Computation as the library performs it, step by step. [`crate::graph::optimize`] makes it fast.
-    pub graph: Graph,
-    /// Preprocessing that converts an image to the graph's input.
-    pub preprocess: Preprocess,
-    /// Names of the classes. Empty for a model without a classifier.
-    pub labels: Labels,
-    /// Function that converts logits to probabilities.
-    pub scores: Scores,
-    /// Facts that `hipvit inspect` shows.
-    pub info: Info,
-    /// Text tower of a dual encoder.
-    pub text: Option<TextTower>,
-    /// Converts images to the graph's inputs, if they are [packed](LoadOptions::packed).
-    pub packing: Option<Arc<Packing>>,
-}
 
 /// Loads the model at `path`.
 ///

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::onnx::ImageRule;
+use super::onnx::image_rule::ImageRule;
 
 /// Options of [`load`](super::load()).
 #[derive(Clone, Debug, Default)]

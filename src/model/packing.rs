@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rayon::prelude::*;
 
 use super::invalid::Invalid;
+use super::packed_layout::{Layout, Table};
 use super::positions::{self, Filter, Grid, GridTable};
 use super::vit::{MAX_ELEMENTS, Pooling, Positions, Vit};
 use crate::image::Preprocess;
@@ -21,31 +22,6 @@ const PADDING: i32 = -1;
 
 /// Maximum number of interpolated position tables that are kept.
 const MAX_TABLES: usize = 64;
-
-/// Sizes of packed sequences, and how their positions are interpolated.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Layout {
-    /// Height and width of a patch, in pixels.
-    patch: usize,
-    /// Number of patches in a sequence.
-    pub(super) patches: usize,
-    /// Maximum number of images in a sequence.
-    pub(super) images: usize,
-    /// Number of tokens before the patches of each image.
-    pub(super) prefix: usize,
-    /// Maximum number of patches of an image.
-    largest: usize,
-    pub(super) table: Table,
-}
-
-/// A learned table that is interpolated to the grid of each image.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Table {
-    /// `side × side` positions of SigLIP 2.
-    Square { side: usize },
-    /// Positions of timm's NaFlexViT.
-    Grid(GridTable),
-}
 
 impl Layout {
     /// Prepares a model for sequences of `patches` patches. Returns the preprocessing of its images.
@@ -96,26 +72,6 @@ impl Layout {
         vit.positions = Some(Positions::Packed(layout));
         vit.image = [height, width];
         Ok(preprocess)
-    }
-
-    /// Returns height and width of the pixels of a sequence: its patches, one below the other.
-    pub(super) fn size(&self) -> Grid {
-        [self.patches * self.patch, self.patch]
-    }
-
-    /// Returns the number of prefix tokens of all images.
-    pub(super) fn prefixes(&self) -> usize {
-        self.images * self.prefix
-    }
-
-    /// Returns the number of tokens in a sequence.
-    pub(super) fn tokens(&self) -> usize {
-        self.patches.saturating_add(self.prefixes())
-    }
-
-    /// Returns the bytes of a patch.
-    fn patch_bytes(&self) -> usize {
-        self.patch * self.patch * 3
     }
 }
 

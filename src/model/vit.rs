@@ -4,7 +4,7 @@
 
 use super::invalid::Invalid;
 use super::norm::Norm;
-use super::packing::Layout;
+use super::packed_layout::Layout;
 use super::positions::{Filter, Fitting, Grid, GridTable};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;

@@ -4,40 +4,15 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::images::{ImageInput, NotImages};
+use super::image_input::{ImageInput, NotImages};
 use crate::error::{Error, Result};
-use crate::image::{Filter, Preprocess, Resize, TimmOptions};
+use crate::image::{Preprocess, Resize, TimmOptions};
 use crate::labels::Labels;
 use crate::model::document::Document;
 use crate::model::file_names::CONFIG;
 use crate::model::options::LoadOptions;
 use crate::model::source::Source;
 use crate::model::{hugging_face, preprocessing, timm};
-
-/// Preprocessing of an ONNX model that has no configuration beside it, as timm's evaluation transform: resize the shorter edge, crop the
-/// centre, normalise. The default has ImageNet's mean and standard deviation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ImageRule {
-    /// Mean of each channel, for pixel values between 0 and 1.
-    pub mean: [f64; 3],
-    /// Standard deviation of each channel.
-    pub std: [f64; 3],
-    /// Part of the shorter edge that the crop keeps.
-    pub crop_pct: f64,
-    /// Filter of the resize.
-    pub filter: Filter,
-}
-
-impl Default for ImageRule {
-    fn default() -> Self {
-        Self {
-            mean: [0.485, 0.456, 0.406],
-            std: [0.229, 0.224, 0.225],
-            crop_pct: 0.875,
-            filter: Filter::Bicubic,
-        }
-    }
-}
 
 /// What prepares images for a model and names its classes.
 pub(super) struct Prepared {
