@@ -7,6 +7,7 @@ mod devices;
 mod gpu_outputs;
 mod onnx_file;
 mod packed;
+mod packed_run;
 mod parallelism;
 mod pinned;
 mod run;

@@ -1,32 +1,12 @@
-//! Runs of sessions that pack images: preprocessed images become sequences, and results are selected by image.
-
-use ndarray::Axis;
+//! Runs of sessions that pack images: preprocessed images become sequences.
 
 use super::Session;
+use super::packed_run::PackedRun;
 use super::run::Submitted;
 use crate::error::{Error, Result};
-use crate::exec::{InputData, Inputs, RunOutput, RunOutputs, Staging, Submission};
+use crate::exec::{InputData, Inputs, Submission};
 use crate::model::Packing;
 use crate::tensor::Input;
-
-/// What a run of packed images returns besides its results.
-pub(super) struct PackedRun {
-    /// Row of the results of each image.
-    rows: Vec<usize>,
-    /// Memory that the images were staged in.
-    pub(super) staging: Option<Staging>,
-}
-
-impl PackedRun {
-    /// Returns the results in the order of the images.
-    pub(super) fn select(&self, outputs: RunOutputs) -> RunOutputs {
-        let select = |RunOutput { kind, values }: RunOutput| RunOutput {
-            kind,
-            values: values.select(Axis(0), &self.rows),
-        };
-        outputs.into_iter().map(select).collect()
-    }
-}
 
 impl Session {
     /// Returns what packs the images. `None` if images are not [packed](crate::SessionBuilder::packed).

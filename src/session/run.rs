@@ -9,7 +9,7 @@ use std::time::Instant;
 use ndarray::{Array2, Array3};
 use rayon::prelude::*;
 
-use super::packed::PackedRun;
+use super::packed_run::PackedRun;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::{
