@@ -6,7 +6,7 @@ use crate::array::Array;
 use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, BatchMatMul, Combine, Concat,
-    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, Dropout, Expand, ExpandAs,
+    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, Dropout, Expand, ExpandAs, Gather,
     Gradients, GraphBuilder, LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize, Op,
     OpError, Pad, PatchConv, PatchExtract, Permute, PermuteTokens, PixelLayout, Pool, Prepend, Reduce,
     ReduceKind, RelativeBias, Reshape, RmsNorm, Rope, RopePairs, Scale, ScaleImages, Slice, Softmax,
@@ -310,6 +310,21 @@ fn moved_elements() {
             like: None,
         };
         check(expand, &[x], &[0]);
+    }
+}
+
+#[test]
+fn rows_of_a_table() {
+    // Rows that occur once, several times and not at all, and indices beyond both ends.
+    let indices = Array::new([2, 4], vec![3.0, 0.0, 3.0, 1.0, -1.0, 3.0, 9.0, 0.0]).unwrap();
+    for inner in [&[3][..], &[], &[2, 65]] {
+        let table = [&[6], inner].concat();
+        check_given(
+            Gather { axis: 0 },
+            &[&table, &[2, 4]],
+            &[0],
+            &[(1, indices.clone())],
+        );
     }
 }
 
