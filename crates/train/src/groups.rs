@@ -29,6 +29,25 @@ enum Depth {
     Head,
 }
 
+/// Tower of a dual encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tower {
+    Image,
+    Text,
+}
+
+impl Tower {
+    /// Returns the tower of a tensor of transformers or of open_clip. `None` for what the loss learns.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        const IMAGE: [&str; 3] = ["vision_model.", "visual_projection.", "visual."];
+        match name {
+            "logit_scale" | "logit_bias" => None,
+            _ if IMAGE.iter().any(|prefix| name.starts_with(prefix)) => Some(Self::Image),
+            _ => Some(Self::Text),
+        }
+    }
+}
+
 /// Returns true if the tensor `name` decays by default.
 ///
 /// Biases, norms and other vectors do not decay. Neither do positions and tokens.

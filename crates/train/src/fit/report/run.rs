@@ -24,7 +24,13 @@ impl Fit {
             facts: self.facts(&events),
             recipe: self.recipe.to_toml(),
             events: &events,
-            classes: self.splits.train.classes(),
+            // Captions of the two sets differ.
+            classes: self
+                .splits
+                .validation
+                .as_ref()
+                .unwrap_or(&self.splits.train)
+                .classes(),
             evaluation: self.evaluation.as_ref(),
             pictures: worst.map(|image| self.picture(image.index)).collect(),
         };
