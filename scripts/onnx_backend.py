@@ -34,8 +34,8 @@ REDUCTIONS = """ArgMax ArgMin CumSum GlobalAveragePool GlobalMaxPool ReduceL1 Re
 ReduceProd ReduceSum ReduceSumSquare TopK""".split()
 SHAPES = """Concat Constant ConstantOfShape DepthToSpace Expand Flatten Gather GatherElements GatherND OneHot Pad Range Reshape ScatterElements ScatterND
 Shape Size Slice SpaceToDepth Split Squeeze Tile Transpose Trilu Unsqueeze""".split()
-LAYERS = """Attention AveragePool BatchNormalization Conv ConvTranspose DequantizeLinear Einsum Gemm GridSample GroupNormalization InstanceNormalization
-LayerNormalization LpNormalization MatMul MaxPool NonMaxSuppression QuantizeLinear RMSNormalization Resize RotaryEmbedding""".split()
+LAYERS = """Attention AveragePool BatchNormalization Conv ConvTranspose DequantizeLinear Einsum Gemm GridSample GroupNormalization GRU InstanceNormalization
+LayerNormalization LpNormalization LSTM MatMul MaxPool NonMaxSuppression QuantizeLinear RMSNormalization Resize RotaryEmbedding""".split()
 OPS = {*UNARY, *BINARY, *REDUCTIONS, *SHAPES, *LAYERS}
 
 # Ops whose later operands are data. All other ops have one operand of data, and parameters.

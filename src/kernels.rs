@@ -23,6 +23,7 @@ mod concat;
 pub(crate) mod custom;
 mod device_code;
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod device_tests;
 mod elementwise;
 mod exchange;

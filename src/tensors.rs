@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-pub use hipvit_onnx::{Dim, ElementType};
-use ndarray::{ArrayD, ArrayRef, ArrayViewD, Axis, CowArray, Dimension, IxDyn};
+pub use hipvit_onnx::{Counted, Dim, ElementType};
+use ndarray::{ArrayD, ArrayRef, ArrayViewD, Axis, CowArray, Dimension, IxDyn, Slice};
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -21,6 +21,8 @@ pub struct TensorInfo {
     pub element: ElementType,
     /// Extents.
     pub dims: Vec<Dim>,
+    /// The axis of an output whose extent depends on the data. [`dims`](Self::dims) has its largest extent.
+    pub counted: Option<Counted>,
 }
 
 impl TensorInfo {
@@ -29,29 +31,46 @@ impl TensorInfo {
             name: name.into(),
             element,
             dims: dims.into(),
+            counted: None,
+        }
+    }
+
+    /// Returns the extent of an axis, or `None` if it depends on the batch size or the data.
+    pub fn extent(&self, axis: usize) -> Option<usize> {
+        let is_counted = self.counted.as_ref().is_some_and(|counted| counted.axis == axis);
+        self.dims.get(axis).filter(|_| !is_counted)?.fixed()
+    }
+
+    /// Returns the extent of an axis as text, such as `3`, `B` or `≤100`.
+    pub fn extent_text(&self, axis: usize) -> String {
+        let dim = self.dims.get(axis).map(ToString::to_string).unwrap_or_default();
+        match &self.counted {
+            Some(counted) if counted.axis == axis => format!("≤{dim}"),
+            _ => dim,
         }
     }
 }
 
-/// Serialises as an object with `name`, `dtype` and `shape`, in which the batch is `"B"`.
+/// Serialises as an object with `name`, `dtype` and `shape`. In the shape, the batch is `"B"`, and an extent that depends on the data is `"≤100"`.
 impl Serialize for TensorInfo {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut object = serializer.serialize_struct("TensorInfo", 3)?;
         object.serialize_field("name", &self.name)?;
         object.serialize_field("dtype", &self.element.to_string())?;
-        let dim = |dim: &Dim| match dim.fixed() {
+        let extent = |axis: usize| match self.extent(axis) {
             Some(extent) => Value::from(extent),
-            None => Value::from(dim.to_string()),
+            None => Value::from(self.extent_text(axis)),
         };
-        object.serialize_field("shape", &self.dims.iter().map(dim).collect::<Vec<_>>())?;
+        let shape: Vec<Value> = (0..self.dims.len()).map(extent).collect();
+        object.serialize_field("shape", &shape)?;
         object.end()
     }
 }
 
-/// Writes `pixel_values: f32 [B, 3, 224, 224]`.
+/// Writes `pixel_values: f32 [B, 3, 224, 224]`, or `boxes: f32 [≤100, 4]`.
 impl fmt::Display for TensorInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dims: Vec<String> = self.dims.iter().map(ToString::to_string).collect();
+        let dims: Vec<String> = (0..self.dims.len()).map(|axis| self.extent_text(axis)).collect();
         write!(f, "{}: {} [{}]", self.name, self.element, dims.join(", "))
     }
 }
@@ -143,6 +162,16 @@ macro_rules! elements {
             pub fn view(&self) -> TensorView<'_> {
                 match self {
                     $(Self::$Variant(array) => TensorView::$Variant(array.view()),)*
+                }
+            }
+
+            /// Returns the first `extent` elements of an axis.
+            pub(crate) fn cut(&self, axis: usize, extent: usize) -> Self {
+                match self {
+                    $(Self::$Variant(array) => {
+                        let extent = extent.min(array.len_of(Axis(axis)));
+                        Self::$Variant(array.slice_axis(Axis(axis), Slice::from(..extent)).to_owned())
+                    })*
                 }
             }
 

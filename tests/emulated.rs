@@ -41,6 +41,7 @@ fn works(arch: &str) {
         "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",
         "gpu::onnx::exported_classifiers_take_images",
         "gpu::onnx::exported_models_agree_with_the_cpu",
+        "gpu::onnx::operators_agree_with_onnx_runtime",
         "gpu::quantized::layers_in_bf16_are_computed_in_the_dtype",
         "gpu::quantized::logits_are_those_of_the_cpu",
         "gpu::quantized::norms_in_8_bits_give_the_bits_of_norms_that_are_rounded",
@@ -71,10 +72,10 @@ fn works(arch: &str) {
             passes(arch, "f32,bf16", &[rounded, moments]);
         }
         "gfx1100" => passes(arch, "bf16", &[backward, ten_steps]),
-        "gfx1200" => passes(arch, "bf16", &[rounded]),
+        "gfx1201" => passes(arch, "bf16", &[rounded]),
         _ => {}
     }
-    if all() && matches!(arch, "gfx942" | "gfx1100") {
+    if all() && matches!(arch, "gfx942" | "gfx1100" | "gfx1151") {
         passes(arch, "f32,f16,bf16", &[ten_steps]);
     }
     // In each dtype on one GPU, since `validates` runs every kernel.
@@ -109,10 +110,21 @@ fn gfx942_runs_models_and_ops() {
     works("gfx942");
 }
 
-/// gfx1200 has FP8 in OCP's encoding, and a different WMMA layout.
+/// An APU, whose clang computes floats on the scalar unit too.
 #[test]
-fn gfx1200_runs_models_and_ops() {
-    works("gfx1200");
+fn gfx1151_runs_models_and_ops() {
+    works("gfx1151");
+}
+
+/// gfx12 has FP8 in OCP's encoding, and a different WMMA layout.
+#[test]
+fn gfx1201_runs_models_and_ops() {
+    works("gfx1201");
+}
+
+#[test]
+fn gfx1200_runs_matrix_cores() {
+    validates_matrix_cores("gfx1200");
 }
 
 /// Clang 20 is the first version that compiles for gfx950.
@@ -300,6 +312,7 @@ fn tuned_tiles_are_kept_and_selected() {
     set(tile(4, 64, 32));
     assert!(has_tile("attention_pattern (tile 64×32 with 4 waves)"));
     assert_eq!(classify(), expected);
+    patterns::attention_has_tile(cache.0.path(), model, "64×32 with 4 waves");
     // gfx942 has no code with two groups of queries per wave.
     set(tile(4, 128, 32));
     assert!(!has_tile("(tile "));
@@ -448,8 +461,10 @@ fn scope(arch: &str) -> (&'static [&'static str], Option<&'static [&'static str]
     match arch {
         "gfx90a" => (&["f16"], Some(matrix)),
         "gfx908" | "gfx950" => (&["bf16"], Some(matrix)),
-        "gfx1200" => (&["bf16"], None),
-        "gfx1100" if !all() => (&["f16", "bf16"], None),
+        "gfx1200" => (&["bf16"], Some(matrix)),
+        // gfx1151 has the same instructions, and more.
+        "gfx1100" if !all() => (&["f16"], None),
+        "gfx1151" | "gfx1201" if !all() => (&["bf16"], None),
         _ => (&["f32", "f16", "bf16"], None),
     }
 }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from . import rows
-from .participants import Failed, Hipvit, Missing, Noise, Peer
+from .participants import Failed, Hipvit, HipvitOnnx, Missing, Noise, Peer
 
 PEERS = ("pytorch-eager", "pytorch-compile", "pytorch-max-autotune", "onnxruntime", "openvino", "tensorrt", "migraphx")
 # Largest difference of a logit, relative to the largest logit. Above it, the peer computed something else. It is
@@ -158,7 +158,7 @@ class Coordinator:
                 if made is not None:
                     if of.name in differences:
                         made["options"] = {**(made.get("options") or {}), **differences[of.name]}
-                    if of.name == "hipvit":
+                    if isinstance(of, Hipvit):
                         made["model"] = cell.name
                         # The peers' utilisation uses the same peak and number of operations.
                         for name in ("peak", "flops_per_image"):
@@ -173,8 +173,9 @@ class Coordinator:
 
     def compare_logits(self, cell: Cell, participants: list[Any], noise: Noise, attempt, errors: dict[str, str]) -> dict[str, dict]:
         """Each peer's largest difference from hipvit's logits of one image; a peer too far off gets an error."""
-        logits = {of.name: attempt(of, of.logits, noise) for of in participants if participants[0].name == "hipvit"}
-        reference = logits.pop("hipvit", None)
+        first = participants[0].name if participants else ""
+        logits = {of.name: attempt(of, of.logits, noise) for of in participants if first.startswith("hipvit")}
+        reference = logits.pop(first, None)
         if reference is None:
             return {}
         largest = max(map(abs, reference))
@@ -243,12 +244,12 @@ def main(arguments: list[str] | None = None) -> int:
     present = {rows.key(row) for row in rows.read(options.output)}
     device, participants = pick(options)
     if options.hipvit:
-        hipvit = Hipvit(options.hipvit, device, options.threads, options.hipvit_option, options.power_seconds)
+        forms = [form(options.hipvit, device, options.threads, options.hipvit_option, options.power_seconds) for form in (Hipvit, HipvitOnnx)]
         try:
-            hipvit.start()
+            forms[0].start()
         except Failed as error:
             sys.exit(str(error))
-        participants.insert(0, hipvit)
+        participants = forms + participants
     peers = [of for of in participants if isinstance(of, Peer)]
     if not peers:
         sys.exit("none of the peers is installed")
@@ -277,7 +278,7 @@ def coordinate(options: argparse.Namespace, device: str, participants: list[Any]
             for batch in options.batch:
                 for dtype in options.dtype:
                     cell = Cell(model, name, batch, dtype)
-                    missing = [of for of in participants if (of.name, name, batch, dtype, described["kind"]) not in present]
+                    missing = [of for of in participants if of.takes(model) and (of.name, name, batch, dtype, described["kind"]) not in present]
                     if not missing:
                         continue
                     if coordinator.left() < coordinator.expected(missing):

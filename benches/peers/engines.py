@@ -24,6 +24,7 @@ class Engine(ABC):
 
     # Module that must be installed for the engine.
     package = "torch"
+    memory_format = torch.contiguous_format
 
     def __init__(self, directory: Path, batch: int, dtype: str, device: str):
         self.device = torch.device(device)
@@ -61,11 +62,11 @@ class Engine(ABC):
         return {"model_source": self.loaded.source}
 
     def normalise(self, pixels):
-        return self._normalise(pixels, self.scale, self.shift, self.dtype)
+        return self._normalise(pixels, self.scale, self.shift, self.dtype, self.memory_format)
 
     @staticmethod
-    def _normalise(pixels, scale, shift, dtype):
-        values = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    def _normalise(pixels, scale, shift, dtype, memory_format):
+        values = pixels.permute(0, 3, 1, 2).to(torch.float32, memory_format=memory_format)
         return values.mul_(scale).add_(shift).to(dtype)
 
     def end_to_end(self) -> None:
@@ -82,7 +83,7 @@ class Engine(ABC):
 
     def logits_of(self, values) -> list[float]:
         """Of one image of normalised values [1, 3, H, W], in f32; it fills the batch."""
-        values = values.to(self.device, self.dtype).expand(self.batch, -1, -1, -1).contiguous()
+        values = values.to(self.device, self.dtype).expand(self.batch, -1, -1, -1).clone(memory_format=self.memory_format)
         logits = self.forward(values)
         self.synchronise()
         return logits[0].float().cpu().tolist()
@@ -108,9 +109,18 @@ class Engine(ABC):
         return sum(of.numel() * of.element_size() for of in self.loaded.module.parameters())
 
 
+def is_convolutional(module: torch.nn.Module) -> bool:
+    """Whether a module has convolutions of more than patches and points."""
+    convolutions = (of for of in module.modules() if isinstance(of, torch.nn.Conv2d))
+    return any(size > stride for of in convolutions for size, stride in zip(of.kernel_size, of.stride, strict=True))
+
+
 class Eager(Engine):
     def prepare(self, loaded: Loaded) -> None:
         self.module = loaded.module.to(self.device, self.dtype)
+        if is_convolutional(self.module):
+            self.memory_format = torch.channels_last
+            self.module = self.module.to(memory_format=self.memory_format)
 
     def forward(self, values):
         return self.module(values)
@@ -125,7 +135,7 @@ class Compiled(Eager):
         super().prepare(loaded)
         self.compiled = torch.compile(self.module, mode=self.mode, dynamic=False)
         self._normalise = torch.compile(Engine._normalise, dynamic=False)
-        values = torch.zeros(self.batch, 3, *loaded.size, dtype=self.dtype, device=self.device)
+        values = torch.zeros(self.batch, 3, *loaded.size, dtype=self.dtype, device=self.device).to(memory_format=self.memory_format)
         # The first call compiles, the second warms up graphs, the third captures them.
         for _ in range(3):
             self.forward(values)

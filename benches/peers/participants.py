@@ -80,6 +80,9 @@ class Peer:
             self.process.wait()
             self.process = None
 
+    def takes(self, model: Path) -> bool:
+        return True
+
     def prepare(self, model: Path, batch: int, dtype: str, limit: float) -> None:
         start = time.monotonic()
         try:
@@ -146,6 +149,7 @@ class Hipvit:
     name = "hipvit"
 
     def __init__(self, program: str, device: str, threads: int, options: list[str], power_seconds: float = 0.0):
+        self.loads: dict[Path, bool] = {}
         self.program, self.options, self.threads, self.power_seconds = program, options, threads, power_seconds
         self.target = "cpu" if device == "cpu" else f"hip:{(device.partition(':')[2] or '0')}"
         self.longest = 0.0
@@ -165,6 +169,23 @@ class Hipvit:
     def start(self) -> None:
         self.call("--version", limit=60)
 
+    @staticmethod
+    def file(model: Path) -> Path:
+        """What hipvit loads."""
+        return model
+
+    def takes(self, model: Path) -> bool:
+        """False for a directory of another architecture that has the model as model.onnx too."""
+        if not (model / "model.onnx").is_file():
+            return True
+        if model not in self.loads:
+            try:
+                self.call("inspect", "--model", model)
+                self.loads[model] = True
+            except Failed:
+                self.loads[model] = False
+        return self.loads[model]
+
     def bench(self, runs: int, limit: float, facts: bool) -> dict[str, Any]:
         """A row; with power and the device's peaks if `facts`."""
         model, batch, dtype = self.cell
@@ -182,7 +203,7 @@ class Hipvit:
 
     def prepare(self, model: Path, batch: int, dtype: str, limit: float) -> None:
         """The first run compiles its kernels, where there are none in the cache, and tells how long runs take."""
-        self.cell = (model, batch, dtype)
+        self.cell = (self.file(model), batch, dtype)
         start = time.monotonic()
         try:
             self.facts = self.bench(5, limit, False)
@@ -206,4 +227,17 @@ class Hipvit:
         """Nothing is left running."""
 
     def row(self, repetitions: list[dict], shared: dict[str, Any], device: dict, environment: dict, power_seconds: float) -> dict:
-        return rows.with_repeats(repetitions)
+        return {**rows.with_repeats(repetitions), "engine": self.name}
+
+
+class HipvitOnnx(Hipvit):
+    """hipvit on a directory's model.onnx."""
+
+    name = "hipvit-onnx"
+
+    @staticmethod
+    def file(model: Path) -> Path:
+        return model / "model.onnx"
+
+    def takes(self, model: Path) -> bool:
+        return self.file(model).is_file()

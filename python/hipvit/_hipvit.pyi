@@ -325,7 +325,7 @@ class Model:
 
     @property
     def outputs(self) -> dict[str, tuple[str, list[Union[int, str]]]]:
-        """Dtype and shape of the outputs by name. In a shape, ``"B"`` is the batch size."""
+        """Dtype and shape of the outputs by name. In a shape, ``"B"`` is the batch size, and ``"≤100"`` depends on the data."""
 
     @property
     def info(self) -> dict[str, Any]:

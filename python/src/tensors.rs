@@ -103,15 +103,16 @@ fn owned(py: Python<'_>, array: TensorArray) -> Bound<'_, PyAny> {
     }
 }
 
-/// Returns inputs or outputs by name: dtype and shape of each. An extent that is a multiple of the batch is a text, such as `"B"`.
+/// Returns inputs or outputs by name: dtype and shape of each. An extent that is a multiple of the batch, or depends on
+/// the data, is a text, such as `"B"` or `"≤100"`.
 pub fn describe<'py>(py: Python<'py>, tensors: &[TensorInfo]) -> PyResult<Bound<'py, PyDict>> {
     let described = PyDict::new(py);
     for tensor in tensors {
-        let extent = |dim: &hipvit::tensors::Dim| match dim.fixed() {
+        let extent = |axis: usize| match tensor.extent(axis) {
             Some(extent) => extent.into_pyobject(py).map(Bound::into_any).map_err(PyErr::from),
-            None => Ok(dim.to_string().into_pyobject(py)?.into_any()),
+            None => Ok(tensor.extent_text(axis).into_pyobject(py)?.into_any()),
         };
-        let shape = tensor.dims.iter().map(extent).collect::<PyResult<Vec<_>>>()?;
+        let shape = (0..tensor.dims.len()).map(extent).collect::<PyResult<Vec<_>>>()?;
         described.set_item(&tensor.name, (tensor.element.to_string(), shape))?;
     }
     Ok(described)

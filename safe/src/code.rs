@@ -270,6 +270,7 @@ mod tests {
         assert_eq!(code.targets(), ["gfx90a:xnack-", "gfx1100"]);
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn this_very_program_is_an_elf_file_and_no_part_of_it_is() {
         let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();

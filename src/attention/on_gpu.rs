@@ -7,6 +7,7 @@ use hipvit_graph::op::{Op, PatternAttention, PatternAttentionBackward};
 use hipvit_graph::pattern::Type;
 
 use crate::error::{Error, Result};
+use crate::exec::select;
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role, ValueId};
 use crate::hip::{Device, DeviceAddress, Operand, Stream};
@@ -27,7 +28,8 @@ pub struct GpuAttention {
 
 impl GpuAttention {
     /// Compiles attention with activations in `dtype`. `shapes` are those of the op's operands: queries, keys and values in its layout, then
-    /// the captured tensors. With [`PatternAttention::log_sum_exp`] the derivative is compiled too.
+    /// the captured tensors. With [`PatternAttention::log_sum_exp`] the derivative is compiled too. The tile is the one that `hipvit tune` has
+    /// stored for this pattern and these shapes on this GPU model, otherwise the default one.
     ///
     /// # Errors
     ///
@@ -67,11 +69,17 @@ impl GpuAttention {
         tile: Option<AttentionTile>,
     ) -> Result<Self> {
         let forward = Shaped::new(op.clone(), dtype, &operands(op, shapes))?;
-        let forward = forward.compile(device, dtype, tile, None)?;
+        let generated = forward.generate()?;
+        let tile = match tile {
+            Some(tile) => Some(tile),
+            None => forward.stored_tile(&generated, device)?,
+        };
+        let forward = forward.compile(generated, device, tile, None)?;
         let backward = if op.log_sum_exp {
             let rows = Unit::of("attention_backward_rows");
             let shaped = forward.derivative(dtype, shapes)?;
-            Some(shaped.compile(device, dtype, None, Some(rows))?)
+            let generated = shaped.generate()?;
+            Some(shaped.compile(generated, device, None, Some(rows))?)
         } else {
             None
         };
@@ -233,19 +241,22 @@ impl<O: LowerGenerated + Clone + Into<Op>> Shaped<O> {
         })
     }
 
-    /// Compiles the op, and loads `other` with it.
+    fn generate(&self) -> Result<O::Generated> {
+        let generated = self.op.generate();
+        generated.map_err(|reason| Error::kernel("attention", reason))
+    }
+
+    /// Compiles the op's program, and loads `other` with it.
     fn compile(
         self,
+        generated: O::Generated,
         device: &Device,
-        dtype: DType,
         tile: Option<AttentionTile>,
         other: Option<Unit>,
     ) -> Result<OnGpu<O>> {
-        let generated = self.op.generate();
-        let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
         let program = generated.as_ref();
         let unit = tile.map_or_else(|| program.clone(), |tile| tile.unit(program));
-        let kernels = Kernels::load(device, dtype, [unit].into_iter().chain(other))?;
+        let kernels = Kernels::load(device, self.plan.dtype(), [unit].into_iter().chain(other))?;
         Ok(OnGpu {
             shaped: self,
             code: Arc::new(Code {
@@ -258,9 +269,7 @@ impl<O: LowerGenerated + Clone + Into<Op>> Shaped<O> {
 
     /// Joins the op with code that was compiled for other shapes.
     fn adapt(self, code: &Arc<Code<O::Generated>>) -> Result<OnGpu<O>> {
-        let generated = self.op.generate();
-        let generated = generated.map_err(|reason| Error::kernel("attention", reason))?;
-        if generated.as_ref() != code.generated.as_ref() {
+        if self.generate()?.as_ref() != code.generated.as_ref() {
             let reason = "has a different pattern, or different channels per head. Compile it";
             return Err(Error::argument("attention", reason));
         }
@@ -268,6 +277,57 @@ impl<O: LowerGenerated + Clone + Into<Op>> Shaped<O> {
             shaped: self,
             code: code.clone(),
         })
+    }
+}
+
+impl<O: LowerGenerated> Shaped<O> {
+    /// Returns the calls that compute the op.
+    fn lower(
+        &self,
+        generated: &O::Generated,
+        device: &Device,
+        operands: &[DeviceAddress],
+        results: &[DeviceAddress],
+        scratch: DeviceAddress,
+    ) -> Result<Vec<Call>> {
+        let Some(step) = self.plan.steps().first() else {
+            return Ok(Vec::new());
+        };
+        let constants: HashMap<_, _> = self
+            .operands
+            .iter()
+            .copied()
+            .zip(operands.iter().copied())
+            .collect();
+        let addresses = Addresses {
+            inputs: DeviceAddress::NULL,
+            constants: &constants,
+            states: None,
+            steps: &HashMap::new(),
+            float8: None,
+            sparse: &HashMap::new(),
+            arena: DeviceAddress::NULL,
+            in_place: &InPlace::default(),
+            results: Some(results),
+            scratch,
+        };
+        let calls = self
+            .op
+            .lower_with(&Lowering::new(&self.plan, step, addresses), generated);
+        calls.map_err(|reason| Error::op(self.plan.node(step), Some(device.name()), reason))
+    }
+}
+
+impl Shaped<PatternAttention> {
+    /// Returns the tile that is stored for this attention on the device, if there is one.
+    fn stored_tile(&self, generated: &Unit, device: &Device) -> Result<Option<AttentionTile>> {
+        let operands = vec![DeviceAddress::NULL; self.operands.len()];
+        let results = vec![DeviceAddress::NULL; self.result_shapes().len()];
+        let calls = self.lower(generated, device, &operands, &results, DeviceAddress::NULL)?;
+        Ok(calls.iter().find_map(|call| match call {
+            Call::PatternAttention(call) => select::stored_tile(device, call.shape()),
+            _ => None,
+        }))
     }
 }
 
@@ -293,8 +353,7 @@ impl OnGpu<PatternAttention> {
 impl<O: LowerGenerated> OnGpu<O> {
     /// Submits the op. Results that are `None` are not computed.
     fn run(&self, stream: &Stream, operands: &[Operand<'_>], results: &[Option<Operand<'_>>]) -> Result<()> {
-        let Shaped { op, plan, .. } = &self.shaped;
-        let Some(step) = plan.steps().first() else {
+        let Some(step) = self.shaped.plan.steps().first() else {
             return Ok(());
         };
         let expect = |what, found: usize, expected: usize| {
@@ -310,35 +369,27 @@ impl<O: LowerGenerated> OnGpu<O> {
             Some(result) => result.address(),
             None => DeviceAddress::NULL,
         };
-        let addresses: Vec<DeviceAddress> = results.iter().map(address).collect();
-        let of_operands = operands.iter().map(Operand::address);
-        let constants: HashMap<_, _> = self.shaped.operands.iter().copied().zip(of_operands).collect();
-        let addresses = Addresses {
-            inputs: DeviceAddress::NULL,
-            constants: &constants,
-            states: None,
-            steps: &HashMap::new(),
-            float8: None,
-            sparse: &HashMap::new(),
-            arena: DeviceAddress::NULL,
-            in_place: &InPlace::default(),
-            results: Some(&addresses),
-            scratch: scratch.address(),
-        };
+        let of_operands: Vec<DeviceAddress> = operands.iter().map(Operand::address).collect();
+        let of_results: Vec<DeviceAddress> = results.iter().map(address).collect();
         let Code {
             kernels,
             generated,
             tile,
         } = &*self.code;
-        let refused = |reason| Error::op(plan.node(step), Some(kernels.device().name()), reason);
-        let calls = op.lower_with(&Lowering::new(plan, step, addresses), generated);
+        let calls = self.shaped.lower(
+            generated,
+            kernels.device(),
+            &of_operands,
+            &of_results,
+            scratch.address(),
+        )?;
         let memory: Vec<Operand<'_>> = operands
             .iter()
             .chain(results.iter().flatten())
             .copied()
             .chain([scratch.writing()])
             .collect();
-        for call in calls.map_err(refused)? {
+        for call in calls {
             match call {
                 Call::Kernel(call) => call.launch(kernels, stream, &memory)?,
                 Call::Generated(call) => call.launch(kernels, stream, &memory)?,

@@ -29,9 +29,9 @@ mod whole_model;
 
 use std::sync::OnceLock;
 
-use crate::attention::AttentionTile;
-use crate::hip::Epilogue;
+use crate::hip::{Device, Epilogue};
 use crate::kernels::has_int8_gemm;
+use crate::kernels::pattern_attention::tile::AttentionTile;
 
 pub use self::choice::{Choice, Origin};
 pub use self::confirm::PackedLayer;
@@ -48,6 +48,15 @@ pub use self::whole_model::WholeModel;
 /// Number of rows whose GEMM algorithm is used for all numbers of rows if results must not depend on the batch size. It is between the rows
 /// of one image and those of a large batch.
 pub const REFERENCE_ROWS: usize = 2048;
+
+/// Returns the measured tile of attention with a pattern on the device, if one is stored or shipped.
+pub(crate) fn stored_tile(device: &Device, shape: PatternAttentionShape) -> Option<AttentionTile> {
+    let selection = Selection::new(SelectOptions::default(), Key::of(device), None, |_| None);
+    match selection.select(shape) {
+        (Choice::Tile(tile), _) => Some(tile),
+        _ => None,
+    }
+}
 
 /// Kernel selection of an executor. Can be shared between threads.
 #[derive(Debug, Default)]

@@ -3957,6 +3957,101 @@ const _: () = {
     ][::core::mem::offset_of!(MulArgs, reserved) - 36usize];
 };
 
+/// Threads per block of `non_max_suppression`.
+pub const NMS_THREADS: u32 = 256;
+
+/// Words of 32 boxes per thread.
+pub const NMS_WORDS: u32 = 16;
+
+/// Maximum number of boxes of an image.
+pub const NMS_BOXES: u32 = 131072;
+
+/** `non_max_suppression`: the best boxes of each image and class that do not overlap. The first of two launches selects boxes for each class,
+ the second one moves the rows of all classes to the front.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct NonMaxSuppressionArgs {
+    /// T `[images, boxes, 4]`.
+    pub boxes: DeviceAddress,
+    /// T `[images, classes, boxes]`.
+    pub scores: DeviceAddress,
+    /// i32 `[images · classes · most, 3]`: image, class and box. Aliases no operand. Between the launches, the box is −1 in rows that are not used.
+    pub rows: DeviceAddress,
+    /// i32 `[1]`. Aliases no operand.
+    pub count: DeviceAddress,
+    /// Number of images.
+    pub images: u32,
+    /// Classes of an image.
+    pub classes: u32,
+    /// Boxes of an image, at most NMS_BOXES.
+    pub length: u32,
+    /// Maximum number of boxes of a class in an image.
+    pub most: u32,
+    /// Largest intersection over union.
+    pub overlap: f32,
+    /// Scores must exceed this if `limited` is 1.
+    pub score: f32,
+    /// 1: `score` is a limit.
+    pub limited: u32,
+    /// 1: boxes are [x, y, width, height]; 0: two corners [y, x, y, x].
+    pub centered: u32,
+    /// 0: the first launch; 1: the second one.
+    pub launch: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of NonMaxSuppressionArgs",
+    ][::core::mem::size_of::<NonMaxSuppressionArgs>() - 72usize];
+    [
+        "Alignment of NonMaxSuppressionArgs",
+    ][::core::mem::align_of::<NonMaxSuppressionArgs>() - 8usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::boxes",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, boxes) - 0usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::scores",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, scores) - 8usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::rows",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, rows) - 16usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::count",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, count) - 24usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::images",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, images) - 32usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::classes",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, classes) - 36usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::length",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, length) - 40usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::most",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, most) - 44usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::overlap",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, overlap) - 48usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::score",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, score) - 52usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::limited",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, limited) - 56usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::centered",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, centered) - 60usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::launch",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, launch) - 64usize];
+    [
+        "Offset of field: NonMaxSuppressionArgs::reserved",
+    ][::core::mem::offset_of!(NonMaxSuppressionArgs, reserved) - 68usize];
+};
+
 /// Threads per block of the entries that take a row with a wave.
 pub const NORM_BACKWARD_THREADS: u32 = 128;
 
@@ -4609,6 +4704,96 @@ const _: () = {
     ][::core::mem::offset_of!(PoolBackwardArgs, reserved) - 44usize];
 };
 
+/// Threads per block of `recurrence`, some units each.
+pub const RECURRENCE_THREADS: u32 = 256;
+
+/// Rows of a block, which share each weight that is read.
+pub const RECURRENCE_ROWS: u32 = 4;
+
+/// Maximum number of units.
+pub const RECURRENCE_UNITS: u32 = 512;
+
+/// `recurrence`: an LSTM (gates in the order i, o, f, g) or GRU (z, r, n) over steps.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct RecurrenceArgs {
+    /// T `[steps, rows, gates · units]`: products of the inputs, with biases.
+    pub gates: DeviceAddress,
+    /// T `[units, gates · units]`.
+    pub weight: DeviceAddress,
+    /// T `[units]` of a GRU that does not reset first, otherwise null.
+    pub bias: DeviceAddress,
+    /// T `[rows, units]`: the hidden state before the first step; null: zeros.
+    pub first_hidden: DeviceAddress,
+    /// T `[rows, units]`: the cells of an LSTM before the first step; null: zeros.
+    pub first_cell: DeviceAddress,
+    /// T `[steps, rows, units]`: the hidden state after each step. Aliases no operand.
+    pub out: DeviceAddress,
+    /// T `[rows, units]`: the last hidden state. Aliases no operand.
+    pub last_hidden: DeviceAddress,
+    /// T `[rows, units]`: the last cells of an LSTM, otherwise null. Aliases no operand.
+    pub last_cell: DeviceAddress,
+    /// Number of steps.
+    pub steps: u32,
+    /// Rows that are independent of each other.
+    pub rows: u32,
+    /// Units, at most RECURRENCE_UNITS.
+    pub units: u32,
+    /// 4: LSTM; 3: GRU.
+    pub gate_count: u32,
+    /// 1: the last step comes first.
+    pub reverse: u32,
+    /// 1: a GRU multiplies the hidden state by the reset gate before its product with the weight; 0: the product.
+    pub reset_first: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of RecurrenceArgs"][::core::mem::size_of::<RecurrenceArgs>() - 88usize];
+    ["Alignment of RecurrenceArgs"][::core::mem::align_of::<RecurrenceArgs>() - 8usize];
+    [
+        "Offset of field: RecurrenceArgs::gates",
+    ][::core::mem::offset_of!(RecurrenceArgs, gates) - 0usize];
+    [
+        "Offset of field: RecurrenceArgs::weight",
+    ][::core::mem::offset_of!(RecurrenceArgs, weight) - 8usize];
+    [
+        "Offset of field: RecurrenceArgs::bias",
+    ][::core::mem::offset_of!(RecurrenceArgs, bias) - 16usize];
+    [
+        "Offset of field: RecurrenceArgs::first_hidden",
+    ][::core::mem::offset_of!(RecurrenceArgs, first_hidden) - 24usize];
+    [
+        "Offset of field: RecurrenceArgs::first_cell",
+    ][::core::mem::offset_of!(RecurrenceArgs, first_cell) - 32usize];
+    [
+        "Offset of field: RecurrenceArgs::out",
+    ][::core::mem::offset_of!(RecurrenceArgs, out) - 40usize];
+    [
+        "Offset of field: RecurrenceArgs::last_hidden",
+    ][::core::mem::offset_of!(RecurrenceArgs, last_hidden) - 48usize];
+    [
+        "Offset of field: RecurrenceArgs::last_cell",
+    ][::core::mem::offset_of!(RecurrenceArgs, last_cell) - 56usize];
+    [
+        "Offset of field: RecurrenceArgs::steps",
+    ][::core::mem::offset_of!(RecurrenceArgs, steps) - 64usize];
+    [
+        "Offset of field: RecurrenceArgs::rows",
+    ][::core::mem::offset_of!(RecurrenceArgs, rows) - 68usize];
+    [
+        "Offset of field: RecurrenceArgs::units",
+    ][::core::mem::offset_of!(RecurrenceArgs, units) - 72usize];
+    [
+        "Offset of field: RecurrenceArgs::gate_count",
+    ][::core::mem::offset_of!(RecurrenceArgs, gate_count) - 76usize];
+    [
+        "Offset of field: RecurrenceArgs::reverse",
+    ][::core::mem::offset_of!(RecurrenceArgs, reverse) - 80usize];
+    [
+        "Offset of field: RecurrenceArgs::reset_first",
+    ][::core::mem::offset_of!(RecurrenceArgs, reset_first) - 84usize];
+};
+
 /// Columns that a block of `reduce_columns` reduces.
 pub const REDUCE_COLUMNS: u32 = 32;
 
@@ -5189,6 +5374,78 @@ const _: () = {
     [
         "Offset of field: ScaleImagesArgs::reserved",
     ][::core::mem::offset_of!(ScaleImagesArgs, reserved) - 36usize];
+};
+
+/// Maximum number of axes. Fewer axes are preceded by extents of 1.
+pub const SCATTER_AXES: u32 = 6;
+
+/// Threads per block of `scatter_elements`, an element of the result each.
+pub const SCATTER_ELEMENTS_THREADS: u32 = 256;
+
+/** `scatter_elements`: an update goes to the element at its place, except for one axis, where `indices` has its index. A negative index counts
+ from the end. Indices beyond an end become the last or first one.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct ScatterElementsArgs {
+    /// T, f32 or i32 `from`, row-major.
+    pub x: DeviceAddress,
+    /// i32 `extents`, row-major.
+    pub indices: DeviceAddress,
+    /// As `x`, `extents`, row-major.
+    pub updates: DeviceAddress,
+    /// As `x`, `from`, row-major. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Extents of x. At least those of the indices, except for the axis.
+    pub from: [u32; 6usize],
+    /// Extents of the indices.
+    pub extents: [u32; 6usize],
+    /// Index of the axis.
+    pub axis: u32,
+    /// 0: an update replaces its element; 1: it is added; 2: it is a factor; 3: the larger one stays; 4: the smaller one.
+    pub reduction: u32,
+    /// 0: elements are T; 1: f32; 2: i32.
+    pub kind: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of ScatterElementsArgs",
+    ][::core::mem::size_of::<ScatterElementsArgs>() - 96usize];
+    [
+        "Alignment of ScatterElementsArgs",
+    ][::core::mem::align_of::<ScatterElementsArgs>() - 8usize];
+    [
+        "Offset of field: ScatterElementsArgs::x",
+    ][::core::mem::offset_of!(ScatterElementsArgs, x) - 0usize];
+    [
+        "Offset of field: ScatterElementsArgs::indices",
+    ][::core::mem::offset_of!(ScatterElementsArgs, indices) - 8usize];
+    [
+        "Offset of field: ScatterElementsArgs::updates",
+    ][::core::mem::offset_of!(ScatterElementsArgs, updates) - 16usize];
+    [
+        "Offset of field: ScatterElementsArgs::out",
+    ][::core::mem::offset_of!(ScatterElementsArgs, out) - 24usize];
+    [
+        "Offset of field: ScatterElementsArgs::from",
+    ][::core::mem::offset_of!(ScatterElementsArgs, from) - 32usize];
+    [
+        "Offset of field: ScatterElementsArgs::extents",
+    ][::core::mem::offset_of!(ScatterElementsArgs, extents) - 56usize];
+    [
+        "Offset of field: ScatterElementsArgs::axis",
+    ][::core::mem::offset_of!(ScatterElementsArgs, axis) - 80usize];
+    [
+        "Offset of field: ScatterElementsArgs::reduction",
+    ][::core::mem::offset_of!(ScatterElementsArgs, reduction) - 84usize];
+    [
+        "Offset of field: ScatterElementsArgs::kind",
+    ][::core::mem::offset_of!(ScatterElementsArgs, kind) - 88usize];
+    [
+        "Offset of field: ScatterElementsArgs::reserved",
+    ][::core::mem::offset_of!(ScatterElementsArgs, reserved) - 92usize];
 };
 
 /// `sgd`: a step of SGD with momentum.
@@ -6038,6 +6295,9 @@ macro_rules! kernel_list {
                 mul {
                     Mul(MulArgs),
                 }
+                non_max_suppression {
+                    NonMaxSuppression(NonMaxSuppressionArgs),
+                }
                 norm_backward {
                     NormBackward(NormBackwardArgs),
                 }
@@ -6066,6 +6326,9 @@ macro_rules! kernel_list {
                     Dequantize(DequantizeArgs),
                     Quantize(QuantizeArgs),
                 }
+                recurrence {
+                    Recurrence(RecurrenceArgs),
+                }
                 reduce {
                     Reduce(ReduceArgs),
                 }
@@ -6083,6 +6346,9 @@ macro_rules! kernel_list {
                 }
                 scale_images {
                     ScaleImages(ScaleImagesArgs),
+                }
+                scatter_elements {
+                    ScatterElements(ScatterElementsArgs),
                 }
                 sgd {
                     Sgd(SgdArgs),

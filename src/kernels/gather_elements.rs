@@ -9,6 +9,29 @@ use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target,
 /// Number of axes of the kernel.
 const AXES: usize = GATHER_AXES as usize;
 
+/// Returns the extents with those of missing outer axes, which are 1.
+pub(super) fn aligned<const N: usize>(shape: &[usize]) -> Result<[u32; N], KernelError> {
+    let Some(missing) = N.checked_sub(shape.len()) else {
+        let reason = format!("has {} axes, the kernel at most {N}", shape.len());
+        return Err(KernelError::Unsupported(reason));
+    };
+    let mut extents = [1; N];
+    for (to, &from) in extents[missing..].iter_mut().zip(shape) {
+        *to = extent(from)?;
+    }
+    Ok(extents)
+}
+
+/// Checks that no extent is 0, and that indices have no more places than x but for the axis.
+pub(super) fn check_extents(x: &[u32], indices: &[u32], axis: u32) -> Result<(), KernelError> {
+    let mut pairs = x.iter().zip(indices).zip(0..);
+    let fits = |((&of_x, &of_indices), at)| of_x > 0 && of_indices > 0 && (of_indices <= of_x || at == axis);
+    if pairs.all(fits) {
+        return Ok(());
+    }
+    Err("has indices that do not fit its operand".into())
+}
+
 impl GatherElementsArgs {
     /// Creates the arguments for operands of these shapes, which have as many axes, and elements of `element` bytes.
     ///
@@ -21,15 +44,8 @@ impl GatherElementsArgs {
         axis: usize,
         element: usize,
     ) -> Result<Self, KernelError> {
-        let Some(missing) = AXES.checked_sub(of_x.len()) else {
-            let reason = format!("gathers from {} axes, the kernel at most {AXES}", of_x.len());
-            return Err(KernelError::Unsupported(reason));
-        };
-        let (mut from, mut extents) = ([1; AXES], [1; AXES]);
-        for (axis, (&of_x, &of_indices)) in of_x.iter().zip(of_indices).enumerate() {
-            from[missing + axis] = extent(of_x)?;
-            extents[missing + axis] = extent(of_indices)?;
-        }
+        let missing = AXES.saturating_sub(of_x.len());
+        let [from, extents] = [aligned(of_x)?, aligned(of_indices)?];
         Ok(Self {
             x,
             indices,
@@ -48,10 +64,7 @@ unsafe impl KernelArguments for GatherElementsArgs {
     const FILE: &'static str = "gather_elements";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        let fits = |axis: usize| self.extents[axis] <= self.from[axis] || axis == self.axis as usize;
-        if self.from.contains(&0) || self.extents.contains(&0) || !(0..AXES).all(fits) {
-            return Err("has indices that do not fit its operand".into());
-        }
+        check_extents(&self.from, &self.extents, self.axis)?;
         let elements = self.extents.iter().map(|&extent| u64::from(extent));
         target.threads(elements.fold(1, u64::saturating_mul), GATHER_ELEMENTS_THREADS)
     }

@@ -179,7 +179,10 @@ fn info(
     dim: usize,
     reason: Option<String>,
 ) -> Info {
-    let of_file = |info: &hipvit_onnx::Info| TensorInfo::new(&info.name, info.element, info.dims.clone());
+    let of_file = |info: &hipvit_onnx::Info| TensorInfo {
+        counted: info.counted.clone(),
+        ..TensorInfo::new(&info.name, info.element, info.dims.clone())
+    };
     let constants = model.graph.values().iter().filter(|value| value.is_constant());
     Info {
         library: Library::Onnx,

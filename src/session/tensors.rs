@@ -8,7 +8,9 @@ use crate::exec::{FinishOptions, InputData, Inputs, RunOutput, Submission};
 use crate::graph::{Graph, GraphInput, ValueId};
 use crate::non_finite::{self, NonFinite};
 use crate::tensor::DType;
-use crate::tensors::{Dim, ElementType, Elements, NamedTensors, TensorArray, TensorInfo, TensorView};
+use crate::tensors::{
+    Counted, Dim, ElementType, Elements, NamedTensors, TensorArray, TensorInfo, TensorView,
+};
 
 impl Session {
     /// Returns the model's inputs: those of an [ONNX](crate::model::InputKind::Tensors) file, otherwise those of the [graph](Self::graph).
@@ -122,26 +124,33 @@ impl Session {
         let reservation = self.reserve(&plan, None, Err)?;
         let run = reservation.submit(Inputs::new(named), Submission::default())?;
         let finished = run.finish(FinishOptions::default())?;
-        let elements = self.output_elements();
-        let results = finished.outputs.into_iter().zip(plan.outputs()).zip(elements);
-        let tensor = |((output, &(kind, _, id)), element): ((RunOutput, _), _)| {
-            let name = graph.output_name(kind).into_owned();
+        let mut outputs: Vec<(String, RunOutput, &[usize])> = finished
+            .outputs
+            .into_iter()
+            .zip(plan.outputs())
+            .map(|(output, &(kind, _, id))| {
+                let name = graph.output_name(kind).into_owned();
+                (name, output, plan.buffer(id).shape.as_slice())
+            })
+            .collect();
+        let infos = self.info().tensors().map(|tensors| tensors.outputs.as_slice());
+        // Behind the outputs of an ONNX file, the graph has the numbers of their rows.
+        let counts = infos.map_or_else(Vec::new, |infos| {
+            outputs.split_off(infos.len().min(outputs.len()))
+        });
+        let tensor = |(index, (name, output, shape)): (usize, (String, RunOutput, &[usize]))| {
+            let info = infos.and_then(|infos| infos.get(index));
             let values = output.values.into_raw_vec_and_offset().0;
             self.check_tensor(&name, &values, rows.start)?;
-            Ok((name, TensorArray::new(element, &plan.buffer(id).shape, values)?))
+            let element = info.map_or(ElementType::F32, |info| info.element);
+            let array = TensorArray::new(element, shape, values)?;
+            match info.and_then(|info| info.counted.as_ref()) {
+                Some(counted) => Ok((name, array.cut(counted.axis, rows_of(counted, &counts)?))),
+                None => Ok((name, array)),
+            }
         };
-        results
-            .map(tensor)
-            .collect::<Result<Vec<_>>>()
-            .map(NamedTensors::from_iter)
-    }
-
-    /// Returns the element types of the graph's outputs.
-    fn output_elements(&self) -> Vec<ElementType> {
-        match self.info().tensors() {
-            Some(tensors) => tensors.outputs.iter().map(|output| output.element).collect(),
-            None => vec![ElementType::F32; self.graph().outputs().len()],
-        }
+        let results = outputs.into_iter().enumerate().map(tensor);
+        results.collect::<Result<Vec<_>>>().map(NamedTensors::from_iter)
     }
 
     /// Checks that an output of a strict session is finite.
@@ -158,6 +167,15 @@ impl Session {
             None => Ok(()),
         }
     }
+}
+
+/// Returns the number of rows of an output that are results.
+fn rows_of(counted: &Counted, counts: &[(String, RunOutput, &[usize])]) -> Result<usize> {
+    let count = counts.iter().find(|(name, ..)| *name == counted.output);
+    let count = count.and_then(|(_, output, _)| output.values.first());
+    count
+        .map(|&count| count as usize)
+        .ok_or_else(|| Error::internal("outputs", "lack a number of rows"))
 }
 
 /// Returns the given tensors in the order of the graph's inputs.

@@ -91,6 +91,8 @@ fn generate(library: &Library, include: &Path) -> Result<String, Box<dyn Error>>
         0,
         "// Made by sys/scripts/regenerate from ROCm's headers; do not edit.\n\n",
     );
+    // bindgen's type of enums with 64 bits, which on Windows has 32.
+    text = text.replace("(pub ::core::ffi::c_ulong);", "(pub u64);");
     declare_table(&mut text, library)?;
     declare_status(&mut text, library)?;
     Ok(text)

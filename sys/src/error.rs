@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::provider::system::SEARCH;
+
 /// Error of a provider, a library or a function that cannot be used. Cheap to clone, one line when shown.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -18,7 +20,7 @@ pub enum Error {
     },
 
     /// None of the library's files could be opened.
-    #[error("{}; tried {}", self.brief(), Listed(tried))]
+    #[error("{}{}", self.brief(), Tried(tried))]
     Library {
         /// The library's usual name.
         library: &'static str,
@@ -77,6 +79,9 @@ impl Error {
         let Self::Library { library, tried } = self else {
             return self.to_string();
         };
+        if tried.is_empty() {
+            return format!("{library} does not exist on {}", std::env::consts::OS);
+        }
         let name = tried.first().and_then(|attempt| attempt.path.file_name());
         match name.filter(|_| tried.iter().all(Attempt::is_missing)) {
             Some(name) => format!("{library} ({}) was not found", name.display()),
@@ -94,6 +99,18 @@ impl Error {
     }
 }
 
+/// The end of a message: the files that were tried, if there are any.
+struct Tried<'a>(&'a [Attempt]);
+
+impl fmt::Display for Tried<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            [] => Ok(()),
+            tried => write!(f, "; tried {}", Listed(tried)),
+        }
+    }
+}
+
 struct Listed<'a>(&'a [Attempt]);
 
 impl fmt::Display for Listed<'_> {
@@ -103,10 +120,7 @@ impl fmt::Display for Listed<'_> {
             write!(f, "{separator}{}", path.display())?;
             // A bare name is the loader's to find.
             match path.components().count() {
-                1 => write!(
-                    f,
-                    " (by the system's loader: LD_LIBRARY_PATH, its cache, its default folders; {cause})"
-                )?,
+                1 => write!(f, " ({SEARCH}: {cause})")?,
                 _ => write!(f, " ({cause})")?,
             }
         }

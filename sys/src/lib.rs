@@ -18,9 +18,10 @@ pub use roctx::Roctx;
 pub use status::Status;
 pub use table::Table;
 
-/// Declares a library's module around its generated file.
+/// Declares a library's module around its generated file. `$sonames` and `$dlls` are the files of its ABIs on Linux and on Windows,
+/// newest first. A `*` is the number of a release.
 macro_rules! library {
-    ($(#[$doc:meta])* $module:ident: $Table:ident, $library:literal, $sonames:expr) => {
+    ($(#[$doc:meta])* $module:ident: $Table:ident, $library:literal, $sonames:expr, $dlls:expr) => {
         $(#[$doc])*
         #[allow(
             missing_debug_implementations,
@@ -35,7 +36,7 @@ macro_rules! library {
         )]
         pub mod $module {
             const LIBRARY: &str = $library;
-            const SONAMES: &[&str] = &$sonames;
+            const SONAMES: &[&str] = if cfg!(windows) { &$dlls } else { &$sonames };
             include!(concat!(env!("HIPVIT_SYS_BINDINGS"), "/", stringify!($module), ".rs"));
         }
         pub use $module::$Table;
@@ -44,33 +45,33 @@ macro_rules! library {
 
 library! {
     /// The HIP runtime: devices, streams, events, memory, modules, graphs.
-    hip: Hip, "the HIP runtime", ["libamdhip64.so.7", "libamdhip64.so.6"]
+    hip: Hip, "the HIP runtime", ["libamdhip64.so.7", "libamdhip64.so.6"], ["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"]
 }
 library! {
     /// hipRTC: compiles HIP C++ at run time.
-    hiprtc: Hiprtc, "hipRTC", ["libhiprtc.so.7", "libhiprtc.so.6"]
+    hiprtc: Hiprtc, "hipRTC", ["libhiprtc.so.7", "libhiprtc.so.6"], ["hiprtc07*.dll", "hiprtc06*.dll"]
 }
 library! {
     /// rocBLAS: dense linear algebra.
-    rocblas: Rocblas, "rocBLAS", ["librocblas.so.5", "librocblas.so.4"]
+    rocblas: Rocblas, "rocBLAS", ["librocblas.so.5", "librocblas.so.4"], ["rocblas.dll"]
 }
 library! {
     /// hipBLASLt: GEMMs with fused epilogues.
-    hipblaslt: Hipblaslt, "hipBLASLt", ["libhipblaslt.so.1", "libhipblaslt.so.0"]
+    hipblaslt: Hipblaslt, "hipBLASLt", ["libhipblaslt.so.1", "libhipblaslt.so.0"], ["libhipblaslt.dll", "hipblaslt.dll"]
 }
 library! {
     /// hipSPARSELt: GEMMs with a 2:4 sparse factor.
-    hipsparselt: Hipsparselt, "hipSPARSELt", ["libhipsparselt.so.0"]
+    hipsparselt: Hipsparselt, "hipSPARSELt", ["libhipsparselt.so.0"], []
 }
 library! {
     /// MIOpen: convolution, normalisation, softmax, attention; with the functions that its header calls beta.
-    miopen: Miopen, "MIOpen", ["libMIOpen.so.1"]
+    miopen: Miopen, "MIOpen", ["libMIOpen.so.1"], ["MIOpen.dll"]
 }
 library! {
     /// RCCL: collectives between devices.
-    rccl: Rccl, "RCCL", ["librccl.so.1"]
+    rccl: Rccl, "RCCL", ["librccl.so.1"], []
 }
 library! {
     /// ROCm SMI: power, temperature, clocks, memory, and the links between devices.
-    rocm_smi: RocmSmi, "ROCm SMI", ["librocm_smi64.so.7", "librocm_smi64.so.1"]
+    rocm_smi: RocmSmi, "ROCm SMI", ["librocm_smi64.so.7", "librocm_smi64.so.1"], []
 }

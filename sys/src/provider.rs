@@ -1,5 +1,9 @@
 //! Places that the libraries come from, and the tables once they are open.
 
+mod names;
+pub(crate) mod system;
+
+use std::env::consts::DLL_SUFFIX;
 use std::error::Error as _;
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::path::{self, Path, PathBuf};
@@ -12,9 +16,6 @@ use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
 use crate::{Hip, Hipblaslt, Hiprtc, Hipsparselt, Miopen, Rccl, Rocblas, RocmSmi, Rocprofiler, Roctx, Table};
 use hipvit_files::regular_file;
-
-/// Folder of ROCm's installer.
-const DEFAULT_ROCM: &str = "/opt/rocm";
 
 /// The providers that have a name.
 const NAMED: &[&str] = &["rocm", "cuda", "emu"];
@@ -33,8 +34,11 @@ pub enum Place {
     File(PathBuf),
     /// A folder that holds libraries under the names that ROCm gives them.
     Folder(PathBuf),
-    /// The system's loader: `LD_LIBRARY_PATH`, its cache, its default folders. Never the working folder, although empty and
-    /// relative entries of `LD_LIBRARY_PATH` mean it: every user who can write there would choose the code that runs.
+    /// The system's loader: `LD_LIBRARY_PATH`, its cache, its default folders. On Windows the program's folder, System32 and the
+    /// absolute folders of `PATH`.
+    ///
+    /// Never the working folder, although empty and relative entries of `LD_LIBRARY_PATH` mean it, and Windows' loader searches it:
+    /// every user who can write there would choose the code that runs.
     System,
 }
 
@@ -42,9 +46,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) | Self::Folder(path) => path.display().fmt(f),
-            Self::System => {
-                f.write_str("the system's loader (LD_LIBRARY_PATH, its cache, its default folders)")
-            }
+            Self::System => f.write_str(system::SEARCH),
         }
     }
 }
@@ -86,8 +88,8 @@ impl Provider {
         }
     }
 
-    /// Returns the provider called `value`: a path, or a name, which may have an argument after a colon. With a slash or `.so` in
-    /// it, it is the path of a shared library or of a folder of them. The names are `rocm` ([`Provider::rocm`]), `cuda`
+    /// Returns the provider called `value`: a path, or a name, which may have an argument after a colon. With a separator of paths
+    /// or `.so` (`.dll` on Windows) in it, it is the path of a shared library or of a folder of them. The names are `rocm` ([`Provider::rocm`]), `cuda`
     /// ([`Provider::cuda`]) and `emu` ([`Provider::emu`]). The argument of `emu` names the emulated devices: `emu:gfx942`,
     /// `emu:gfx1100x2`.
     ///
@@ -98,7 +100,7 @@ impl Provider {
             value: value.to_owned(),
             cause,
         };
-        if value.contains('/') || value.contains(".so") {
+        if value.contains(['/', path::MAIN_SEPARATOR]) || value.to_ascii_lowercase().contains(DLL_SUFFIX) {
             let path = PathBuf::from(value);
             return match path.metadata() {
                 Ok(metadata) if metadata.is_dir() => Ok(Self::search(vec![Place::Folder(path)])),
@@ -112,6 +114,9 @@ impl Provider {
         }
         match value.split_once(':').unwrap_or((value, "")) {
             ("rocm", "") => Ok(Self::rocm()),
+            (name @ ("cuda" | "emu"), _) if cfg!(not(target_os = "linux")) => {
+                Err(wrong(format!("{name} exists for Linux only")))
+            }
             ("cuda", "") => Ok(Self::cuda()),
             ("emu", "") => Ok(Self::emu(None)),
             ("emu", argument) => Ok(Self::emu(Some(argument))),
@@ -125,7 +130,8 @@ impl Provider {
         }
     }
 
-    /// AMD's libraries, searched in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`, and by the system's loader.
+    /// AMD's libraries, searched in `$ROCM_PATH/lib`, `$HIP_PATH/lib`, `/opt/rocm/lib`, and by the system's loader. On Windows in
+    /// `%ROCM_PATH%\\bin`, `%HIP_PATH%\\bin`, and as [`Place::System`] says.
     #[must_use]
     pub fn rocm() -> Self {
         Self::search(rocm_places(variable))
@@ -175,6 +181,8 @@ impl Provider {
         let file = self.hip().ok().and_then(|hip| hip.path().file_name());
         if file == Some(OsStr::new(HIP_ON_CUDA)) {
             "is NVIDIA's driver loaded, and does nvidia-smi list a GPU?"
+        } else if cfg!(windows) {
+            "is AMD's driver installed, and does the Device Manager list the GPU?"
         } else {
             "is the driver loaded, and may this user open /dev/kfd and /dev/dri?"
         }
@@ -277,6 +285,10 @@ impl Provider {
     fn table<'a, T: Table>(&'a self, cell: &'a OnceLock<Result<T, Error>>) -> Result<&'a T, Error> {
         let opened = cell.get_or_init(|| {
             let places = match self.home() {
+                // The HIP runtime of Windows' driver is in System32, and the other libraries are in the folders of the SDK.
+                Ok((home, _)) if cfg!(windows) && self.places.get(*home) == Some(&Place::System) => {
+                    &self.places
+                }
                 Ok((home, _)) => self.places.get(*home..=*home).unwrap_or_default(),
                 Err(_) => &self.places,
             };
@@ -296,12 +308,12 @@ fn rocm_places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<Place> {
     for root in [
         variable("ROCM_PATH"),
         variable("HIP_PATH"),
-        Some(DEFAULT_ROCM.into()),
+        system::default_root().map(PathBuf::into_os_string),
     ]
     .into_iter()
     .flatten()
     {
-        let place = Place::Folder(PathBuf::from(root).join("lib"));
+        let place = Place::Folder(PathBuf::from(root).join(system::FOLDER));
         if !places.contains(&place) {
             places.push(place);
         }
@@ -329,23 +341,9 @@ fn beside(folder: &Path, file: &str) -> Vec<Place> {
 fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T), Error> {
     let mut tried = Vec::new();
     for (index, place) in places.iter().enumerate() {
-        let candidates = match place {
-            // A bare name would make the loader search its own folders.
-            Place::File(path) => vec![path::absolute(path).unwrap_or_else(|_| path.clone())],
-            Place::Folder(folder) => T::SONAMES.iter().map(|soname| folder.join(soname)).collect(),
-            Place::System => T::SONAMES.iter().map(PathBuf::from).collect(),
-        };
+        let (candidates, failed) = candidates::<T>(place);
+        tried.extend(failed);
         for path in candidates {
-            let path = match place {
-                Place::System => match in_search_path(env::var_os("LD_LIBRARY_PATH").as_deref(), &path) {
-                    Ok(path) => path,
-                    Err(cause) => {
-                        tried.push(Attempt { path, cause });
-                        continue;
-                    }
-                },
-                _ => path,
-            };
             if *place != Place::System && !path.exists() {
                 tried.push(Attempt {
                     path,
@@ -366,7 +364,7 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
                     tried: tried.into(),
                 });
             }
-            match open_library(&path) {
+            match system::open(&path) {
                 Ok(library) => {
                     if let Some(argument) = argument {
                         configure(&library, argument)?;
@@ -401,49 +399,34 @@ fn open<T: Table>(places: &[Place], argument: Option<&str>) -> Result<(usize, T)
     })
 }
 
-/// Returns the argument for the system's loader to open the library `name`. It is the name itself, unless the loader would search
-/// the working folder. Then it is the file in the first folder of `LD_LIBRARY_PATH` that has it.
-///
-/// # Errors
-/// The loader would find the library through an entry that is empty or relative, and nowhere before.
-fn in_search_path(search_path: Option<&OsStr>, name: &Path) -> Result<PathBuf, String> {
-    let entries: Vec<PathBuf> = match search_path.filter(|path| !path.is_empty()) {
-        Some(path) => env::split_paths(path).collect(),
-        None => Vec::new(),
-    };
-    if entries.iter().all(|entry| entry.is_absolute()) {
-        return Ok(name.to_owned());
-    }
-    for entry in entries {
-        let file = entry.join(name);
-        match (file.exists(), entry.is_absolute()) {
-            (true, true) => return Ok(file),
-            (true, false) => {
-                return Err(format!(
-                    "not opened from `{}` of the working folder, an empty or relative entry of LD_LIBRARY_PATH; name it by its path",
-                    file.display()
-                ));
+/// Returns the files of a place that may be the table's, and the names that the place cannot have.
+fn candidates<T: Table>(place: &Place) -> (Vec<PathBuf>, Vec<Attempt>) {
+    let (mut files, mut failed) = (Vec::new(), Vec::new());
+    match place {
+        // A bare name would make the loader search its own folders.
+        Place::File(path) => files.push(path::absolute(path).unwrap_or_else(|_| path.clone())),
+        Place::Folder(folder) => {
+            let named = T::SONAMES.iter().flat_map(|name| names::in_folder(folder, name));
+            files.extend(named);
+        }
+        Place::System => {
+            for name in T::SONAMES {
+                let cause = match system::find(name) {
+                    Ok(found) if found.is_empty() => Attempt::NO_SUCH_FILE.to_owned(),
+                    Ok(found) => {
+                        files.extend(found);
+                        continue;
+                    }
+                    Err(cause) => cause,
+                };
+                failed.push(Attempt {
+                    path: name.into(),
+                    cause,
+                });
             }
-            (false, _) => {}
         }
     }
-    Ok(name.to_owned())
-}
-
-/// Opens with every symbol bound at once: a missing one is an error here instead of an abort at its first call.
-#[cfg(unix)]
-fn open_library(path: &Path) -> Result<Library, libloading::Error> {
-    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-    // SAFETY: runs the initialisers of a library that the user or the administrator installed for this purpose, as
-    // linking against it would.
-    unsafe { Library::open(Some(path), RTLD_NOW | RTLD_LOCAL) }.map(Into::into)
-}
-
-#[cfg(not(unix))]
-fn open_library(path: &Path) -> Result<Library, libloading::Error> {
-    // SAFETY: runs the initialisers of a library that the user or the administrator installed for this purpose, as
-    // linking against it would.
-    unsafe { Library::new(path) }
+    (files, failed)
 }
 
 /// Passes the provider's argument to the library.
@@ -481,8 +464,6 @@ fn cause(error: &libloading::Error, path: &Path) -> String {
 mod tests {
     use super::*;
 
-    const LOADER: &str = "the system's loader (LD_LIBRARY_PATH, its cache, its default folders)";
-
     fn folders(variables: &[(&str, &str)]) -> Vec<String> {
         rocm_places(|name| {
             variables
@@ -496,38 +477,6 @@ mod tests {
     }
 
     #[cfg(unix)]
-    #[test]
-    fn the_working_folder_is_not_searched() {
-        // Tests run in the crate's folder, which has this file.
-        let name = Path::new("Cargo.toml");
-        let here = env::current_dir().unwrap_or_default();
-        let find = |path: &str| in_search_path(Some(OsStr::new(path)), name);
-        assert_eq!(find(""), Ok(name.to_owned()));
-        assert_eq!(find("/nowhere:/nothing"), Ok(name.to_owned()));
-        for path in [
-            ":/nowhere",
-            "/nowhere:",
-            "/nowhere::/nothing",
-            ".:/nowhere",
-            "src/..:/nowhere",
-        ] {
-            let refused = find(path);
-            assert!(
-                refused
-                    .as_ref()
-                    .is_err_and(|cause| cause.contains("LD_LIBRARY_PATH")),
-                "{path}: {refused:?}"
-            );
-        }
-        // An absolute entry before it is what the loader takes.
-        assert_eq!(find(&format!("{}:", here.display())), Ok(here.join(name)));
-        // What is not in the working folder does no harm.
-        assert_eq!(
-            in_search_path(Some(OsStr::new(":")), Path::new("absent")),
-            Ok("absent".into())
-        );
-    }
-
     #[test]
     fn what_comes_with_the_program_is_searched_beside_it() {
         let places: Vec<_> = beside(Path::new("/opt/vit/bin"), HIP_ON_CUDA)
@@ -544,16 +493,27 @@ mod tests {
         );
     }
 
+    #[cfg(windows)]
     #[test]
     fn rocm_is_searched_in_the_documented_order() {
-        assert_eq!(folders(&[]), ["/opt/rocm/lib", LOADER]);
+        assert_eq!(folders(&[]), [system::SEARCH]);
+        assert_eq!(
+            folders(&[("HIP_PATH", r"C:\AMD\ROCm\7.1\"), ("ROCM_PATH", r"D:\a")]),
+            [r"D:\a\bin", r"C:\AMD\ROCm\7.1\bin", system::SEARCH]
+        );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn rocm_is_searched_in_the_documented_order() {
+        assert_eq!(folders(&[]), ["/opt/rocm/lib", system::SEARCH]);
         assert_eq!(
             folders(&[("HIP_PATH", "/b"), ("ROCM_PATH", "/a")]),
-            ["/a/lib", "/b/lib", "/opt/rocm/lib", LOADER]
+            ["/a/lib", "/b/lib", "/opt/rocm/lib", system::SEARCH]
         );
         assert_eq!(
             folders(&[("ROCM_PATH", "/opt/rocm"), ("HIP_PATH", "/opt/rocm")]),
-            ["/opt/rocm/lib", LOADER]
+            ["/opt/rocm/lib", system::SEARCH]
         );
     }
 }

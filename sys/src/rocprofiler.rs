@@ -21,7 +21,11 @@ pub use types::*;
 
 const LIBRARY: &str = "rocprofiler-sdk";
 /// ROCm 7's. ROCm 6's version 0 has other structures.
-const SONAMES: &[&str] = &["librocprofiler-sdk.so.1"];
+const SONAMES: &[&str] = if cfg!(windows) {
+    &[]
+} else {
+    &["librocprofiler-sdk.so.1"]
+};
 
 crate::table::table! { Rocprofiler;
     pub fn rocprofiler_get_version(major: *mut u32, minor: *mut u32, patch: *mut u32) -> rocprofiler_status_t;

@@ -13,11 +13,15 @@ use std::ffi::{c_char, c_int};
 
 const LIBRARY: &str = "roctx";
 /// Libraries of rocprofiler-sdk in ROCm 7 and 6, which rocprofv3 reads, and of roctracer, which rocprof and rocprofv2 read.
-const SONAMES: &[&str] = &[
-    "librocprofiler-sdk-roctx.so.1",
-    "librocprofiler-sdk-roctx.so.0",
-    "libroctx64.so.4",
-];
+const SONAMES: &[&str] = if cfg!(windows) {
+    &[]
+} else {
+    &[
+        "librocprofiler-sdk-roctx.so.1",
+        "librocprofiler-sdk-roctx.so.0",
+        "libroctx64.so.4",
+    ]
+};
 
 crate::table::table! { Roctx;
     pub fn roctxMarkA(message: *const c_char);

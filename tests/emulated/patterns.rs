@@ -1,16 +1,18 @@
 //! Attention with patterns that are compiled at run time, and the cache of their code.
 
 use std::env;
+use std::path::Path;
 
-use hipvit::DType;
-use hipvit::attention::{Pattern, masks};
+use hipvit::attention::{GpuAttention, Pattern, masks};
 use hipvit::exec::{ExecutorOptions, Inputs, Placement};
 use hipvit::graph::{Graph, OutputKind, Role, ValueId, interpret};
 use hipvit::hip::Runtime;
 use hipvit::kernels::compile_stats;
 use hipvit::ops::{Add, AttentionOperands, Op, PatternAttention, Pool};
 use hipvit::tensor::Input;
+use hipvit::{DType, Device as DeviceKind, Session};
 
+use crate::support::at;
 use crate::support::emulated::{MARK, available, command};
 use crate::support::program::{stderr, stdout};
 
@@ -41,6 +43,49 @@ fn graph() -> Graph {
     let pooled = push("pooled".into(), Pool::Mean { skip: 0 }.into(), &[sum.unwrap()]);
     graph.set_output(OutputKind::Embedding, pooled);
     graph
+}
+
+/// Set to the tile that the process must find.
+const TILE: &str = "HIPVIT_TEST_TILE";
+
+/// Checks in a process with this cache that attention on the caller's memory has the stored tile, with the pattern and the shapes of the
+/// model's first layer at batch size 2 in bf16.
+pub(super) fn attention_has_tile(cache: &Path, model: &str, tile: &str) {
+    let output = command(env::current_exe().unwrap(), "gfx942")
+        .args(["emulated::patterns::a_stored_tile_is_used", "--exact"])
+        .env(MARK, model)
+        .env(TILE, tile)
+        .env("HIPVIT_CACHE_DIR", cache)
+        .output()
+        .unwrap();
+    let passed = output.status.success() && stdout(&output).contains("1 passed");
+    assert!(passed, "{}{}", stdout(&output), stderr(&output));
+}
+
+/// Started by [`attention_has_tile`], and passes without it.
+#[test]
+fn a_stored_tile_is_used() {
+    let (Ok(model), Ok(tile)) = (env::var(MARK), env::var(TILE)) else {
+        return;
+    };
+    let session = Session::builder()
+        .device(DeviceKind::Cpu)
+        .load(at(model))
+        .unwrap();
+    let graph = session.graph();
+    let (node, op) = graph
+        .nodes()
+        .iter()
+        .find_map(|node| match &node.op {
+            Op::PatternAttention(op) => Some((node, op)),
+            _ => None,
+        })
+        .unwrap();
+    let shapes = graph.shapes(2).unwrap();
+    let shapes: Vec<&[usize]> = node.inputs.iter().map(|id| &shapes[id.index()][..]).collect();
+    let device = Runtime::open().unwrap().device(0).unwrap();
+    let attention = GpuAttention::new(&device, DType::BF16, op, &shapes).unwrap();
+    assert_eq!(attention.tile().unwrap().to_string(), tile);
 }
 
 /// However many patterns a process has, each is one fused kernel. Another process compiles none of them.

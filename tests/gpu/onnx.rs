@@ -10,6 +10,7 @@ use hipvit::{Device, Session};
 use crate::support::at;
 use crate::support::gpu::{device, dtypes};
 use crate::support::onnx::example::compare;
+use crate::support::onnx::{Golden, views};
 
 /// Models of each kind: attention, convolutions of all kinds, integers as inputs.
 const MODELS: [&str; 4] = ["vit", "convnext", "resnet", "clip_text"];
@@ -40,6 +41,22 @@ fn exported_models_agree_with_the_cpu() {
             );
             println!("{name} in {dtype}: {difference:.1e}, allowed {tolerance:.1e}");
         }
+    }
+}
+
+#[test]
+fn operators_agree_with_onnx_runtime() {
+    let Some((device, _shared)) = device() else {
+        return;
+    };
+    for golden in Golden::of_operators() {
+        let session = Session::builder().device(device).load(&golden.model).unwrap();
+        let inputs = golden.inputs();
+        let outputs = session.run_tensors(views(&inputs)).unwrap();
+        let difference = golden.difference(&outputs);
+        println!("{}: {difference:.1e}", session.name());
+        // Products of libraries and of ONNX Runtime are summed in different orders.
+        assert!(difference <= 1e-5, "{}: {difference:.1e}", golden.model.display());
     }
 }
 

@@ -10,7 +10,7 @@ use hipvit::{Device, Error, RunInput, RunOptions, Session, SessionBuilder, Tenso
 use serde_json::{Value, json};
 
 use crate::support::at;
-use crate::support::onnx::Golden;
+use crate::support::onnx::{Golden, views};
 use crate::support::program::{hipvit, stderr, stdout};
 
 fn on_cpu() -> SessionBuilder {
@@ -50,6 +50,31 @@ fn large_batches_are_run_in_parts() {
             "{got}, expected {expected}"
         );
     }
+}
+
+/// Some outputs have as many rows as the data demand.
+#[test]
+fn operators_agree_with_onnx_runtime() {
+    for golden in Golden::of_operators() {
+        let session = on_cpu().load(&golden.model).unwrap();
+        let inputs = golden.inputs();
+        let outputs = session.run_tensors(views(&inputs)).unwrap();
+        let difference = golden.difference(&outputs);
+        assert!(difference <= 2e-6, "{}: {difference:.1e}", golden.model.display());
+    }
+}
+
+#[test]
+fn extents_that_depend_on_the_data_are_shown_as_bounds() {
+    let session = on_cpu().load(at("tests/golden/onnx_ops/boxes.onnx")).unwrap();
+    let outputs = session.tensor_outputs();
+    let texts: Vec<String> = outputs.iter().map(ToString::to_string).collect();
+    // Five boxes of each of three classes.
+    assert!(texts[0].ends_with(": i64 [≤15·B, 3]"), "{texts:?}");
+    assert!(texts[1].ends_with(": f32 [≤15·B, 6]"), "{texts:?}");
+    assert_eq!((outputs[0].extent(0), outputs[0].extent(1)), (None, Some(3)));
+    let json = serde_json::to_value(&outputs[0]).unwrap();
+    assert_eq!(json["shape"], json!(["≤15·B", 3]));
 }
 
 #[test]
@@ -347,4 +372,81 @@ fn the_command_line_classifies_images() {
     );
     let output = hipvit(arguments.iter().copied().chain(["--mean", "0.5", "--std", "0.5"]));
     assert!(output.status.success(), "{}", stderr(&output));
+}
+
+/// Embeddings are what the classifier's linear layer reads.
+#[test]
+fn the_commands_for_images_run_classifiers() {
+    let (folder, path) = with_config("vit");
+    let model = path.to_str().unwrap();
+    let samples = at("assets/samples");
+    let samples = samples.to_str().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = hipvit(arguments.iter().chain(&["-m", model, "--device", "cpu"]));
+        assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+        stdout(&output).to_owned()
+    };
+    let embedded: Vec<Vec<f64>> = run(&["embed", samples, "--json"])
+        .lines()
+        .map(|line| {
+            let line: Value = serde_json::from_str(line).unwrap();
+            serde_json::from_value(line["embedding"].clone()).unwrap()
+        })
+        .collect();
+    assert_eq!(embedded.len(), 10);
+    let session = on_cpu().load(&path).unwrap();
+    assert!(
+        embedded
+            .iter()
+            .all(|row| row.len() == session.info().dim && row.len() > 10)
+    );
+    // Logits by the weights of the file.
+    let graph = hipvit_onnx::load(&path, &hipvit_onnx::Options::default())
+        .unwrap()
+        .graph;
+    let node = graph.nodes().last().unwrap();
+    let constant = |index: usize| {
+        let tensor = graph.value(node.inputs[index]).constant.as_ref().unwrap();
+        tensor.to_f32().into_owned()
+    };
+    let (weight, bias) = (constant(1), constant(2));
+    let images: Vec<_> = (0..10)
+        .map(|digit| open(at(format!("assets/samples/{digit}.png")), Limits::default()).unwrap())
+        .collect();
+    let outputs = session.run(&images).unwrap();
+    let logits = outputs.logits().unwrap();
+    for (row, logits) in embedded.iter().zip(logits.rows()) {
+        for (class, &logit) in logits.iter().enumerate() {
+            let weights = &weight[class * row.len()..][..row.len()];
+            let expected: f64 = row.iter().zip(weights).map(|(x, &w)| x * f64::from(w)).sum();
+            let expected = expected + f64::from(bias[class]);
+            assert!((f64::from(logit) - expected).abs() < 1e-4 * expected.abs().max(1.0));
+        }
+    }
+    let images = folder.path().join("images");
+    for (digit, label) in [(3, "three"), (7, "seven")] {
+        fs::create_dir_all(images.join(label)).unwrap();
+        let name = format!("{digit}.png");
+        fs::copy(at("assets/samples").join(&name), images.join(label).join(name)).unwrap();
+    }
+    let evaluation = run(&["eval", images.to_str().unwrap(), "--json"]);
+    assert!(evaluation.contains("\"images\":2"), "{evaluation}");
+    assert!(run(&["bench", "--runs", "1", "--no-peaks", "--batch", "1,3", "--json"]).contains("end_to_end"));
+    // A detector has no embedding.
+    let detector = folder.path().join("detector.onnx");
+    fs::copy(at("tests/golden/onnx/segformer/model.onnx"), &detector).unwrap();
+    let output = hipvit([
+        "embed",
+        samples,
+        "-m",
+        detector.to_str().unwrap(),
+        "--device",
+        "cpu",
+    ]);
+    assert!(!output.status.success());
+    assert!(
+        stderr(&output).contains("takes tensors by name"),
+        "{}",
+        stderr(&output)
+    );
 }

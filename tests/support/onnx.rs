@@ -4,7 +4,7 @@
 pub(crate) mod example;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use half::f16;
 use hipvit::{NamedTensors, SessionBuilder, TensorArray, TensorView};
@@ -64,13 +64,60 @@ pub(crate) struct Golden {
 impl Golden {
     pub(crate) fn read(name: &str) -> Self {
         let directory = at("tests/golden/onnx").join(name);
-        let bytes = fs::read(directory.join("golden.safetensors")).unwrap();
+        Self::new(
+            directory.join("model.onnx"),
+            &directory.join("golden.safetensors"),
+        )
+    }
+
+    /// Reads the models of single operators.
+    pub(crate) fn of_operators() -> Vec<Self> {
+        let entries = fs::read_dir(at("tests/golden/onnx_ops")).unwrap();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "onnx"));
+        paths.sort();
+        assert!(paths.len() >= 6, "{paths:?}");
+        let read = |path: PathBuf| {
+            let tensors = path.with_extension("safetensors");
+            Self::new(path, &tensors)
+        };
+        paths.into_iter().map(read).collect()
+    }
+
+    fn new(model: PathBuf, tensors: &Path) -> Self {
+        let bytes = fs::read(tensors).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let tensors = file.tensors().into_iter();
         Self {
-            model: directory.join("model.onnx"),
+            model,
             tensors: tensors.map(|(name, view)| (name, array(&view))).collect(),
         }
+    }
+
+    /// Returns the largest difference from ONNX Runtime's outputs, as a part of the output's largest value. Integers must be equal.
+    pub(crate) fn difference(&self, outputs: &NamedTensors) -> f64 {
+        let mut worst = 0.0;
+        let mut count = 0;
+        for (name, expected) in &self.tensors {
+            let Some(name) = name.strip_prefix("output.") else {
+                continue;
+            };
+            count += 1;
+            let got = outputs.get(name).unwrap();
+            let (Some(x), Some(y)) = (got.as_f32(), expected.as_f32()) else {
+                assert_eq!(got, expected, "{}: {name}", self.model.display());
+                continue;
+            };
+            assert_eq!(x.shape(), y.shape(), "{}: {name}", self.model.display());
+            let largest = y.iter().fold(0.0, |largest: f32, y| largest.max(y.abs()));
+            for (x, y) in x.iter().zip(y) {
+                let error = f64::from((x - y).abs() / largest);
+                // `max` would drop NaN.
+                worst = if error <= worst { worst } else { error };
+            }
+        }
+        assert_eq!(outputs.len(), count);
+        worst
     }
 
     /// Returns the inputs by name.

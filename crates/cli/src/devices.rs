@@ -229,13 +229,15 @@ impl Cache {
 
 impl Cpu {
     fn new() -> Self {
-        // Only Linux has this file. Elsewhere only the architecture is known.
+        // Linux has this file, and Windows the variable. Elsewhere only the architecture is known.
         let name = std::fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
             Some(line.split_once(':')?.1.trim().to_owned())
         });
         Self {
-            name: name.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+            name: name
+                .or_else(|| std::env::var("PROCESSOR_IDENTIFIER").ok())
+                .unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
             cores: num_cpus::get_physical(),
             threads: num_cpus::get(),
             features: features(),

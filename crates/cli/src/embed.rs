@@ -149,6 +149,11 @@ impl Args {
         let model = self.model.at(ranks)?;
         let builder = model.builder().tokens(self.tokens);
         let session = model.load_with(builder.hidden_layers(self.layers.iter().copied()))?;
+        if session.info().dim == 0 {
+            let text = "this model has no embedding: its logits are not computed by a linear layer from a vector per image, and none of its \
+                        outputs has an embedding's name. `hipvit run` returns all of its outputs";
+            return Err(Usage(text.to_owned()).into());
+        }
         if self.dense && session.info().patch_grid().is_none() {
             let text = "--dense: images of this model differ in their patch grids; leave it out";
             return Err(Usage(text.to_owned()).into());

@@ -79,7 +79,11 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
         "Caches",
         &[(
             "HIPVIT_CACHE_DIR",
-            "Cache of kernels and tuning results [default: ~/.cache/hipvit]",
+            if cfg!(windows) {
+                r"Cache of kernels and tuning results [default: %LOCALAPPDATA%\hipvit]"
+            } else {
+                "Cache of kernels and tuning results [default: ~/.cache/hipvit]"
+            },
         )],
     ),
     (

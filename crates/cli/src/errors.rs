@@ -29,9 +29,11 @@ pub(crate) fn failed(error: &Error) -> u8 {
 /// Returns the variables that locate GPU libraries, unless HIPVIT_PROVIDER is set.
 pub(crate) fn gpu_libraries() -> Option<&'static str> {
     let named = std::env::var_os("HIPVIT_PROVIDER").is_some_and(|value| !value.is_empty());
-    (!named).then_some(
-        "set ROCM_PATH to ROCm's folder; for an NVIDIA GPU set HIPVIT_PROVIDER=cuda to use CUDA's libraries",
-    )
+    (!named).then_some(if cfg!(windows) {
+        "install AMD's driver and its HIP SDK, or set HIP_PATH to the folder of the SDK"
+    } else {
+        "set ROCM_PATH to ROCm's folder; for an NVIDIA GPU set HIPVIT_PROVIDER=cuda to use CUDA's libraries"
+    })
 }
 
 /// Prints the failure of one input in one line. The other inputs go on.

@@ -8,12 +8,12 @@ use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
 use hipvit::image::EXTENSIONS;
 use hipvit::pipeline::Source;
+use hipvit_files::identity;
 use rayon::prelude::*;
 
 use super::decode_args::DecodeArgs;
@@ -105,10 +105,7 @@ impl Inputs {
         images: &Listing,
         outputs: impl IntoIterator<Item = &'a Sink>,
     ) -> Result<()> {
-        let identify = |path: &Path| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((found.dev(), found.ino()))
-        };
+        let identify = |path: &Path| identity::of(path).ok();
         let outputs = outputs.into_iter().filter_map(Sink::path);
         let outputs: Vec<_> = outputs.filter_map(|path| Some((path, identify(path)?))).collect();
         if outputs.is_empty() {

@@ -2,22 +2,25 @@
 
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::thread;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use anyhow::{Context, Result};
-use hipvit::Error;
+use anyhow::Result;
 use hipvit_files::temporary;
 use parking_lot::Mutex;
-use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag::register_conditional_default;
-use signal_hook::iterator::{Handle, Signals};
-use signal_hook::low_level::{emulate_default_handler, unregister};
 
 use super::journal_file::JournalFile;
 use super::output;
-use hipvit_files::signals::is_ignored;
+
+#[cfg(unix)]
+#[path = "interrupt/unix.rs"]
+mod system;
+#[cfg(windows)]
+#[path = "interrupt/windows.rs"]
+mod system;
+
+#[cfg(feature = "serve")]
+pub(crate) use self::system::exit_at_once;
+pub(crate) use self::system::{Handler, survive_file_limit};
 
 /// Results to keep. Set when a run has started.
 static JOURNAL: Mutex<Option<Arc<Mutex<JournalFile>>>> = Mutex::new(None);
@@ -58,60 +61,25 @@ pub(crate) fn defer(what: &'static str) -> Deferred {
     Deferred(signal)
 }
 
-/// Handles signals until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Handler {
-    signals: Handle,
-    defaults: Vec<SigId>,
-}
-
-/// Starts a thread that keeps results and removes temporary files when a signal ends the process.
+/// Starts a thread that keeps results and removes temporary files when a signal ends the process, until the handler is dropped.
 ///
-/// A second SIGINT or SIGTERM ends the process at once, in case the file system hangs. A second SIGHUP does not,
-/// because a closed terminal can send it twice.
+/// A second Ctrl-C or SIGTERM ends the process at once, in case the file system hangs.
 ///
 /// # Errors
 ///
 /// Returns an error if the handler or its thread cannot be started.
 pub(crate) fn start() -> Result<Handler> {
-    let signals = [SIGINT, SIGTERM, SIGHUP];
-    let signals = signals.into_iter().filter(|&signal| !is_ignored(signal));
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let defaults = signals.clone().filter(|&signal| signal != SIGHUP);
-    let defaults = defaults.map(|signal| register_conditional_default(signal, interrupted.clone()));
-    let defaults = defaults
-        .collect::<std::io::Result<_>>()
-        .context("cannot handle signals")?;
-    let mut signals = Signals::new(signals).context("cannot handle signals")?;
-    let handler = Handler {
-        signals: signals.handle(),
-        defaults,
-    };
-    let wait = move || {
-        for signal in &mut signals {
-            interrupted.store(true, Ordering::SeqCst);
-            match &*DEFERRED.lock() {
-                Some((deferred, what)) => {
-                    deferred.store(signal, Ordering::SeqCst);
-                    output::say(&format!("interrupted: {what}. Interrupt again to end at once"));
-                }
-                None => end(signal),
-            }
-        }
-    };
-    let thread = thread::Builder::new().name("hipvit-signals".into());
-    thread
-        .spawn(wait)
-        .map_err(|error| Error::resource("threads", error))?;
-    Ok(handler)
+    Handler::start(caught)
 }
 
-impl Drop for Handler {
-    fn drop(&mut self) {
-        self.signals.close();
-        for id in self.defaults.drain(..) {
-            unregister(id);
+/// Acts on a signal.
+fn caught(signal: i32) {
+    match &*DEFERRED.lock() {
+        Some((deferred, what)) => {
+            deferred.store(signal, Ordering::SeqCst);
+            output::say(&format!("interrupted: {what}. Interrupt again to end at once"));
         }
+        None => end(signal),
     }
 }
 
@@ -129,7 +97,7 @@ fn end(signal: i32) {
     if let Some(kept) = kept.flatten() {
         output::say(&format!("interrupted: {}", super::escape::one_line(&kept)));
     }
-    let _ = emulate_default_handler(signal);
+    system::end(signal);
 }
 
 /// Sets `file` as the results to keep when a signal ends the process.

@@ -65,7 +65,6 @@ mod tune;
 mod validate;
 
 use std::ffi::OsString;
-use std::sync::Arc;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
@@ -162,8 +161,7 @@ enum Command {
 /// Runs the command line and returns the exit code. The first argument is the program's name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     completions::answer::<Cli>();
-    // Without a handler, SIGXFSZ (`ulimit -f`) would kill the process. With one, the write returns an error.
-    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+    interrupt::survive_file_limit();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let program = arguments.first().cloned();
     let cli = match options::parse::<Cli>(arguments) {

@@ -159,8 +159,7 @@ impl Args {
         if !server.stop() {
             drop(log);
             hipvit_files::temporary::remove_all();
-            // Exit at once. The GPU runtime's exit handlers could wait for a device that hangs.
-            signal_hook::low_level::exit(0);
+            super::interrupt::exit_at_once();
         }
         Ok(Outcome::Complete)
     }

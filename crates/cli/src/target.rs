@@ -7,19 +7,24 @@
 //! | a symbolic link | to the file it points to, which may not exist yet |
 //! | a mount point, a file with several hard links, a file in a read-only directory | by copying the finished results into it |
 //! | a device, a pipe, `/dev/stdout`, `/dev/fd/N` | directly |
+//!
+//! Systems other than Linux have no unnamed files, and a new file keeps only the permissions of an existing one.
 
 use std::env;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{MetadataExt, fchown};
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 
 use hipvit_files::temporary::{self, Listed};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, XattrFlags};
-use rustix::io::Errno;
-use rustix::path::Arg;
+use hipvit_files::{device, identity, streams};
 use tempfile::NamedTempFile;
+
+#[cfg(target_os = "linux")]
+#[path = "target/linux.rs"]
+mod system;
+#[cfg(not(target_os = "linux"))]
+#[path = "target/portable.rs"]
+mod system;
 
 /// A file that is being written.
 #[derive(Debug)]
@@ -52,6 +57,10 @@ impl Target {
             let content = Content::Direct(descriptor?);
             return Ok(Self { file, content });
         }
+        if device::is_named_by(&file) {
+            let content = Content::Direct(OpenOptions::new().write(true).open(&file)?);
+            return Ok(Self { file, content });
+        }
         let exists = match fs::metadata(&file) {
             Ok(found) if found.is_dir() => return Err(is_a_directory()),
             Ok(found) if !found.is_file() => {
@@ -65,7 +74,8 @@ impl Target {
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
-        if !exists && file.as_os_str().as_encoded_bytes().ends_with(b"/") {
+        let last = file.as_os_str().as_encoded_bytes().last();
+        if !exists && last.is_some_and(|&byte| path::is_separator(byte.into())) {
             return Err(is_a_directory());
         }
         let directory = directory(&file);
@@ -115,13 +125,13 @@ impl Target {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        if existing.as_ref().is_some_and(|existing| existing.nlink() > 1) {
+        if existing.is_some() && identity::hard_links(&self.file)? > 1 {
             return Ok(None);
         }
         let linked = tempfile::Builder::new().make_in(directory(&self.file), |path| self.content.link(path));
         let linked = linked.and_then(|linked| {
             if let Some(existing) = &existing {
-                keep_attributes(&self.file, existing, linked.as_file())?;
+                system::keep_attributes(&self.file, existing, linked.as_file())?;
             }
             Ok(linked)
         });
@@ -225,12 +235,8 @@ impl Write for Target {
 impl Content {
     /// Creates a file in `directory` with the default permissions of a new file.
     fn new(directory: &Path) -> io::Result<Self> {
-        const PERMISSIONS: u32 = 0o666;
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open(directory, flags, Mode::from_raw_mode(PERMISSIONS)) {
-            Ok(file) => return Ok(Self::Unnamed(file.into())),
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
+        if let Some(file) = system::unnamed(directory)? {
+            return Ok(Self::Unnamed(file));
         }
         let (file, _listed) = temporary::file_in(directory, "")?;
         Ok(Self::Named { file, _listed })
@@ -261,11 +267,7 @@ impl Content {
     fn link(&self, path: &Path) -> io::Result<File> {
         let linked = match self {
             Self::Named { file, .. } => fs::hard_link(file.path(), path),
-            Self::Unnamed(file) | Self::Direct(file) => {
-                let number = format!("/proc/self/fd/{}", file.as_raw_fd());
-                let linked = rustix::fs::linkat(CWD, number, CWD, path, AtFlags::SYMLINK_FOLLOW);
-                linked.map_err(io::Error::from)
-            }
+            Self::Unnamed(file) | Self::Direct(file) => system::link_unnamed(file, path),
         };
         match linked {
             Ok(()) => self.shared().try_clone(),
@@ -316,50 +318,12 @@ fn descriptor(path: &Path) -> Option<io::Result<File>> {
         return None;
     }
     let is_own = path.starts_with("/dev") || path.starts_with("/proc/self");
-    let owned = match path.file_name()?.to_str()? {
-        "stdout" | "1" if is_own => io::stdout().as_fd().try_clone_to_owned(),
-        "stderr" | "2" if is_own => io::stderr().as_fd().try_clone_to_owned(),
+    let file = match path.file_name()?.to_str()? {
+        "stdout" | "1" if is_own => streams::stdout(),
+        "stderr" | "2" if is_own => streams::stderr(),
         _ => return Some(OpenOptions::new().append(true).open(path)),
     };
-    Some(owned.map(File::from))
-}
-
-/// Gives `new` the owner, permissions and extended attributes of an existing file.
-fn keep_attributes(path: &Path, existing: &Metadata, new: &File) -> io::Result<()> {
-    let own = new.metadata()?;
-    if (own.uid(), own.gid()) != (existing.uid(), existing.gid()) {
-        fchown(new, Some(existing.uid()), Some(existing.gid()))?;
-    }
-    // After the owner, because changing the owner clears some permissions.
-    new.set_permissions(existing.permissions())?;
-    for (name, value) in extended_attributes(path) {
-        if attribute(new, &name).as_ref() != Some(&value) {
-            rustix::fs::fsetxattr(new, &name[..], &value, XattrFlags::empty())?;
-        }
-    }
-    Ok(())
-}
-
-/// Returns a file's extended attributes by name, including access control lists. Empty on file systems without them.
-fn extended_attributes(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let Ok(file) = File::open(path) else {
-        return Vec::new();
-    };
-    let mut names = vec![0; rustix::fs::flistxattr_query(&file).unwrap_or(0)];
-    let length = rustix::fs::flistxattr(&file, &mut names[..]).unwrap_or(0);
-    // The list can be shorter than the size that was queried.
-    names.truncate(length);
-    let names = names.split(|&byte| byte == 0).filter(|name| !name.is_empty());
-    names
-        .filter_map(|name| Some((name.to_owned(), attribute(&file, name)?)))
-        .collect()
-}
-
-fn attribute(file: &File, name: impl Arg + Copy) -> Option<Vec<u8>> {
-    let mut value = vec![0; rustix::fs::fgetxattr_query(file, name).ok()?];
-    let length = rustix::fs::fgetxattr(file, name, &mut value[..]).ok()?;
-    value.truncate(length);
-    Some(value)
+    Some(file)
 }
 
 /// Returns the directory of a file: `.` for a bare name.
@@ -410,9 +374,12 @@ fn cannot_create(directory: &Path, error: &io::Error) -> io::Error {
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::fs::Permissions;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
+
+    use rustix::fs::XattrFlags;
 
     use super::*;
 
@@ -465,7 +432,7 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         if attributes {
             let new = File::open(&file).unwrap();
-            assert_eq!(attribute(&new, "user.origin").unwrap(), b"camera");
+            assert_eq!(system::attribute(&new, "user.origin").unwrap(), b"camera");
         }
         assert_ne!(old.metadata().unwrap().ino(), fs::metadata(&file).unwrap().ino());
         fs::hard_link(&file, &other).unwrap();

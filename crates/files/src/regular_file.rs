@@ -7,6 +7,8 @@ use std::fs::{self, File, FileType, OpenOptions};
 use std::io;
 use std::path::Path;
 
+use crate::device;
+
 /// Opens the regular file at `path` for reading. Follows symbolic links.
 ///
 /// # Errors
@@ -15,7 +17,7 @@ use std::path::Path;
 pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
     let path = path.as_ref();
     // Check before opening, because opening a device can have side effects.
-    check_type(fs::metadata(path)?.file_type())?;
+    check(path)?;
     let mut options = OpenOptions::new();
     options.read(true);
     #[cfg(unix)]
@@ -82,6 +84,11 @@ fn size(bytes: u64) -> String {
 ///
 /// Returns the errors of [`fs::metadata`], and [`io::ErrorKind::InvalidInput`] for a directory, FIFO, device or socket.
 pub fn check(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
+    // On Windows even the metadata of a device would open it.
+    if device::is_named_by(path) {
+        return Err(not_regular("a device"));
+    }
     check_type(fs::metadata(path)?.file_type())
 }
 
@@ -89,8 +96,14 @@ fn check_type(file_type: FileType) -> io::Result<()> {
     if file_type.is_file() {
         return Ok(());
     }
-    let reason = format!("is {}, not a regular file", kind(file_type));
-    Err(io::Error::new(io::ErrorKind::InvalidInput, reason))
+    Err(not_regular(kind(file_type)))
+}
+
+fn not_regular(kind: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("is {kind}, not a regular file"),
+    )
 }
 
 fn kind(file_type: FileType) -> &'static str {
@@ -111,6 +124,28 @@ fn kind(file_type: FileType) -> &'static str {
         "a directory"
     } else {
         "a special file"
+    }
+}
+
+#[cfg(all(test, windows))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_directories_are_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("file"), "content").unwrap();
+        assert_eq!(read(folder.path().join("file")).unwrap(), b"content");
+        for (path, reason) in [
+            (Path::new("NUL"), "is a device, not a regular file"),
+            (Path::new(r"\\.\pipe\x"), "is a device, not a regular file"),
+            (folder.path(), "is a directory, not a regular file"),
+        ] {
+            for error in [open(path).unwrap_err(), check(path).unwrap_err()] {
+                assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{}", path.display());
+                assert_eq!(error.to_string(), reason, "{}", path.display());
+            }
+        }
     }
 }
 

@@ -40,9 +40,11 @@ pub use loss::LossKind;
 pub use pad::PadMode;
 pub use permute_tokens::TokenOrder;
 pub use pixel_layout::PixelLayout;
+pub use recurrence::RecurrentCell;
 pub use reduce::ReduceKind;
 pub use rope::RopePairs;
 pub use round_float8::{Float8Source, HISTORY, STATISTICS};
+pub use scatter_elements::ScatterReduction;
 pub use shape::Shape;
 pub use transpose::Combine;
 pub use windows::Windows;
@@ -107,6 +109,7 @@ macro_rules! for_each_op {
             moving_average: MovingAverage,
             mul: Mul,
             mul_scalar: MulScalar,
+            non_max_suppression: NonMaxSuppression,
             normalize: Normalize,
             pad: Pad,
             patch_conv: PatchConv,
@@ -120,6 +123,7 @@ macro_rules! for_each_op {
             pool_backward: PoolBackward,
             prepend: Prepend,
             rank_part: RankPart,
+            recurrence: Recurrence,
             reduce: Reduce,
             relative_bias: RelativeBias,
             relative_bias_backward: RelativeBiasBackward,
@@ -130,6 +134,7 @@ macro_rules! for_each_op {
             round_float8: RoundFloat8,
             scale: Scale,
             scale_images: ScaleImages,
+            scatter_elements: ScatterElements,
             sgd: Sgd,
             slice: Slice,
             softmax: Softmax,

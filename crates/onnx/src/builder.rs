@@ -6,6 +6,7 @@ use hipvit_graph::op::{Concat, Levels, Op, Shape};
 use hipvit_graph::reference::Array;
 use hipvit_graph::{DType, Graph, Provenance, Role, ValueId, tensor::Tensor};
 
+use crate::counted::{self, Rows};
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
@@ -21,10 +22,14 @@ pub(crate) struct Builder {
     /// Constants of the graph by the address, dtype and shape of their elements.
     constants: HashMap<(usize, DType, Shape), ValueId>,
     names: HashSet<String>,
+    /// Last number that was appended to a name.
+    numbers: HashMap<String, usize>,
     /// Values that are rounded to 8 bits, before the rounding, and its levels, by the dequantised results.
     rounded: HashMap<ValueId, (Value, Levels)>,
     /// Operands of the nodes that only move elements, by their results.
     moves: HashMap<ValueId, (Op, Value)>,
+    /// The rows of values of which a run counts the rows that are results.
+    rows: HashMap<ValueId, Rows>,
     /// Name of the nodes that are appended.
     name: String,
     role: Role,
@@ -38,8 +43,10 @@ impl Builder {
             graph,
             constants: HashMap::new(),
             names: HashSet::new(),
+            numbers: HashMap::new(),
             rounded: HashMap::new(),
             moves: HashMap::new(),
+            rows: HashMap::new(),
             name: String::new(),
             role: Role::Other,
             batched: None,
@@ -105,6 +112,7 @@ impl Builder {
             .iter()
             .map(|x| self.id(x))
             .collect::<Result<Vec<_>, _>>()?;
+        let rows = self.rows_of_results(&op, operands, &shapes)?;
         let name = self.unique();
         let is_move = matches!(op, Op::Permute(_) | Op::Reshape(_));
         let moved = is_move.then(|| (op.clone(), operands[0].clone()));
@@ -116,6 +124,9 @@ impl Builder {
         if let Some(moved) = moved {
             self.moves.insert(ids[0], moved);
         }
+        if let Some(rows) = rows {
+            self.rows.extend(ids.iter().map(|&id| (id, rows)));
+        }
         let results = ids.into_iter().zip(shapes);
         Ok(results
             .map(|(id, dims)| Value {
@@ -124,6 +135,38 @@ impl Builder {
                 data: Data::Computed(id),
             })
             .collect())
+    }
+
+    /// Remembers that a run counts the rows of `value` along an axis.
+    pub(crate) fn note_count(&mut self, value: &Value, axis: usize, count: &Value) {
+        if let (Data::Computed(id), Data::Computed(count)) = (&value.data, &count.data) {
+            self.rows.insert(*id, Rows { axis, count: *count });
+        }
+    }
+
+    /// Returns the rows of a value if a run counts those that are results.
+    pub(crate) fn rows(&self, value: &Value) -> Option<Rows> {
+        match value.data {
+            Data::Computed(id) => self.rows.get(&id).copied(),
+            _ => None,
+        }
+    }
+
+    fn rows_of_results(
+        &self,
+        op: &Op,
+        operands: &[&Value],
+        results: &[Vec<Dim>],
+    ) -> Result<Option<Rows>, Refusal> {
+        if self.rows.is_empty() {
+            return Ok(None);
+        }
+        let shapes: Vec<Shape> = operands.iter().map(|x| x.shape()).collect();
+        let counted = operands.iter().map(|x| self.rows(x));
+        let operands: Vec<counted::Operand<'_>> = shapes.iter().map(Vec::as_slice).zip(counted).collect();
+        let extents = |dims: &Vec<Dim>| dims.iter().map(|dim| dim.at_one()).collect();
+        let results: Vec<Shape> = results.iter().map(extents).collect();
+        counted::of_results(op, &operands, &results)
     }
 
     /// Returns the graph's value. Adds known numbers as a constant.
@@ -199,10 +242,11 @@ impl Builder {
     /// Returns `name`, or `name` with a number if a node or a constant has it already.
     fn unique_of(&mut self, name: &str) -> String {
         let mut unique = name.to_owned();
-        let mut number = 2;
         while !self.names.insert(unique.clone()) {
+            // The steps of a loop have many nodes of one name.
+            let number = self.numbers.entry(name.to_owned()).or_insert(1);
+            *number += 1;
             unique = format!("{name}:{number}");
-            number += 1;
         }
         unique
     }

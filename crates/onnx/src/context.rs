@@ -120,6 +120,14 @@ impl<'a> Context<'a> {
         given.map_or_else(|| default.to_owned(), Into::into)
     }
 
+    pub(crate) fn strings(&self, name: &str) -> Vec<String> {
+        let given = self.attribute(name).into_iter();
+        given
+            .flat_map(|attribute| &attribute.strings)
+            .map(|text| String::from_utf8_lossy(text).into_owned())
+            .collect()
+    }
+
     pub(crate) fn tensor(&self, name: &str) -> Option<&'a TensorProto> {
         self.attribute(name).and_then(|attribute| attribute.t.as_ref())
     }

@@ -1,19 +1,14 @@
-//! Converts the nodes of a model one by one.
+//! Converts the nodes of a model one by one. See also: [`control_flow`](crate::control_flow), nodes with subgraphs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::builder::Builder;
 use crate::context::Context;
 use crate::error::{Problem, Refusal, refuse};
-use crate::initializer;
 use crate::ops;
 use crate::program::{Functions, Node};
-use crate::proto::GraphProto;
 use crate::source::Source;
 use crate::value::Value;
-
-/// Deepest nesting of subgraphs.
-const MOST_SUBGRAPHS: usize = 16;
 
 /// The values of a model by name. `None` for those whose node was refused.
 type Values = HashMap<String, Option<Value>>;
@@ -25,6 +20,10 @@ pub(crate) struct Importer<'a> {
     pub(crate) builder: Builder,
     pub(crate) values: Values,
     pub(crate) problems: Vec<Problem>,
+    /// Names of the values of subgraphs.
+    pub(crate) inner: HashSet<String>,
+    /// Nodes of loops that may still be unrolled.
+    pub(crate) unrolled: usize,
 }
 
 impl Importer<'_> {
@@ -33,7 +32,7 @@ impl Importer<'_> {
         self.run_nodes(nodes, outputs, 0);
     }
 
-    fn run_nodes(&mut self, nodes: &[Node], outputs: &[&str], depth: usize) {
+    pub(crate) fn run_nodes(&mut self, nodes: &[Node], outputs: &[&str], depth: usize) {
         let last = last_uses(nodes, outputs);
         for (index, node) in nodes.iter().enumerate() {
             self.builder.begin(node.module.as_deref().unwrap_or(&node.name));
@@ -87,8 +86,11 @@ impl Importer<'_> {
                 None => refuse!("its input `{name}` is not computed before it"),
             });
         }
-        if node.op == "If" {
+        if node.domain.is_empty() && node.op == "If" {
             return self.branch(node, &inputs, depth);
+        }
+        if node.domain.is_empty() && node.op == "Loop" {
+            return self.repeat(node, &inputs, depth);
         }
         let mut context = Context::new(node, self.source, &mut self.builder, inputs);
         let results = converter(&mut context)?;
@@ -100,47 +102,6 @@ impl Importer<'_> {
             refuse!("has {} outputs, which is not supported", node.outputs.len());
         }
         Ok(results)
-    }
-
-    /// Converts the subgraph that a known condition selects.
-    fn branch(&mut self, node: &Node, inputs: &[Option<Value>], depth: usize) -> Result<Vec<Value>, Refusal> {
-        let condition = inputs.first().and_then(Option::as_ref).and_then(Value::number);
-        let Some(condition) = condition else {
-            refuse!("has a condition that depends on the input, not a fixed one");
-        };
-        let name = if condition == 0.0 {
-            "else_branch"
-        } else {
-            "then_branch"
-        };
-        let graph = node.attributes.iter().find(|attribute| attribute.name == name);
-        let Some(graph) = graph.and_then(|attribute| attribute.g.clone()) else {
-            refuse!("lacks its `{name}`");
-        };
-        self.subgraph(node, graph, depth)
-    }
-
-    /// Converts the nodes of a subgraph. Returns its outputs.
-    fn subgraph(&mut self, node: &Node, mut graph: GraphProto, depth: usize) -> Result<Vec<Value>, Refusal> {
-        if depth >= MOST_SUBGRAPHS {
-            refuse!("is in {MOST_SUBGRAPHS} subgraphs, which is too deep");
-        }
-        for tensor in &graph.initializer {
-            let value = initializer::read(self.source, tensor);
-            let value = value.map_err(|error| format!("its initialiser `{}` {error}", tensor.name))?;
-            self.values.insert(tensor.name.clone(), Some(value));
-        }
-        let nodes = std::mem::take(&mut graph.node);
-        let outputs: Vec<&str> = graph.output.iter().map(|output| output.name.as_str()).collect();
-        let values = &self.values;
-        let outer = |name: &str| values.contains_key(name);
-        let nodes = self.functions.nodes_of(nodes, &node.opsets, &outputs, outer)?;
-        self.run_nodes(&nodes, &[], depth + 1);
-        let result = |name: &&str| match self.values.get(*name) {
-            Some(Some(value)) => Ok(value.clone()),
-            _ => Err(Refusal::Operand),
-        };
-        outputs.iter().map(result).collect()
     }
 }
 

@@ -8,6 +8,8 @@
 
 mod builder;
 mod context;
+mod control_flow;
+mod counted;
 mod dim;
 mod element;
 mod error;
@@ -48,6 +50,8 @@ pub struct Options {
     pub extents: BTreeMap<String, usize>,
     /// Keep the nodes as the file has them. Otherwise attention, activations and biases in several steps become one op each.
     pub keep_nodes: bool,
+    /// The caller puts pixels before the first input, by [`Graph::with_pixels`]. Its patch embedding then becomes an op that reads them.
+    pub pixels: bool,
 }
 
 /// A model as a graph.
@@ -78,6 +82,18 @@ pub struct Info {
     pub element: ElementType,
     /// Extents.
     pub dims: Vec<Dim>,
+    /// The axis of an output whose extent depends on the data, such as the results of `NonMaxSuppression`. [`dims`](Self::dims) has its largest
+    /// extent.
+    pub counted: Option<Counted>,
+}
+
+/// An axis of an output whose extent depends on the data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Index of the axis.
+    pub axis: usize,
+    /// Name of the graph's output with the extent. It is not an output of the file.
+    pub output: String,
 }
 
 /// Loads an ONNX model. The file must not be truncated or rewritten in place while the model is in use.

@@ -3,20 +3,22 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
-use hipvit_graph::{DType, Graph};
+use hipvit_graph::{DType, Graph, ValueId};
 use prost::Message as _;
 
 use crate::builder::{Builder, reason};
+use crate::control_flow::MOST_UNROLLED;
 use crate::dim::Dim;
 use crate::element::ElementType;
 use crate::error::{Error, Refusal, refuse};
 use crate::importer::Importer;
+use crate::ops;
 use crate::program::{Functions, Node, opsets};
 use crate::proto::tensor_shape_proto::dimension;
 use crate::proto::{GraphProto, ModelProto, ValueInfoProto};
 use crate::source::Source;
 use crate::value::{Data, MOST_AXES, Value, count};
-use crate::{Info, Model, Options, initializer, limits, recognize};
+use crate::{Counted, Info, Model, Options, initializer, limits, recognize};
 
 /// Versions of ONNX's operator set that are supported.
 const OPSETS: std::ops::RangeInclusive<i64> = 11..=24;
@@ -98,6 +100,8 @@ pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<M
         builder,
         values,
         problems: Vec::new(),
+        inner: HashSet::new(),
+        unrolled: MOST_UNROLLED,
     };
     importer.run(&nodes, &names);
     let Importer {
@@ -112,12 +116,13 @@ pub(crate) fn load(source: &Source, bytes: Bytes, options: &Options) -> Result<M
     }
     let (mut graph, outputs) = end(builder, &outputs, &values).map_err(invalid)?;
     if !options.keep_nodes {
-        graph = recognize::run(&graph).map_err(|error| invalid(reason(error)))?;
+        graph = recognize::run(&graph, options.pixels).map_err(|error| invalid(reason(error)))?;
     }
     let inputs = declared.into_iter().zip(dims).map(|(input, dims)| Info {
         name: input.name,
         element: input.element,
         dims,
+        counted: None,
     });
     Ok(Model {
         graph,
@@ -300,30 +305,57 @@ fn begin(
     Ok((graph, inputs))
 }
 
-/// Declares the outputs of the graph.
+/// Declares the outputs of the graph: those of the file, and after them the numbers of rows that are results.
 fn end(
-    builder: Builder,
+    mut builder: Builder,
     outputs: &[String],
     values: &HashMap<String, Option<Value>>,
 ) -> Result<(Graph, Vec<Info>), Refusal> {
     if outputs.is_empty() {
         refuse!("has no outputs");
     }
-    let mut graph = builder.graph;
     let mut infos = Vec::with_capacity(outputs.len());
+    let mut ids = Vec::with_capacity(outputs.len());
+    let mut counts: Vec<(String, ValueId)> = Vec::new();
     for name in outputs {
         let Some(Some(value)) = values.get(name) else {
             refuse!("its output `{name}` is not computed");
         };
-        let Data::Computed(id) = value.data else {
+        let Data::Computed(mut id) = value.data else {
             refuse!("its output `{name}` does not depend on the input, which is not supported");
         };
-        graph.add_output(name, id).map_err(reason)?;
+        if builder.graph.inputs().any(|input| input.value == id) {
+            // Outputs are results of nodes.
+            builder.begin(name);
+            id = ops::copied(&mut builder, value)?;
+        }
+        ids.push(id);
+        let counted = builder.rows(value).map(|rows| {
+            let known = counts.iter().find(|(_, count)| *count == rows.count);
+            let output = match known {
+                Some((known, _)) => known.clone(),
+                None => {
+                    let output = format!("rows of {name}");
+                    counts.push((output.clone(), rows.count));
+                    output
+                }
+            };
+            Counted {
+                axis: rows.axis,
+                output,
+            }
+        });
         infos.push(Info {
             name: name.clone(),
             element: value.element,
             dims: value.dims.clone(),
+            counted,
         });
+    }
+    let mut graph = builder.graph;
+    let named = outputs.iter().cloned().zip(ids);
+    for (name, id) in named.chain(counts) {
+        graph.add_output(name, id).map_err(reason)?;
     }
     Ok((graph, infos))
 }

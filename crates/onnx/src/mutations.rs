@@ -70,12 +70,18 @@ impl Random {
 
 /// Returns the small models of the goldens.
 fn models() -> Vec<(String, Vec<u8>)> {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/onnx"));
-    let mut models: Vec<(String, Vec<u8>)> = std::fs::read_dir(folder)
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden"));
+    let of_exports = std::fs::read_dir(root.join("onnx"))
         .unwrap()
-        .filter_map(|entry| {
-            let path = entry.unwrap().path();
-            let bytes = std::fs::read(path.join("model.onnx")).ok()?;
+        .map(|entry| entry.unwrap().path().join("model.onnx"));
+    let of_operators = std::fs::read_dir(root.join("onnx_ops"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "onnx"));
+    let mut models: Vec<(String, Vec<u8>)> = of_exports
+        .chain(of_operators)
+        .filter_map(|path| {
+            let bytes = std::fs::read(&path).ok()?;
             (bytes.len() < 200_000).then(|| (path.display().to_string(), bytes))
         })
         .collect();

@@ -6,10 +6,8 @@
 //! dropped lines.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -32,6 +30,7 @@ use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use super::metrics::Metrics;
 use super::options::AccessLog;
 use hipvit::error::{Error, Result};
+use hipvit_files::streams;
 
 /// Maximum number of lines that wait to be written.
 const MAX_QUEUED_LINES: usize = 4096;
@@ -120,9 +119,8 @@ impl AccessLogger {
     /// [`Error::Io`] if standard output is closed, [`Error::Resource`] if the thread cannot be started.
     pub(super) fn start(form: AccessLog, metrics: &Metrics) -> Result<Self> {
         // A separate descriptor, so that no lock is shared and nothing is buffered.
-        let output = std::io::stdout().as_fd().try_clone_to_owned();
-        let output = output.map_err(|source| Error::io("standard output", source))?;
-        Self::with_output(form, metrics.access_log_dropped.clone(), File::from(output))
+        let output = streams::stdout().map_err(|source| Error::io("standard output", source))?;
+        Self::with_output(form, metrics.access_log_dropped.clone(), output)
     }
 
     fn with_output(form: AccessLog, dropped: Counter, output: impl Write + Send + 'static) -> Result<Self> {

@@ -57,6 +57,9 @@ mod scheduler;
 mod service;
 mod stage;
 mod statistics;
+#[cfg_attr(unix, path = "stop_signals/unix.rs")]
+#[cfg_attr(windows, path = "stop_signals/windows.rs")]
+mod stop_signals;
 mod stream;
 mod tls;
 mod traces;
@@ -75,7 +78,6 @@ use axum::extract::DefaultBodyLimit;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::ServiceExt as _;
@@ -83,9 +85,9 @@ use tower::ServiceExt as _;
 pub use self::options::{AccessLog, ModelSource, ServerLimits, ServerOptions, TlsFiles};
 pub use self::priority::Priority;
 use self::service::Service;
+pub use self::stop_signals::StopSignals;
 use self::traces::Traces;
 use hipvit::error::{Error, Result};
-use hipvit_files::signals::is_ignored;
 
 /// Minimum time for engines to finish running work when the server stops.
 const ENGINE_END_TIME: Duration = Duration::from_secs(2);
@@ -94,14 +96,6 @@ const ENGINE_END_TIME: Duration = Duration::from_secs(2);
 /// [`ServerOptions::otlp_endpoint`].
 pub fn otlp_endpoint() -> Option<String> {
     traces::endpoint_of_environment()
-}
-
-/// Caught signals that stop a server, created by [`Server::catch_signals`].
-#[derive(Debug)]
-pub struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Option<Signal>,
 }
 
 /// A running server, with the threads that serve its connections.
@@ -190,52 +184,25 @@ impl Server {
         &self.addresses
     }
 
-    /// Catches SIGTERM, SIGINT and SIGHUP from now on, so that none of them ends the process before
-    /// [`wait_for`](Self::wait_for). A process that was started to ignore SIGHUP, as with `nohup`, still
-    /// ignores it.
+    /// Catches the signals that stop a server from now on, so that none of them ends the process before
+    /// [`wait_for`](Self::wait_for): SIGTERM, SIGINT and SIGHUP, or Ctrl-C, Ctrl-Break, closing the console and
+    /// shutting down on Windows. A process that was started to ignore SIGHUP, as with `nohup`, still ignores it.
     ///
     /// # Errors
     ///
     /// [`Error::Io`] if signals cannot be caught.
     pub fn catch_signals(&self) -> Result<StopSignals> {
         let _runtime = self.runtime.enter();
-        let caught = |kind| signal(kind).map_err(|source| Error::io("signals", source));
-        Ok(StopSignals {
-            terminate: caught(SignalKind::terminate())?,
-            interrupt: caught(SignalKind::interrupt())?,
-            hangup: if is_ignored(SignalKind::hangup().as_raw_value()) {
-                None
-            } else {
-                Some(caught(SignalKind::hangup())?)
-            },
-        })
+        StopSignals::catch().map_err(|source| Error::io("signals", source))
     }
 
-    /// Waits for one of the signals. Afterwards, another SIGTERM or SIGINT ends the process immediately.
+    /// Waits for one of the signals. Afterwards, another SIGTERM, SIGINT or Ctrl-C ends the process immediately.
     /// Another SIGHUP does not, because a closed terminal may send it twice.
-    pub fn wait_for(&self, signals: StopSignals) {
-        let StopSignals {
-            mut terminate,
-            mut interrupt,
-            mut hangup,
-        } = signals;
+    pub fn wait_for(&self, mut signals: StopSignals) {
         self.runtime.block_on(async {
-            let hung_up = async {
-                match &mut hangup {
-                    Some(hangup) => drop(hangup.recv().await),
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                () = hung_up => {}
-            }
+            signals.first().await;
             tokio::spawn(async move {
-                tokio::select! {
-                    _ = terminate.recv() => {}
-                    _ = interrupt.recv() => {}
-                }
+                signals.next().await;
                 tracing::warn!("stopping at once: requests in flight are lost");
                 std::process::exit(1);
             });

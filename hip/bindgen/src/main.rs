@@ -172,7 +172,11 @@ fn fixed_width(text: &str) -> Result<String> {
         text = text.replace(&format!("::core::ffi::{c}"), rust);
     }
     if text.contains("core::ffi") {
-        Err("a type of C without an equivalent here".into())
+        let line = text
+            .lines()
+            .find(|line| line.contains("core::ffi"))
+            .unwrap_or_default();
+        Err(format!("a type of C without an equivalent here: {line}").into())
     } else {
         Ok(text)
     }

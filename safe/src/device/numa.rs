@@ -1,12 +1,12 @@
 //! The NUMA node of a GPU. Pinned memory is placed there, and threads can be bound to it.
 
 use std::ffi::c_ulong;
+use std::fs;
 use std::marker::PhantomData;
 use std::path::Path;
-use std::{fs, io, ptr};
 
 use super::properties::PciAddress;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// NUMA node of a GPU, on a host with several: [`Device::numa_node`](crate::Device::numa_node).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,58 +39,15 @@ impl NumaNode {
     ///
     /// # Errors
     ///
-    /// [`Error::System`] if the system refuses.
+    /// [`Error::System`](crate::Error::System) if the system refuses.
     pub fn bind_thread(&self) -> Result<Option<u32>> {
-        let failed = |call| Error::System {
-            call,
-            source: io::Error::last_os_error(),
-        };
-        // SAFETY: a set is an array of integers.
-        let (mut allowed, mut wanted): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
-        let size = size_of::<libc::cpu_set_t>();
-        // SAFETY: the call writes a set of this size, for the calling thread.
-        if unsafe { libc::sched_getaffinity(0, size, &mut allowed) } != 0 {
-            return Err(failed("sched_getaffinity"));
-        }
-        let fits = |cpu: &&usize| **cpu < 8 * size;
-        for &cpu in self.cpus.iter().filter(fits) {
-            // SAFETY: the sets have a bit for this CPU.
-            unsafe {
-                if libc::CPU_ISSET(cpu, &allowed) {
-                    libc::CPU_SET(cpu, &mut wanted);
-                }
-            }
-        }
-        // SAFETY: the call reads the set.
-        if unsafe { libc::CPU_COUNT(&wanted) } == 0 {
-            return Ok(None);
-        }
-        // SAFETY: the call reads a set of this size, for the calling thread.
-        if unsafe { libc::sched_setaffinity(0, size, &wanted) } != 0 {
-            return Err(failed("sched_setaffinity"));
-        }
-        // Containers often forbid it. Memory then comes from the node that the thread runs on, which is the same.
-        set_policy(libc::MPOL_PREFERRED, &self.nodes());
-        Ok(Some(self.number))
+        system::bind_thread(&self.cpus, &self.nodes()).map(|bound| bound.then_some(self.number))
     }
 
     /// Prefers this node for the calling thread's memory, until the guard is dropped. No effect if the system does not allow it.
     pub(crate) fn prefer(&self) -> Preference {
-        let (mut mode, mut nodes) = (0, Nodes::default());
-        // SAFETY: the call writes the thread's policy, and as many bits as its arguments say.
-        let told = unsafe {
-            libc::syscall(
-                libc::SYS_get_mempolicy,
-                &mut mode,
-                nodes.as_mut_ptr(),
-                Nodes::default().len() * c_ulong::BITS as usize,
-                ptr::null::<u8>(),
-                0,
-            )
-        };
-        let changed = told == 0 && set_policy(libc::MPOL_PREFERRED, &self.nodes());
         Preference {
-            before: changed.then_some((mode, nodes)),
+            before: system::prefer(&self.nodes()),
             thread: PhantomData,
         }
     }
@@ -105,19 +62,6 @@ impl NumaNode {
     }
 }
 
-/// Sets the calling thread's policy. Returns true on success.
-fn set_policy(mode: i32, nodes: &Nodes) -> bool {
-    let none = nodes.iter().all(|&word| word == 0);
-    let (mask, bits) = if none {
-        (ptr::null(), 0)
-    } else {
-        // The kernel uses one bit less than this number.
-        (nodes.as_ptr(), nodes.len() * c_ulong::BITS as usize + 1)
-    };
-    // SAFETY: the call reads as many bits as its arguments say. It only affects later allocations of the calling thread.
-    unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) == 0 }
-}
-
 /// A thread's preference for a node's memory. Drop it on the same thread.
 pub(crate) struct Preference {
     before: Option<(i32, Nodes)>,
@@ -127,8 +71,103 @@ pub(crate) struct Preference {
 impl Drop for Preference {
     fn drop(&mut self) {
         if let Some((mode, nodes)) = &self.before {
-            set_policy(*mode, nodes);
+            system::set_policy(*mode, nodes);
         }
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    //! Linux' calls.
+
+    use std::{io, ptr};
+
+    use super::{Nodes, c_ulong};
+    use crate::error::{Error, Result};
+
+    /// Binds the calling thread to those of the processors that it may use. Returns false if it may use none of them.
+    pub(super) fn bind_thread(cpus: &[usize], nodes: &Nodes) -> Result<bool> {
+        let failed = |call| Error::System {
+            call,
+            source: io::Error::last_os_error(),
+        };
+        // SAFETY: a set is an array of integers.
+        let (mut allowed, mut wanted): (libc::cpu_set_t, libc::cpu_set_t) = unsafe { std::mem::zeroed() };
+        let size = size_of::<libc::cpu_set_t>();
+        // SAFETY: the call writes a set of this size, for the calling thread.
+        if unsafe { libc::sched_getaffinity(0, size, &mut allowed) } != 0 {
+            return Err(failed("sched_getaffinity"));
+        }
+        let fits = |cpu: &&usize| **cpu < 8 * size;
+        for &cpu in cpus.iter().filter(fits) {
+            // SAFETY: the sets have a bit for this CPU.
+            unsafe {
+                if libc::CPU_ISSET(cpu, &allowed) {
+                    libc::CPU_SET(cpu, &mut wanted);
+                }
+            }
+        }
+        // SAFETY: the call reads the set.
+        if unsafe { libc::CPU_COUNT(&wanted) } == 0 {
+            return Ok(false);
+        }
+        // SAFETY: the call reads a set of this size, for the calling thread.
+        if unsafe { libc::sched_setaffinity(0, size, &wanted) } != 0 {
+            return Err(failed("sched_setaffinity"));
+        }
+        // Containers often forbid it. Memory then comes from the node that the thread runs on, which is the same.
+        set_policy(libc::MPOL_PREFERRED, nodes);
+        Ok(true)
+    }
+
+    /// Prefers these nodes for the calling thread's memory. Returns the policy before, if it could be changed.
+    pub(super) fn prefer(nodes: &Nodes) -> Option<(i32, Nodes)> {
+        let (mut mode, mut before) = (0, Nodes::default());
+        // SAFETY: the call writes the thread's policy, and as many bits as its arguments say.
+        let told = unsafe {
+            libc::syscall(
+                libc::SYS_get_mempolicy,
+                &mut mode,
+                before.as_mut_ptr(),
+                Nodes::default().len() * c_ulong::BITS as usize,
+                ptr::null::<u8>(),
+                0,
+            )
+        };
+        (told == 0 && set_policy(libc::MPOL_PREFERRED, nodes)).then_some((mode, before))
+    }
+
+    /// Sets the calling thread's policy. Returns true on success.
+    pub(super) fn set_policy(mode: i32, nodes: &Nodes) -> bool {
+        let none = nodes.iter().all(|&word| word == 0);
+        let (mask, bits) = if none {
+            (ptr::null(), 0)
+        } else {
+            // The kernel uses one bit less than this number.
+            (nodes.as_ptr(), nodes.len() * c_ulong::BITS as usize + 1)
+        };
+        // SAFETY: the call reads as many bits as its arguments say. It only affects later allocations of the calling thread.
+        unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, mask, bits) == 0 }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    //! Other systems, which have no `/sys`, so that no node is found.
+
+    use super::Nodes;
+    use crate::error::Result;
+
+    pub(super) fn bind_thread(_: &[usize], _: &Nodes) -> Result<bool> {
+        Ok(false)
+    }
+
+    pub(super) fn prefer(_: &Nodes) -> Option<(i32, Nodes)> {
+        None
+    }
+
+    pub(super) fn set_policy(_: i32, _: &Nodes) -> bool {
+        false
     }
 }
 
@@ -149,6 +188,7 @@ fn list(text: &str) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
     use std::thread;
 
     use super::*;
@@ -171,6 +211,7 @@ mod tests {
         root
     }
 
+    #[cfg(target_os = "linux")]
     fn affinity() -> Vec<usize> {
         let size = size_of::<libc::cpu_set_t>();
         // SAFETY: a set is an array of integers, and the call writes all of them.
@@ -215,6 +256,7 @@ mod tests {
         assert_eq!(NumaNode::of(Path::new("/nowhere"), PCI), None);
     }
 
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_is_bound_to_the_cpus_that_it_may_use() {
         let before = affinity();

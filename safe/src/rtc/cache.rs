@@ -177,7 +177,7 @@ impl KernelCache {
         let (length, rest) = rest.split_first_chunk()?;
         let (_, code) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
         // For the eviction. In a read-only directory nothing is evicted.
-        let _ = file.set_modified(SystemTime::now());
+        let _ = set_used(&path, &file);
         Some(code.to_vec())
     }
 
@@ -282,6 +282,19 @@ impl Kept {
         file.read_exact(&mut text).ok()?;
         Description::parse(&String::from_utf8(text).ok()?, self.bytes, self.used)
     }
+}
+
+/// Sets the time of the last use.
+#[cfg(not(windows))]
+fn set_used(_: &Path, file: &fs::File) -> io::Result<()> {
+    file.set_modified(SystemTime::now())
+}
+
+/// Sets the time of the last use. Windows allows this only for files that are open for writing.
+#[cfg(windows)]
+fn set_used(path: &Path, _: &fs::File) -> io::Result<()> {
+    let file = fs::OpenOptions::new().append(true).open(path)?;
+    file.set_modified(SystemTime::now())
 }
 
 #[cfg(test)]

@@ -387,12 +387,7 @@ fn direct<'a>(
 
 /// Returns the key of measurements on the stream's device, without MIOpen and hipSPARSELt, and a reason if hipBLASLt is unavailable.
 pub(super) fn selection_key(stream: &Stream) -> (Key, Option<String>) {
-    let properties = stream.device().properties();
-    let key = Key {
-        device: properties.name.clone(),
-        arch: properties.arch().to_owned(),
-        libraries: String::new(),
-    };
+    let key = Key::of(stream.device());
     match Hipblaslt::version(stream) {
         Ok(version) => (key.with(HIPBLASLT, Some(version)), None),
         Err(error) => (key, Some(error.to_string())),

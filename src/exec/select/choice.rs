@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::key::{HIPSPARSELT, MIOPEN};
-use crate::attention::AttentionTile;
+use crate::kernels::pattern_attention::tile::AttentionTile;
 
 /// A way to compute a [`Problem`](super::Problem), as selection files name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::hip::Device;
+
 /// Name of hipBLASLt in a [`Key`].
 pub const HIPBLASLT: &str = "hipBLASLt";
 /// Name of hipSPARSELt in a [`Key`].
@@ -21,6 +23,16 @@ pub struct Key {
 }
 
 impl Key {
+    /// Returns the key of a device without libraries.
+    pub(crate) fn of(device: &Device) -> Self {
+        let properties = device.properties();
+        Self {
+            device: properties.name.clone(),
+            arch: properties.arch().to_owned(),
+            libraries: String::new(),
+        }
+    }
+
     /// Adds the version of a library, if it is available.
     #[must_use]
     pub fn with(mut self, library: &str, version: Option<String>) -> Self {

@@ -11,6 +11,11 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
+#[cfg(unix)]
+use std::os::unix::fs::symlink;
+// Only for administrators, and in the developer mode.
+#[cfg(windows)]
+use std::os::windows::fs::symlink_file as symlink;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -520,11 +525,7 @@ fn patiently<T>(request: impl Fn() -> Result<T, Failure>) -> Result<T> {
 fn link(blob: &Path, etag: &str, place: &Path) -> Result<()> {
     let folder = place.parent().unwrap_or(Path::new("."));
     let temporary = tempfile::Builder::new().make_in(folder, |path| {
-        #[cfg(unix)]
-        let linked = std::os::unix::fs::symlink(Path::new("../../blobs").join(etag), path);
-        #[cfg(not(unix))]
-        let linked = Err(io::Error::from(io::ErrorKind::Unsupported));
-        match linked {
+        match symlink(Path::new("..").join("..").join("blobs").join(etag), path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::copy(blob, path).map(drop),
             linked => linked,
         }

@@ -97,6 +97,7 @@ impl ImageInput {
         }
         Options {
             extents,
+            pixels: options.input != InputKind::PixelValues,
             ..Options::default()
         }
     }
@@ -171,6 +172,15 @@ fn before_softmax(model: &hipvit_onnx::Model, id: ValueId) -> ValueId {
     }
 }
 
+/// Returns the vector per image from which a linear layer computes the logits `id`, as an embedding is in timm's models.
+fn before_classifier(model: &hipvit_onnx::Model, id: ValueId) -> Option<ValueId> {
+    let mut nodes = model.graph.nodes().iter();
+    let node = nodes.find(|node| node.outputs.contains(&id))?;
+    let features = *node.inputs.first()?;
+    let is_vector = matches!(*model.graph.value(features).shape, [1, _]);
+    (matches!(node.op, Op::Linear(_)) && is_vector).then_some(features)
+}
+
 /// The outputs with a vector per image.
 struct Results {
     logits: Option<ValueId>,
@@ -181,8 +191,8 @@ impl Results {
     /// Parts of the names that the libraries' exporters give to embeddings.
     const EMBEDDINGS: [&'static str; 4] = ["embed", "pooler", "pooled", "feature"];
 
-    /// Finds the logits and the embedding by shape and name. The first vector without the name of an embedding is the logits. Returns
-    /// `None` if there is neither.
+    /// Finds the logits and the embedding by shape and name. The first vector without the name of an embedding is the logits. Without an
+    /// output of embeddings, the operand of the last linear layer is the embedding. Returns `None` if there is neither.
     fn find(model: &hipvit_onnx::Model) -> Option<Self> {
         let outputs = model.outputs.iter().zip(model.graph.outputs());
         let vectors = outputs.filter(|(output, _)| {
@@ -199,6 +209,7 @@ impl Results {
             }
         }
         let logits = logits.map(|id| before_softmax(model, id));
+        let embedding = embedding.or_else(|| before_classifier(model, logits?));
         (logits.is_some() || embedding.is_some()).then_some(Self { logits, embedding })
     }
 }

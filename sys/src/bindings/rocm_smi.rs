@@ -183,7 +183,7 @@ impl rsmi_gpu_block_t {
 }
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
-pub struct rsmi_gpu_block_t(pub ::core::ffi::c_ulong);
+pub struct rsmi_gpu_block_t(pub u64);
 impl rsmi_ras_err_state_t {
     pub const RSMI_RAS_ERR_STATE_NONE: rsmi_ras_err_state_t = rsmi_ras_err_state_t(0);
     pub const RSMI_RAS_ERR_STATE_DISABLED: rsmi_ras_err_state_t = rsmi_ras_err_state_t(

@@ -1,7 +1,6 @@
 //! Parses paths in arguments and lists. `file://` URLs are paths; other URLs are errors. Lists can be UTF-8 or UTF-16.
 
 use std::borrow::Cow;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -52,20 +51,43 @@ fn split_scheme(text: &str) -> Option<(String, &str)> {
 
 /// Returns the path of a `file` URL. `rest` is the text after `file:`.
 fn parse_file_url(rest: &str) -> Result<PathBuf> {
-    let path = match rest.strip_prefix("//") {
-        None => rest,
-        Some(rest) => {
-            let (host, _) = rest.split_once('/').unwrap_or((rest, ""));
-            if !host.is_empty() && !host.eq_ignore_ascii_case("localhost") {
-                bail!(
-                    "`{host}` is parsed as a host name. Write an absolute path after `file://`: file:///home/me/a.png"
-                );
-            }
-            &rest[host.len()..]
-        }
+    let (host, path) = match rest.strip_prefix("//") {
+        None => ("", rest),
+        Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
+    };
+    let host = if host.eq_ignore_ascii_case("localhost") {
+        ""
+    } else {
+        host
     };
     let bytes: Cow<'_, [u8]> = percent_decode_str(path).into();
-    to_path(&bytes)
+    url_path(host, &bytes)
+}
+
+/// Returns the path of a URL with this host and this decoded path.
+#[cfg(not(windows))]
+fn url_path(host: &str, path: &[u8]) -> Result<PathBuf> {
+    if !host.is_empty() {
+        bail!(
+            "`{host}` is parsed as a host name. Write an absolute path after `file://`: file:///home/me/a.png"
+        );
+    }
+    to_path(path)
+}
+
+/// Returns the path of a URL with this host and this decoded path: `file:///C:/a.png` or `file://server/share/a.png`.
+#[cfg(windows)]
+fn url_path(host: &str, path: &[u8]) -> Result<PathBuf> {
+    if host.is_empty() {
+        return match path {
+            [b'/', drive, b':', ..] if drive.is_ascii_alphabetic() => to_path(&path[1..]),
+            path => to_path(path),
+        };
+    }
+    if path.len() < 2 {
+        bail!("`{host}` is parsed as a host name. Write an absolute path after `file://`: file:///C:/a.png");
+    }
+    to_path(&[br"\\", host.as_bytes(), path].concat())
 }
 
 /// Parses a list of paths. The separator is NUL if `null` is set, and a line break otherwise.
@@ -104,7 +126,7 @@ pub(crate) fn parse_list(list: &Path, bytes: &[u8], null: bool) -> Result<Vec<Pa
 #[cfg(unix)]
 fn to_path(bytes: &[u8]) -> Result<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
-    Ok(OsStr::from_bytes(bytes).into())
+    Ok(std::ffi::OsStr::from_bytes(bytes).into())
 }
 
 #[cfg(not(unix))]
@@ -116,6 +138,21 @@ fn to_path(bytes: &[u8]) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
+    #[cfg(windows)]
+    #[test]
+    fn a_file_url_has_a_drive_or_a_server() {
+        for (url, path) in [
+            ("file:///C:/a%20b.png", "C:/a b.png"),
+            ("file://localhost/C:/a.png", "C:/a.png"),
+            ("file:///a.png", "/a.png"),
+            ("file://server/share/a.png", r"\\server/share/a.png"),
+        ] {
+            assert_eq!(to_local_path(Path::new(url)).unwrap(), Path::new(path), "{url}");
+        }
+        assert!(to_local_path(Path::new("file://a.png")).is_err());
+    }
+
+    #[cfg(not(windows))]
     #[test]
     fn a_file_url_is_a_path() {
         for (url, path) in [

@@ -1,13 +1,15 @@
 //! The number of connections, by the limit on open files.
 
 use hipvit_serve::ServerLimits;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Number of open files reserved for models, logs and sensors.
 const RESERVED_FILES: u64 = 256;
 
 /// Raises the limit on open files to its maximum. Returns the limit, if there is one.
+#[cfg(unix)]
 pub(super) fn open_files() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit {
@@ -19,6 +21,12 @@ pub(super) fn open_files() -> Option<u64> {
         }
     }
     limit.current
+}
+
+/// Returns `None`, because the system has no limit on open files.
+#[cfg(not(unix))]
+pub(super) fn open_files() -> Option<u64> {
+    None
 }
 
 /// Returns the maximum number of connections: `given`, or the default reduced to fit the limit on open files.

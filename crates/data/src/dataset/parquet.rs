@@ -2,12 +2,11 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hipvit_files::regular_file;
+use hipvit_files::{positioned, regular_file};
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
 use parquet::errors::ParquetError;
@@ -70,7 +69,7 @@ struct Cursor {
 
 impl Read for Cursor {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(buffer, self.offset)?;
+        let read = positioned::read_at(&self.file, buffer, self.offset)?;
         self.offset += read as u64;
         Ok(read)
     }
@@ -97,7 +96,7 @@ impl ChunkReader for Positioned {
             return Err(ParquetError::EOF("the file ends early".into()));
         }
         let mut bytes = vec![0; length];
-        self.0.read_exact_at(&mut bytes, offset)?;
+        positioned::read_exact_at(&self.0, &mut bytes, offset)?;
         Ok(bytes.into())
     }
 }

@@ -52,7 +52,10 @@ fn class_folders_are_sorted() {
     assert!(splits.validation.is_none());
     assert_eq!(splits.train.classes(), ["cat", "dog"]);
     assert_eq!(content(&*splits.train), [(0, 3), (1, 1), (1, 2)]);
-    assert_eq!(splits.train.name(2), at("dog/2.bmp").display().to_string());
+    assert_eq!(
+        splits.train.name(2),
+        at("dog").join("2.bmp").display().to_string()
+    );
     fs::create_dir(at("emu")).unwrap();
     refused(folder.path(), &["emu: this class has no images"]);
 }
@@ -72,7 +75,8 @@ fn imagenet_has_training_and_validation() {
     assert_eq!(content(&*validation), [(2, 30)]);
     assert_eq!(validation.classes(), ["n1", "n2", "n3"]);
     write(at("val/n4/a.bmp"), bmp(40));
-    refused(folder.path(), &["val/n4: this class does not occur"]);
+    let class = Path::new("val").join("n4").display().to_string();
+    refused(folder.path(), &[&format!("{class}: this class does not occur")]);
 }
 
 #[test]

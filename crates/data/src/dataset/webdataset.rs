@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use hipvit_files::regular_file;
+use hipvit_files::{positioned, regular_file};
 use hipvit_image::EXTENSIONS;
 use serde_json::Value;
 
@@ -203,7 +202,7 @@ fn read(file: &File, entry: &Entry) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(entry.length as usize)?;
     bytes.resize(entry.length as usize, 0);
-    file.read_exact_at(&mut bytes, entry.offset)?;
+    positioned::read_exact_at(file, &mut bytes, entry.offset)?;
     Ok(bytes)
 }
 

@@ -43,7 +43,7 @@ pub(super) fn sample(case: &Case, shape: &[usize]) -> Vec<usize> {
     }
     let count = (rows as f64 * WORK as f64 / whole as f64) as usize;
     let by_image = |op: &Op| op.locality(case.result) == Locality::Images;
-    // Of an op that computes whole images, only the first and the last.
+    // Rows of the first and the last image, if the op computes whole images.
     let image = match &case.work {
         Work::Op(op) if by_image(op) && shape[0] > 2 => rows / shape[0],
         _ => rows.div_ceil(2),

@@ -17,6 +17,14 @@ pub struct GatherElements {
     pub axis: usize,
 }
 
+/// Returns true if indices of these extents name elements of `x` along the axis: other extents are at most those of `x`.
+pub(super) fn fit(x: &[usize], indices: &[usize], axis: usize) -> bool {
+    let fits = |(at, (&extent, &most)): (usize, (&usize, &usize))| {
+        if at == axis { most > 0 } else { extent <= most }
+    };
+    axis < x.len() && x.len() == indices.len() && indices.iter().zip(x).enumerate().all(fits)
+}
+
 impl Definition for GatherElements {
     const NAME: &'static str = "gather_elements";
 
@@ -26,14 +34,7 @@ impl Definition for GatherElements {
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, indices] = exactly(operands)?;
-        let fits = |(axis, (&extent, &most)): (usize, (&usize, &usize))| {
-            if axis == self.axis {
-                most > 0
-            } else {
-                extent <= most
-            }
-        };
-        if self.axis >= x.len() || x.len() != indices.len() || !indices.iter().zip(x).enumerate().all(fits) {
+        if !fit(x, indices, self.axis) {
             let axis = self.axis;
             return Err(format!("cannot gather {indices:?} elements of {x:?} along axis {axis}").into());
         }

@@ -58,7 +58,7 @@ fn divided(builder: &mut Builder, x: &Value, heads: Option<usize>) -> Result<Val
 }
 
 /// Returns queries, keys or values as `[B, heads, N, D]`.
-fn heads(builder: &mut Builder, x: &Value, heads: Option<usize>) -> Result<Value, Refusal> {
+pub(super) fn heads(builder: &mut Builder, x: &Value, heads: Option<usize>) -> Result<Value, Refusal> {
     if x.rank() == 4 {
         return Ok(x.clone());
     }
@@ -115,20 +115,55 @@ fn attention(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let softcap = context.float_or("softcap", 0.0);
     let is_causal = context.flag("is_causal", false);
 
+    let scores = Scores {
+        scale,
+        softcap,
+        is_causal,
+    };
     let builder = &mut *context.builder;
     let has_heads = q.rank() == 4;
     let q = heads(builder, &q, of_queries)?;
     let k = heads(builder, &k, of_keys)?;
     let v = heads(builder, &v, of_keys)?;
+    let y = scaled_attention(builder, [&q, &k, &v], scores, mask)?;
+    if has_heads {
+        return Ok(vec![y]);
+    }
+    let y = permute(builder, &y, &SWAPPED)?;
+    let (Some(heads), Some(channels)) = (y.dims[2].fixed(), y.dims[3].fixed()) else {
+        refuse!("has results {}", show(&y.dims));
+    };
+    reshape_to(builder, &y, &[y.dims[0], y.dims[1], Dim::Fixed(heads * channels)]).map(|value| vec![value])
+}
+
+/// How attention computes its scores.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scores {
+    /// Factor of the scores. `None` for the reciprocal of the root of a head's channels.
+    pub(super) scale: Option<f32>,
+    /// Limit of the scores by tanh, or 0.
+    pub(super) softcap: f32,
+    /// True if queries see the keys up to their own index.
+    pub(super) is_causal: bool,
+}
+
+/// Computes attention of queries, keys and values `[B, heads, N, D]`. The mask is added to the scores if it is not boolean.
+pub(super) fn scaled_attention(
+    builder: &mut Builder,
+    [q, k, v]: [&Value; 3],
+    options: Scores,
+    mask: Option<Value>,
+) -> Result<Value, Refusal> {
     let &[_, heads, queries, Dim::Fixed(channels)] = &q.dims[..] else {
         refuse!("has queries {}", show(&q.dims));
     };
-    let [k, v] = [shared(builder, &k, heads)?, shared(builder, &v, heads)?];
-    let scale = scale.unwrap_or(1.0 / (channels as f32).sqrt());
-    let q = product(builder, &q, &Value::scalar(q.element, scale))?;
+    let [k, v] = [shared(builder, k, heads)?, shared(builder, v, heads)?];
+    let scale = options.scale.unwrap_or(1.0 / (channels as f32).sqrt());
+    let q = product(builder, q, &Value::scalar(q.element, scale))?;
     let columns = permute(builder, &k, &[0, 1, 3, 2])?;
     let mut scores = multiply(builder, &q, &columns)?;
-    if softcap > 0.0 {
+    if options.softcap > 0.0 {
+        let softcap = options.softcap;
         let capped = (floats::operand(0) * (1.0 / softcap)).tanh() * softcap;
         scores = apply(builder, capped, &[&scores], scores.element)?;
     }
@@ -152,7 +187,7 @@ fn attention(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
             _ => mask,
         });
     }
-    if is_causal {
+    if options.is_causal {
         let [Some(rows), Some(columns)] = [queries.fixed(), k.dims[2].fixed()] else {
             refuse!("has a number of tokens that depends on the batch size");
         };
@@ -169,18 +204,11 @@ fn attention(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         scores = sum(builder, &scores, bias)?;
     }
     let weights = builder.apply(Softmax { log: false }, &[&scores])?;
-    let mut y = multiply(builder, &weights, &v)?;
-    if let Some(bias) = bias.filter(|_| is_boolean) {
-        y = without_blind_queries(builder, &y, &bias)?;
+    let y = multiply(builder, &weights, &v)?;
+    match bias.filter(|_| is_boolean) {
+        Some(bias) => without_blind_queries(builder, &y, &bias),
+        None => Ok(y),
     }
-    if has_heads {
-        return Ok(vec![y]);
-    }
-    let y = permute(builder, &y, &SWAPPED)?;
-    let (Some(heads), Some(channels)) = (y.dims[2].fixed(), y.dims[3].fixed()) else {
-        refuse!("has results {}", show(&y.dims));
-    };
-    reshape_to(builder, &y, &[y.dims[0], y.dims[1], Dim::Fixed(heads * channels)]).map(|value| vec![value])
 }
 
 /// Sets the results of queries that see no key to zero. `bias` is what the masks add to the scores.

@@ -112,8 +112,17 @@ fn ramp(operands: &[Value; 3]) -> Option<Value> {
     })
 }
 
+/// Refuses a value whose number of rows depends on the data.
+fn check_extents(context: &Context<'_>, x: &Value) -> Result<(), Refusal> {
+    match context.builder.rows(x) {
+        Some(_) => refuse!("reads the number of results of NonMaxSuppression, which is not supported"),
+        None => Ok(()),
+    }
+}
+
 fn shape(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
+    check_extents(context, &x)?;
     let rank = x.rank();
     let clamp = |index: i64| -> usize {
         let index = if index < 0 {
@@ -132,6 +141,7 @@ fn shape(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
 
 fn size(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
+    check_extents(context, &x)?;
     let size = product(x.dims.iter().map(|&dim| dim.into()))?;
     Ok(vec![Value::integers(ElementType::I64, &[], vec![size])?])
 }

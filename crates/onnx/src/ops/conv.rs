@@ -1,11 +1,12 @@
 //! Convolutions. Graphs compute them with channels last.
 
-use hipvit_graph::op::{Conv, ConvTranspose};
-
 use hipvit_graph::Provenance;
+use hipvit_graph::op::{Activation, Conv, ConvTranspose};
+use hipvit_graph::pattern::floats;
 use hipvit_graph::tensor::Tensor;
 
 use super::Group;
+use super::elementwise::{apply, sum};
 use super::layout::{permute, reshape_to};
 use super::matmul::linear;
 use crate::builder::Builder;
@@ -19,6 +20,8 @@ pub(super) const OPS: Group = &[
     ("Conv", conv),
     ("ConvTranspose", conv_transpose),
 ];
+
+pub(super) const MICROSOFT: Group = &[("FusedConv", fused_conv)];
 
 /// Converts images to channels last, `[N, C, H, W]` to `[N, H, W, C]`. A sequence `[N, C, L]` is an image of one row.
 pub(super) fn channels_last(builder: &mut Builder, x: &Value) -> Result<Value, Refusal> {
@@ -196,6 +199,40 @@ fn groups(context: &Context<'_>) -> Result<usize, Refusal> {
         Ok(groups) if groups > 0 => Ok(groups),
         _ => refuse!("has {given} groups"),
     }
+}
+
+/// Computes a convolution, adds a value of the result's extents, and applies an activation.
+fn fused_conv(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let name = context.string_or("activation", "");
+    let parameters = context.floats("activation_params").unwrap_or_default().to_vec();
+    let added = context.optional(3);
+    let mut y = conv(context)?.swap_remove(0);
+    let builder = &mut *context.builder;
+    if let Some(added) = added {
+        y = sum(builder, &y, &added)?;
+    }
+    activated(builder, y, &name, &parameters).map(|value| vec![value])
+}
+
+/// Applies an activation by the name that ONNX Runtime's fused operators give it. An empty name is none.
+pub(super) fn activated(
+    builder: &mut Builder,
+    y: Value,
+    name: &str,
+    parameters: &[f32],
+) -> Result<Value, Refusal> {
+    let x = floats::operand(0);
+    let expression = match (name, parameters) {
+        ("", _) => return Ok(y),
+        ("Relu", _) => return builder.apply(Activation::Relu, &[&y]),
+        ("Tanh", _) => return builder.apply(Activation::Tanh, &[&y]),
+        ("Sigmoid", _) => x.sigmoid(),
+        ("LeakyRelu", &[slope]) => x.leaky_relu(slope),
+        ("Clip", &[low, high]) => x.clip(low, high),
+        ("HardSigmoid", &[alpha, beta]) => x.hard_sigmoid(alpha, beta),
+        _ => refuse!("has the activation `{name}` with {parameters:?}, which is not supported"),
+    };
+    apply(builder, expression, &[&y], y.element)
 }
 
 fn conv(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

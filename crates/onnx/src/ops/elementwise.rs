@@ -1,5 +1,6 @@
 //! Operators that compute element by element.
 
+use hipvit_graph::ValueId;
 use hipvit_graph::op::{Activation, Add, Elementwise, Mul, MulScalar};
 use hipvit_graph::pattern::{Bool, Float, PatternError, floats};
 
@@ -120,6 +121,12 @@ pub(crate) fn apply(
         return super::cast::convert(builder, result, element);
     }
     Ok(Value { element, ..result })
+}
+
+/// Appends a node that copies a value of the graph. Returns its result.
+pub(crate) fn copied(builder: &mut Builder, x: &Value) -> Result<ValueId, Refusal> {
+    let copy = apply(builder, floats::operand(0), &[x], x.element)?;
+    builder.id(&copy)
 }
 
 /// Applies a function of one operand.

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{BatchMatMul, Linear as LinearOp, Rounding};
 
 use super::Group;
+use super::conv::activated;
 use super::elementwise::{product, sum};
 use super::layout::{permute, reshape_to};
 use crate::builder::Builder;
@@ -17,7 +18,7 @@ pub(super) const OPS: Group = &[
     ("MatMul", mat_mul),
 ];
 
-pub(super) const MICROSOFT: Group = &[("FusedMatMul", fused_mat_mul)];
+pub(super) const MICROSOFT: Group = &[("FusedGemm", fused_gemm), ("FusedMatMul", fused_mat_mul)];
 
 fn mat_mul(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let [a, b] = [context.input(0)?, context.input(1)?];
@@ -146,6 +147,16 @@ fn add_scaled(builder: &mut Builder, result: Value, c: Option<Value>, beta: f32)
             sum(builder, &result, &c)
         }
     }
+}
+
+/// Computes a Gemm and an activation.
+fn fused_gemm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let name = context.string_or("activation", "");
+    let parameters = ["activation_alpha", "activation_beta"].map(|name| context.float(name));
+    let parameters: Vec<f32> = parameters.into_iter().flatten().collect();
+    context.ignore(&["activation_gamma"]);
+    let y = gemm(context)?.swap_remove(0);
+    activated(context.builder, y, &name, &parameters).map(|value| vec![value])
 }
 
 fn fused_mat_mul(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

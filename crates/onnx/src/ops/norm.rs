@@ -27,10 +27,13 @@ pub(super) const OPS: Group = &[
     ("SimplifiedLayerNormalization", rms_norm),
 ];
 
-pub(super) const MICROSOFT: Group = &[("SkipLayerNormalization", skip_layer_norm)];
+pub(super) const MICROSOFT: Group = &[
+    ("SkipLayerNormalization", |c| skip_norm(c, true)),
+    ("SkipSimplifiedLayerNormalization", |c| skip_norm(c, false)),
+];
 
 /// Returns `length` times a number.
-fn filled(like: &Value, length: usize, number: f32) -> Result<Value, Refusal> {
+pub(super) fn filled(like: &Value, length: usize, number: f32) -> Result<Value, Refusal> {
     let tensor = Tensor::from_f32([length], vec![number; length]).ok_or("is too large")?;
     Ok(Value::constant(like.element, tensor, Provenance::Number(number)))
 }
@@ -146,9 +149,7 @@ fn layer_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
     let epsilon = context.float_or("epsilon", 1e-5);
     context.ignore(&["stash_type"]);
-    if context.wants(1) || context.wants(2) {
-        refuse!("has mean or deviation as an output, which is not supported");
-    }
+    let wants_statistics = context.wants(1) || context.wants(2);
     let axis = axis(context.int_or("axis", -1), x.rank())?;
     let normalised = x.dims[axis..].to_vec();
     let (scale, bias) = (context.input(1)?, context.optional(2));
@@ -160,7 +161,28 @@ fn layer_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         None => filled(&x, width, 0.0)?,
     };
     let result = builder.apply(LayerNorm { epsilon }, &[&flat, &scale, &bias])?;
-    reshape_to(builder, &result, &x.dims).map(|value| vec![value])
+    let mut results = vec![reshape_to(builder, &result, &x.dims)?];
+    if wants_statistics {
+        let ones = vec![Dim::Fixed(1); x.rank() - axis];
+        let dims = [&x.dims[..axis], &ones].concat();
+        for statistic in statistics(builder, &flat, epsilon)? {
+            results.push(reshape_to(builder, &statistic, &dims)?);
+        }
+    }
+    Ok(results)
+}
+
+/// Returns the mean of each row, and the reciprocal of its deviation.
+fn statistics(builder: &mut Builder, rows: &Value, epsilon: f32) -> Result<[Value; 2], Refusal> {
+    let last = [rows.rank() - 1];
+    let mean = reduce_axes(builder, rows, ReduceKind::Mean, &last, true)?;
+    let centred = floats::operand(0) - floats::operand(1);
+    let squares = centred.clone() * centred;
+    let squares = apply(builder, squares, &[rows, &mean], rows.element)?;
+    let variance = reduce_axes(builder, &squares, ReduceKind::Mean, &last, true)?;
+    let inverse = (floats::operand(0) + epsilon).rsqrt();
+    let inverse = apply(builder, inverse, &[&variance], rows.element)?;
+    Ok([mean, inverse])
 }
 
 fn rms_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -180,11 +202,13 @@ fn rms_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     reshape_to(builder, &result, &x.dims).map(|value| vec![value])
 }
 
-fn skip_layer_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+/// Normalises a sum. `centers` is true for LayerNorm, and false for RMSNorm, which has no offset.
+fn skip_norm(context: &mut Context<'_>, centers: bool) -> Result<Vec<Value>, Refusal> {
     let epsilon = context.float_or("epsilon", 1e-12);
     let [x, skip] = [context.input(0)?, context.input(1)?];
     let gamma = context.input(2)?;
-    let [beta, bias] = [context.optional(3), context.optional(4)];
+    let beta = context.optional(3).filter(|_| centers);
+    let bias = context.optional(if centers { 4 } else { 3 });
     if context.wants(1) || context.wants(2) {
         refuse!("has mean or deviation as an output, which is not supported");
     }
@@ -196,11 +220,15 @@ fn skip_layer_norm(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     if let Some(bias) = bias {
         total = sum(builder, &total, &bias)?;
     }
-    let beta = match beta {
-        Some(beta) => beta,
-        None => filled(&x, width, 0.0)?,
+    let result = if centers {
+        let beta = match beta {
+            Some(beta) => beta,
+            None => filled(&x, width, 0.0)?,
+        };
+        builder.apply(LayerNorm { epsilon }, &[&total, &gamma, &beta])?
+    } else {
+        builder.apply(RmsNorm { epsilon }, &[&total, &gamma])?
     };
-    let result = builder.apply(LayerNorm { epsilon }, &[&total, &gamma, &beta])?;
     // Outputs 1 and 2 are refused above; output 3 is the sum.
     Ok(vec![result.clone(), result.clone(), result, total])
 }

@@ -1,23 +1,19 @@
-//! Operators that select, join and repeat parts of tensors.
+//! Operators that cut, join and pad tensors.
 
 use hipvit_graph::op::pad::PadMode;
-use hipvit_graph::op::{Concat, Gather, Pad, Slice};
+use hipvit_graph::op::{Concat, Pad, Slice};
 use hipvit_graph::tensor::Tensor;
 
 use super::Group;
-use super::constant::product;
 use super::layout::reshape_to;
 use crate::builder::{Builder, show_all};
 use crate::context::Context;
 use crate::dim::{Dim, Linear};
-use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::ramp::Ramp;
 use crate::value::{Data, Value, axis, count, show};
 
 pub(super) const OPS: Group = &[
     ("Concat", concat),
-    ("Gather", gather),
     ("Pad", pad),
     ("Slice", slice),
     ("Split", split),
@@ -69,6 +65,17 @@ pub(super) fn join(builder: &mut Builder, operands: &[Value], axis: usize) -> Re
             builder.apply(Concat { axis }, &filled)
         }
     }
+}
+
+/// Puts tensors of the same extents after each other along a new first axis.
+pub(crate) fn stack(builder: &mut Builder, operands: &[Value]) -> Result<Value, Refusal> {
+    let mut rows = Vec::with_capacity(operands.len());
+    for operand in operands {
+        let mut dims = operand.dims.clone();
+        dims.insert(0, Dim::Fixed(1));
+        rows.push(reshape_to(builder, operand, &dims)?);
+    }
+    join(builder, &rows, 0)
 }
 
 /// Returns true if the operands are columns of indices, some of which depend on the batch size.
@@ -313,93 +320,6 @@ fn split(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         start += len;
     }
     Ok(values)
-}
-
-fn gather(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
-    let x = context.input(0)?;
-    let indices = context.input(1)?;
-    let axis = axis(context.int_or("axis", 0), x.rank())?;
-    if indices.element.is_float() || indices.element == ElementType::Bool {
-        refuse!("has indices of type {}", indices.element);
-    }
-    if let Data::Ramp(ramp) = &indices.data
-        && let Some(view) = view(context.builder, &x, axis, &indices, ramp)?
-    {
-        return Ok(vec![view]);
-    }
-    let Some(integers) = indices.as_integers() else {
-        return context
-            .builder
-            .apply(Gather { axis }, &[&x, &indices])
-            .map(|value| vec![value]);
-    };
-    let extent = x.dims[axis].at_one() as i64;
-    let mut places = Vec::with_capacity(integers.len());
-    for index in integers {
-        let known = index
-            .known()
-            .filter(|_| !x.dims[axis].is_batch() || index.constant >= 0);
-        let known = known.map(|index| {
-            if index < 0 {
-                index.saturating_add(extent)
-            } else {
-                index
-            }
-        });
-        match known.filter(|index| (0..extent).contains(index)) {
-            Some(index) => places.push(index),
-            None => refuse!(
-                "reads index {}, but axis {axis} is that of {}",
-                index.constant,
-                show(&x.dims)
-            ),
-        }
-    }
-    if let Some(&start) = places.first()
-        && places
-            .iter()
-            .enumerate()
-            .all(|(offset, &index)| index == start + offset as i64)
-        && indices.rank() <= 1
-    {
-        let part = take_range(context.builder, &x, axis, start as usize, places.len())?;
-        if indices.rank() == 1 {
-            return Ok(vec![part]);
-        }
-        let mut dims = part.dims.clone();
-        dims.remove(axis);
-        return reshape_to(context.builder, &part, &dims).map(|value| vec![value]);
-    }
-    if places.is_empty() || x.dims[axis].is_batch() {
-        refuse!(
-            "gathers {} indices along axis {axis} of {}",
-            places.len(),
-            show(&x.dims)
-        );
-    }
-    let places: Vec<Linear> = places.into_iter().map(Linear::new).collect();
-    let indices = Value::integers(ElementType::I64, &indices.fixed_shape()?, places)?;
-    context
-        .builder
-        .apply(Gather { axis }, &[&x, &indices])
-        .map(|value| vec![value])
-}
-
-/// Gathers all indices of an axis in order, as another shape. `None` if these are not all indices in order.
-fn view(
-    builder: &mut Builder,
-    x: &Value,
-    axis: usize,
-    indices: &Value,
-    ramp: &Ramp,
-) -> Result<Option<Value>, Refusal> {
-    let all = product(indices.dims.iter().map(|&dim| dim.into()))?;
-    if !ramp.is_every_index(&indices.dims) || all != x.dims[axis].into() {
-        return Ok(None);
-    }
-    let (before, after) = (&x.dims[..axis], &x.dims[axis + 1..]);
-    let dims = [before, &indices.dims, after].concat();
-    reshape_to(builder, x, &dims).map(Some)
 }
 
 fn pad(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

@@ -1,8 +1,9 @@
-//! Pooling, and interpolation of images.
+//! Pooling, interpolation and sampling of images.
 
+use hipvit_graph::op::grid_sample::{Outside, SampleKernel};
 use hipvit_graph::op::interpolate::{Coordinates, InterpolationKernel, NearestRounding};
 use hipvit_graph::op::reduce::ReduceKind;
-use hipvit_graph::op::{AveragePool, Interpolate, MaxPool};
+use hipvit_graph::op::{AveragePool, GridSample, Interpolate, MaxPool};
 
 use super::Group;
 use super::conv::{channels_first, channels_last, spatial, window};
@@ -16,6 +17,7 @@ pub(super) const OPS: Group = &[
     ("AveragePool", average_pool),
     ("GlobalAveragePool", |c| global_pool(c, ReduceKind::Mean)),
     ("GlobalMaxPool", |c| global_pool(c, ReduceKind::Max)),
+    ("GridSample", grid_sample),
     ("MaxPool", max_pool),
     ("Resize", resize),
 ];
@@ -175,4 +177,36 @@ fn resize(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let input = channels_last(builder, &x)?;
     let result = builder.apply(op, &[&input])?;
     channels_first(builder, &result, x.rank()).map(|value| vec![value])
+}
+
+fn grid_sample(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let [x, grid] = [context.input(0)?, context.input(1)?];
+    if x.rank() != 4 || grid.rank() != 4 || grid.dims[3] != Dim::Fixed(2) {
+        refuse!(
+            "samples {} at {}, but only images are supported",
+            show(&x.dims),
+            show(&grid.dims)
+        );
+    }
+    let kernel = match context.string_or("mode", "linear").as_str() {
+        "linear" | "bilinear" => SampleKernel::Linear,
+        "nearest" => SampleKernel::Nearest,
+        "cubic" | "bicubic" => SampleKernel::Cubic,
+        mode => refuse!("has the mode `{mode}`, which is not supported"),
+    };
+    let outside = match context.string_or("padding_mode", "zeros").as_str() {
+        "zeros" => Outside::Zeros,
+        "border" => Outside::Edge,
+        "reflection" => Outside::Reflect,
+        mode => refuse!("has the padding_mode `{mode}`, which is not supported"),
+    };
+    let op = GridSample {
+        kernel,
+        outside,
+        align_corners: context.flag("align_corners", false),
+    };
+    let builder = &mut *context.builder;
+    let images = channels_last(builder, &x)?;
+    let samples = builder.apply(op, &[&images, &grid])?;
+    channels_first(builder, &samples, 4).map(|value| vec![value])
 }

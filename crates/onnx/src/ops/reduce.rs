@@ -1,10 +1,11 @@
-//! Reductions along axes, and softmax.
+//! Reductions along axes, running sums, and softmax.
 
 use hipvit_graph::op::reduce::ReduceKind;
-use hipvit_graph::op::{Reduce, Softmax};
+use hipvit_graph::op::{CumSum, Reduce, Softmax};
 use hipvit_graph::pattern::floats;
 
 use super::Group;
+use super::cast::convert;
 use super::constant::axes;
 use super::layout::{dims, permute, reshape_to};
 use crate::builder::Builder;
@@ -12,9 +13,10 @@ use crate::context::Context;
 use crate::dim::{Dim, Linear};
 use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
-use crate::value::{Value, axis, count, show};
+use crate::value::{Data, Value, axis, count, show};
 
 pub(super) const OPS: Group = &[
+    ("CumSum", cum_sum),
     ("LogSoftmax", |c| softmax(c, true)),
     ("ReduceL1", |c| reduce(c, ReduceKind::L1)),
     ("ReduceL2", |c| reduce(c, ReduceKind::L2)),
@@ -71,9 +73,9 @@ pub(super) fn reduce_axes(
     }
     if !x.element.is_float() {
         // Sums of integers are exact up to 24 bits.
-        let floats = super::cast::convert(builder, x.clone(), ElementType::F32)?;
+        let floats = convert(builder, x.clone(), ElementType::F32)?;
         let reduced = reduce_axes(builder, &floats, kind, axes, keep)?;
-        return super::cast::convert(builder, reduced, x.element);
+        return convert(builder, reduced, x.element);
     }
     let op = Reduce {
         kind,
@@ -127,6 +129,36 @@ fn reduce_integers(x: &Value, kind: ReduceKind, axes: &[usize], keep: bool) -> R
     };
     let shape: Vec<usize> = (0..shape.len()).filter_map(extent).collect();
     Value::integers(x.element, &shape, results)
+}
+
+fn cum_sum(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let x = context.input(0)?;
+    let given = context.input(1)?.known_integers("an axis")?;
+    let [given] = given[..] else {
+        refuse!("has {} axes", given.len());
+    };
+    let op = CumSum {
+        axis: axis(given, x.rank())?,
+        exclusive: context.flag("exclusive", false),
+        reverse: context.flag("reverse", false),
+    };
+    if x.dims[op.axis].is_batch() {
+        refuse!(
+            "sums along axis {given} of {}, which grows with the batch",
+            show(&x.dims)
+        );
+    }
+    let element = x.element;
+    let builder = &mut *context.builder;
+    let x = match x.data {
+        Data::Integers(_) => convert(builder, x, ElementType::F32)?,
+        _ => x,
+    };
+    let sums = builder.apply(op, &[&x])?;
+    if sums.is_known() {
+        return convert(builder, sums, element).map(|value| vec![value]);
+    }
+    Ok(vec![Value { element, ..sums }])
 }
 
 fn softmax(context: &mut Context<'_>, log: bool) -> Result<Vec<Value>, Refusal> {

@@ -61,7 +61,7 @@ fn biased(rewriter: &mut Rewriter<'_>, graph: &Graph, node: &Node) -> Result<Opt
     clippy::option_option,
     reason = "the inner one is a change that is not needed"
 )]
-fn vector(graph: &Graph, id: ValueId, channels: usize) -> Option<Option<(Provenance, Tensor)>> {
+pub(super) fn vector(graph: &Graph, id: ValueId, channels: usize) -> Option<Option<(Provenance, Tensor)>> {
     let value = graph.value(id);
     let tensor = value.constant.as_ref()?;
     let (&last, outer) = tensor.shape().split_last()?;

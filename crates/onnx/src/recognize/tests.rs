@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use hipvit_graph::op::{Attention, AttentionOperands, Op};
+use hipvit_graph::op::{Attention, AttentionOperands, Normalize, Op};
 use hipvit_graph::reference::Array;
-use hipvit_graph::{DType, Graph, ValueId, evaluate};
+use hipvit_graph::{DType, Graph, Passes, ValueId, evaluate, optimize};
 
 use crate::{Model, Options, load};
 
@@ -17,6 +17,7 @@ fn golden(name: &str) -> PathBuf {
 fn loaded(name: &str, keep_nodes: bool) -> Model {
     let options = Options {
         keep_nodes,
+        pixels: true,
         ..Options::default()
     };
     load(&golden(name), &options).unwrap()
@@ -110,4 +111,28 @@ fn attention_reads_the_packed_projection() {
         );
     }
     assert!(attentions("swin").iter().any(|attention| attention.bias));
+}
+
+/// The patch embedding is a GEMM of pixels, tokens are assembled in one step, and the last block computes the token that is read.
+#[test]
+fn vision_transformers_have_the_ops_of_their_loader() {
+    let model = loaded("vit", false);
+    let normalize = Normalize {
+        scale: [0.5; 3],
+        shift: [-1.0; 3],
+    };
+    let graph = model.graph.with_pixels(normalize, false).unwrap();
+    let (graph, _) = optimize(graph, &Passes::default()).unwrap();
+    let has = |op: &str| graph.nodes().iter().any(|node| node.op.name() == op);
+    for op in ["patch_extract", "tokens", "pool", "attention"] {
+        assert!(has(op), "{op}");
+    }
+    for op in ["conv", "concat", "expand", "slice", "permute", "normalize"] {
+        assert!(!has(op), "{op}");
+    }
+    let last = graph.nodes().iter().rev().find_map(|node| match node.op {
+        Op::Attention(attention) => Some(attention.operands),
+        _ => None,
+    });
+    assert_eq!(last, Some(AttentionOperands::PackedKv));
 }

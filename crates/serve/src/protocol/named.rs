@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use half::{bf16, f16};
 use hipvit::ndarray::{ArrayD, IxDyn};
-use hipvit::tensors::{Dim, ElementType, NamedTensors, TensorArray, TensorInfo};
+use hipvit::tensors::{ElementType, NamedTensors, TensorArray, TensorInfo};
 
 use super::tensor_error::TensorError;
 use super::{Data, Datatype, InputTensor, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
@@ -30,11 +30,11 @@ fn datatype(element: ElementType) -> Datatype {
 }
 
 fn metadata(infos: &[TensorInfo]) -> Vec<TensorMetadata> {
-    let dim = |dim: &Dim| dim.fixed().map_or(-1, |extent| extent as i64);
+    let extent = |info: &TensorInfo, axis| info.extent(axis).map_or(-1, |extent| extent as i64);
     let tensor = |info: &TensorInfo| TensorMetadata {
         name: info.name.clone().into(),
         datatype: datatype(info.element),
-        shape: info.dims.iter().map(dim).collect(),
+        shape: (0..info.dims.len()).map(|axis| extent(info, axis)).collect(),
     };
     infos.iter().map(tensor).collect()
 }

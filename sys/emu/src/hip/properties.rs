@@ -65,6 +65,7 @@ pub(super) fn properties(device: &Device) -> Result<hipDeviceProp_tR0600, hipErr
     p.globalL1CacheSupported = 1;
     p.localL1CacheSupported = 1;
     p.ECCEnabled = part.memory.ecc.into();
+    p.integrated = part.memory.shared.into();
     p.pciBusID = bus(device) as i32;
     p.isLargeBar = 1;
     p.textureAlignment = 256;
@@ -122,7 +123,7 @@ fn attribute(device: &Device, wanted: hipDeviceAttribute_t) -> Result<i32, hipEr
         hipDeviceAttributeHostNativeAtomicSupported => p.hostNativeAtomicSupported,
         hipDeviceAttributeHostRegisterSupported => p.hostRegisterSupported,
         hipDeviceAttributeImageSupport => 0,
-        hipDeviceAttributeIntegrated => 0,
+        hipDeviceAttributeIntegrated => p.integrated,
         hipDeviceAttributeIsLargeBar => 1,
         hipDeviceAttributeIsMultiGpuBoard => 0,
         hipDeviceAttributeKernelExecTimeout => 0,
