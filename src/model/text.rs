@@ -101,9 +101,12 @@ impl TextTower {
         let graph = builder::build_text(&format!("{} (text)", source.name()), &spec, weights)?;
         let tokens = weights.take(&spec.token_embedding, &[spec.vocabulary, dim])?;
         let positions = weights.take(&spec.position_embedding, &[spec.context, dim])?;
+        // transformers' SigLIP stores vectors of one element, the other classes scalars.
+        let is_vector = spec.scores == Scores::Sigmoid && !source.is_open_clip();
         let mut scalar = |name: &str| -> Result<f32> {
             let shape = match weights.shape(name) {
                 Some(&[1]) => vec![1],
+                None if is_vector => vec![1],
                 _ => vec![],
             };
             let value = weights.take(name, &shape)?;
