@@ -15,8 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-TEMPLATES = ["a photo of the digit {}", "the number {}", "a handwritten {}", "a {}, written by hand"]
-TOKENIZER = ["tokenizer.json", "tokenizer_config.json", "preprocessor_config.json"]
+TEMPLATES = ["a photo of the digit {}", "the number {}", "a handwritten {}", "{}, written by hand"]
+FILES = ["tokenizer.json", "preprocessor_config.json"]
+CONTEXT = 24  # tokens, as many as the longest caption has and some more
 SIZES = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "projection_dim": 64}
 
 
@@ -38,13 +39,15 @@ def main() -> None:
     model = arguments.pairs / "model"
     model.mkdir(parents=True, exist_ok=True)
     golden = ROOT / "tests/golden/zero_shot/hf_clip"
-    for name in TOKENIZER:
+    for name in FILES:
         shutil.copy(golden / name, model / name)
+    tokenizer = json.loads((golden / "tokenizer_config.json").read_text()) | {"model_max_length": CONTEXT}
     config = json.loads((golden / "config.json").read_text())
     config["vision_config"] |= SIZES | {"num_hidden_layers": 4, "patch_size": 4, "image_size": 32}
-    config["text_config"] |= SIZES | {"num_hidden_layers": 2}
+    config["text_config"] |= SIZES | {"num_hidden_layers": 2, "max_position_embeddings": CONTEXT}
     config["projection_dim"] = SIZES["projection_dim"]
-    (model / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    for name, content in [("config.json", config), ("tokenizer_config.json", tokenizer)]:
+        (model / name).write_text(json.dumps(content, indent=2) + "\n")
     counts = [
         write_list(arguments.pairs / f"{split}.csv", arguments.digits / split, templates)
         for split, templates in [("train", TEMPLATES), ("val", TEMPLATES[:1])]
