@@ -139,9 +139,9 @@ def train(
       ``image_size`` is that of an architecture.
     - ``output``: an empty or new directory. With ``resume=True``, a run that continues after its newest checkpoint, with its own
       model and recipe.
-    - ``recipe``: a TOML file, ``"scratch-small"`` (the default), ``"digits"``, ``"fine-tune"`` or ``"pairs"`` (the default for pairs). The arguments ``epochs``, ``batch``, ``lr``,
-      ``lora`` (a rank), ``freeze`` and ``seed`` override its keys. So do ``overrides``, such as ``clip_norm=0.5`` or
-      ``optimizer={"betas": [0.9, 0.95]}``.
+    - ``recipe``: a TOML file, ``"scratch-small"`` (the default), ``"digits"``, ``"fine-tune"`` or ``"pairs"`` (the default for pairs).
+      The arguments ``epochs``, ``batch``, ``lr``, ``lora`` (a rank), ``freeze`` and ``seed`` override its keys. So do ``overrides``, such
+      as ``clip_norm=0.5`` or ``optimizer={"betas": [0.9, 0.95]}``.
     - ``device``, ``dtype``: as in ``load``, but one device.
     - ``threads``: number of threads on the CPU.
     - ``holdout``: the share of images that is held out for validation.

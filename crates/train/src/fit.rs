@@ -208,7 +208,7 @@ impl Fit {
         check_recipe(&recipe, splits.train.has_captions(), ranks.is_some())?;
         let captions = Captions::open(&run.initial(), &splits)?.map(Arc::new);
         let pairs = captions.as_ref().map(|captions| captions.pairs);
-        let mut trainer = new_trainer(checkpoint, &recipe, &options, (ranks.clone(), pairs))?;
+        let mut trainer = new_trainer(checkpoint, &recipe, &options, ranks.clone(), pairs)?;
         let accumulate = trainer.options().accumulate;
         if accumulate != recipe.accumulate {
             recipe.accumulate = accumulate;
@@ -269,8 +269,8 @@ impl Fit {
         // Its states take as much memory as those of the next one.
         drop(self.trainer);
         let checkpoint = Checkpoint::open(Some(&self.run.initial()))?;
-        let of_run = (self.ranks.clone(), self.supervision.pairs());
-        let mut trainer = new_trainer(checkpoint, &self.recipe, &self.options, of_run)?;
+        let (ranks, pairs) = (self.ranks.clone(), self.supervision.pairs());
+        let mut trainer = new_trainer(checkpoint, &self.recipe, &self.options, ranks, pairs)?;
         if self.progress.step > 0
             && let Some(saved) = self.checkpoints.newest()?
         {
@@ -473,7 +473,7 @@ impl Fit {
         mut callbacks: Option<&mut dyn Callbacks>,
     ) -> Result<Evaluation, FitError> {
         if let Some(captions) = self.supervision.captions.clone() {
-            return self.evaluate_pairs(&captions, weights, callbacks);
+            return self.evaluate_pairs(dataset, &captions, weights, callbacks);
         }
         let session = self.session(weights)?;
         let skip_broken = self.options.skip_broken;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::objective::{BIAS_TENSOR, SCALE_TENSOR};
+
 /// Parts of the names of tensors that do not decay, besides biases and norms: positions, tokens and scales.
 const NO_DECAY: [&str; 11] = [
     "pos_embed",
@@ -41,7 +43,7 @@ impl Tower {
     pub(crate) fn of(name: &str) -> Option<Self> {
         const IMAGE: [&str; 3] = ["vision_model.", "visual_projection.", "visual."];
         match name {
-            "logit_scale" | "logit_bias" => None,
+            SCALE_TENSOR | BIAS_TENSOR => None,
             _ if IMAGE.iter().any(|prefix| name.starts_with(prefix)) => Some(Self::Image),
             _ => Some(Self::Text),
         }

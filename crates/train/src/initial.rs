@@ -7,7 +7,7 @@ pub(crate) mod random;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hipvit::error::{Error, Result};
 use hipvit::model::{self, Checkpoint};
@@ -126,22 +126,7 @@ impl InitialModel {
         match start {
             Start::Checkpoint(path) => Self::of_checkpoint(path, classes, seed),
             Start::Config(path) => {
-                let directory = if path.is_dir() {
-                    path
-                } else {
-                    path.parent().unwrap_or(Path::new("."))
-                };
-                let file = if path.is_dir() {
-                    path.join(CONFIG)
-                } else {
-                    path.to_owned()
-                };
-                let config = read_json(&file)?;
-                let preprocessor = directory.join(PREPROCESSOR);
-                let preprocessor = preprocessor
-                    .exists()
-                    .then(|| read_json(&preprocessor))
-                    .transpose()?;
+                let (directory, config, preprocessor) = read_config(path, CONFIG)?;
                 Self::from_scratch(&directory.to_string_lossy(), &config, preprocessor, classes, seed)
             }
             Start::Architecture { name, image_size } => {
@@ -373,6 +358,21 @@ fn rule(name: &str, shape: &[usize], layer_scale: f32) -> Option<Rule> {
         [_, _] if last.ends_with("weight") => Some(Rule::Normal(DEVIATION)),
         _ => None,
     }
+}
+
+/// Reads the configuration of a model and, if it exists, of its image processor. `path` is the configuration, or a directory that has it as
+/// `name`. Returns the directory too.
+fn read_config(path: &Path, name: &str) -> Result<(PathBuf, Value, Option<Value>)> {
+    let (directory, file) = if path.is_dir() {
+        (path, path.join(name))
+    } else {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        (parent.unwrap_or(Path::new(".")), path.to_owned())
+    };
+    let config = read_json(&file)?;
+    let preprocessor = directory.join(PREPROCESSOR);
+    let preprocessor = preprocessor.exists().then(|| read_json(&preprocessor));
+    Ok((directory.to_owned(), config, preprocessor.transpose()?))
 }
 
 /// Reads a JSON file.

@@ -19,6 +19,12 @@ pub(crate) const LOG_SCALE: &str = "contrastive.log_scale";
 /// Name of the state that is added to the logits of pairs.
 pub(crate) const BIAS: &str = "contrastive.bias";
 
+/// Name of the tensor of a dual encoder with the logarithm of the factor.
+pub(crate) const SCALE_TENSOR: &str = "logit_scale";
+
+/// Name of the tensor of a dual encoder that is added to the logits.
+pub(crate) const BIAS_TENSOR: &str = "logit_bias";
+
 /// Limit of the scale in CLIP's training.
 const LARGEST_SCALE: f32 = 100.0;
 

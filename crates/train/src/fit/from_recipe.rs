@@ -86,7 +86,8 @@ pub(super) fn new_trainer(
     checkpoint: Checkpoint,
     recipe: &Recipe,
     options: &FitOptions,
-    (ranks, pairs): (Option<Ranks>, Option<PairOptions>),
+    ranks: Option<Ranks>,
+    pairs: Option<PairOptions>,
 ) -> Result<Trainer, FitError> {
     let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
     let views: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -1,10 +1,12 @@
 //! Retrieval among the validation pairs: how often the caption of an image is among the nearest, and an image of a caption.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hipvit::ndarray::{Array2, ArrayView1, Axis, s};
 use hipvit::session::TextEncoder;
 use hipvit::{Error, Session};
+use hipvit_data::Dataset;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -57,16 +59,14 @@ struct Block {
 }
 
 impl Fit {
-    /// Evaluates the present weights on the validation pairs.
+    /// Evaluates the present weights on the validation pairs. Counts and reports broken images if there are `callbacks`.
     pub(super) fn evaluate_pairs(
         &mut self,
+        dataset: &Arc<dyn Dataset>,
         captions: &Captions,
         weights: Weights,
         callbacks: Option<&mut dyn Callbacks>,
     ) -> Result<Evaluation, FitError> {
-        let Some(dataset) = self.splits.validation.clone() else {
-            return Err(Error::internal("evaluation", "there is no validation set").into());
-        };
         let session = self.session(weights)?;
         let (mut rows, mut images, mut broken) = (Vec::new(), Vec::new(), Vec::new());
         run_dataset(
@@ -90,11 +90,11 @@ impl Fit {
         }
         let scale = self.trainer.contrastive_scale()?;
         let scale = scale.map_or(captions.contrastive().scale, |[scale, _]| scale);
-        let pairs = Pairs::new(&session, captions, (&images, rows), scale.into())?;
+        let pairs = Pairs::new(&session, captions, &images, rows, scale.into())?;
         let (results, recall) = pairs.compare();
         let mut tally = Tally::new(loss_kind(&self.recipe));
         for result in &results {
-            tally.add(&*dataset, result);
+            tally.add(&**dataset, result);
         }
         Ok(Evaluation {
             recall: Some(recall),
@@ -104,11 +104,12 @@ impl Fit {
 }
 
 impl Pairs {
-    /// Embeds the captions of the images, which are `(index, label)` with rows of embeddings.
+    /// Embeds the captions of `images`, which are `(index, label)`. `rows` has the embeddings of the images.
     fn new(
         session: &Session,
         captions: &Captions,
-        (images, rows): (&[(usize, usize)], Vec<f32>),
+        images: &[(usize, usize)],
+        rows: Vec<f32>,
         scale: f64,
     ) -> Result<Self, FitError> {
         let mut columns: BTreeMap<usize, usize> = images.iter().map(|&(_, label)| (label, 0)).collect();

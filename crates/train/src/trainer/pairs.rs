@@ -5,13 +5,13 @@ use hipvit::model::{Checkpoint, TensorValues};
 use hipvit::tensor::Tensor;
 
 use super::{Trainer, Weights};
-use crate::objective::{BIAS, LOG_SCALE};
+use crate::objective::{BIAS, BIAS_TENSOR, LOG_SCALE, SCALE_TENSOR};
 
 /// Tensors of a model that a loss of pairs learns, and the states with their elements.
-pub(crate) const TENSORS: [(&str, &str); 2] = [("logit_scale", LOG_SCALE), ("logit_bias", BIAS)];
+const TENSORS: [(&str, &str); 2] = [(SCALE_TENSOR, LOG_SCALE), (BIAS_TENSOR, BIAS)];
 
 /// Returns true for a tensor that the loss of pairs learns.
-pub(crate) fn is_of_loss(tensor: &str) -> bool {
+pub(super) fn is_of_loss(tensor: &str) -> bool {
     TENSORS.iter().any(|(name, _)| *name == tensor)
 }
 
