@@ -115,8 +115,8 @@
 //! - [`evaluate`]: accuracy on labelled images. [`digits`]: samples and held-out set of the embedded model.
 //! - [`image`] (the crate hipvit-image): decoding, Pillow-exact resampling, and the preprocessing rules of timm and transformers.
 //! - [`model`]: the models that can be loaded, and facts about a loaded model.
-//! - [`graph`] (the crate hipvit-graph): graphs of ops, passes and plans. [`exec`]: executors of plans. [`cpu`] and [`kernels`]: the ops on
-//!   the CPU and on GPUs.
+//! - [`graph`] (the crate hipvit-graph): graphs of ops, passes and plans. [`exec`]: executors of plans. [`cpu`] (the crate hipvit-cpu) and
+//!   [`kernels`]: the ops on the CPU and on GPUs.
 //! - [`custom`]: ops that other crates define.
 //! - [`timing`]: the time of each phase of a run. [`timeline`]: spans for profilers.
 //! - [`hip`] (the crate hip-safe): the safe HIP layer. It opens the GPU libraries at run time.
@@ -175,7 +175,6 @@ mod guide {
 }
 
 pub mod attention;
-pub mod cpu;
 pub mod custom;
 pub mod digits;
 pub mod dtype;
@@ -211,6 +210,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};
 pub use hip_safe as hip;
+pub use hipvit_cpu as cpu;
 pub use hipvit_graph::{float8, non_finite, op as ops, reference, tensor};
 pub use hipvit_image as image;
 pub use hipvit_image::ImageErrorKind;

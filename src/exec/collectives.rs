@@ -13,6 +13,7 @@ use std::thread::{self, JoinHandle};
 use parking_lot::Mutex;
 
 use self::reduce::{Group, Wire};
+use crate::cpu;
 use crate::error::{Error, Result};
 use crate::hip::{self, Mesh};
 use crate::ops::Exchange;
@@ -124,51 +125,6 @@ impl Collectives {
         self.mesh.has_lost()
     }
 
-    /// Starts an exchange of the elements of a rank, as [`Exchange`] lays them out.
-    pub(crate) fn start(&self, exchange: Exchange, values: Vec<f32>) {
-        let (done, result) = mpsc::channel();
-        let id = exchange.id;
-        self.submit(Job::Exchange {
-            exchange,
-            values,
-            done,
-        });
-        self.started.lock().insert(id, result);
-    }
-
-    /// Ends an exchange that needs no other rank.
-    pub(crate) fn skip(&self, exchange: Exchange, values: Vec<f32>) {
-        let (done, result) = mpsc::channel();
-        let values = match exchange.kind {
-            ExchangeKind::Scatter => {
-                let within = Group::new((0..exchange.ranks).collect(), self.rank() % exchange.ranks);
-                within.own(&values).to_vec()
-            }
-            ExchangeKind::Sum | ExchangeKind::Gather => values,
-        };
-        // The receiver exists.
-        let _ = done.send(Ok(values));
-        self.started.lock().insert(exchange.id, result);
-    }
-
-    /// Waits for the end of an exchange, and returns the elements of its tensors: sums, this rank's parts of the sums, or all parts.
-    ///
-    /// # Errors
-    ///
-    /// The text of an error, which [`failure`](Self::failure) returns.
-    pub(crate) fn finish(&self, id: u32) -> Result<Vec<f32>, String> {
-        let result = self.started.lock().remove(&id);
-        let result = result.ok_or_else(|| format!("the exchange {id} was not started"))?;
-        result
-            .recv()
-            .unwrap_or_else(|_| Err(self.ended()))
-            .map_err(|error| {
-                let text = error.to_string();
-                self.failure.lock().get_or_insert(error);
-                text
-            })
-    }
-
     /// Returns the first error of an exchange.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.failure.lock().take().map(Error::Hip)
@@ -183,6 +139,50 @@ impl Collectives {
 
     fn ended(&self) -> hip::Error {
         hip::Error::argument("ranks", "an earlier exchange has failed")
+    }
+}
+
+impl cpu::Collectives for Collectives {
+    fn rank(&self) -> usize {
+        self.rank()
+    }
+
+    fn start(&self, exchange: Exchange, values: Vec<f32>) {
+        let (done, result) = mpsc::channel();
+        let id = exchange.id;
+        self.submit(Job::Exchange {
+            exchange,
+            values,
+            done,
+        });
+        self.started.lock().insert(id, result);
+    }
+
+    fn skip(&self, exchange: Exchange, values: Vec<f32>) {
+        let (done, result) = mpsc::channel();
+        let values = match exchange.kind {
+            ExchangeKind::Scatter => {
+                let within = Group::new((0..exchange.ranks).collect(), self.rank() % exchange.ranks);
+                within.own(&values).to_vec()
+            }
+            ExchangeKind::Sum | ExchangeKind::Gather => values,
+        };
+        // The receiver exists.
+        let _ = done.send(Ok(values));
+        self.started.lock().insert(exchange.id, result);
+    }
+
+    fn finish(&self, id: u32) -> Result<Vec<f32>, String> {
+        let result = self.started.lock().remove(&id);
+        let result = result.ok_or_else(|| format!("the exchange {id} was not started"))?;
+        result
+            .recv()
+            .unwrap_or_else(|_| Err(self.ended()))
+            .map_err(|error| {
+                let text = error.to_string();
+                self.failure.lock().get_or_insert(error);
+                text
+            })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The kernels' code on a device: taken from the embedded code objects or compiled by hipRTC, loaded, and launched.
 
-use std::any::Any;
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::{self, Write as _};
@@ -20,16 +20,15 @@ use super::unit::Unit;
 use super::{KernelError, device_code, kernel_cache};
 use crate::error::{Error, Result};
 use crate::hip::{
-    self, Access, Arguments, Code, Device, DeviceAddress, Kernel, KernelCache, Launch, Module, Operand, Rtc,
-    Stream,
+    self, Access, Arguments, Code, Device, DeviceAddress, Function, KernelCache, Launch, Module, Operand,
+    Rtc, Stream,
 };
 use crate::tensor::DType;
 
 /// Minimum time of a compilation that is announced on standard error.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Arguments, with the size of the elements at their addresses.
-#[derive(Clone, Copy)]
+/// Arguments, with the size of the elements at their addresses. Laid out as the arguments alone.
 #[repr(transparent)]
 struct Typed<A, const SIZE: usize>(A);
 
@@ -40,18 +39,20 @@ impl<A: KernelArguments, const SIZE: usize> Arguments for Typed<A, SIZE> {
 }
 
 /// A kernel's entry, and the tile that its code states.
-struct Entry<A, const SIZE: usize> {
-    kernel: Kernel<Typed<A, SIZE>>,
+#[derive(Clone)]
+struct Entry {
+    function: Function,
     tile: u32,
 }
 
-impl<A, const SIZE: usize> Clone for Entry<A, SIZE> {
-    fn clone(&self) -> Self {
-        Self {
-            kernel: self.kernel.clone(),
-            tile: self.tile,
-        }
-    }
+/// What is known of an entry before it is looked up.
+struct Wanted {
+    file: &'static str,
+    name: Cow<'static, str>,
+    /// Size of the structure that it takes.
+    bytes: usize,
+    /// Suffix of the global with its tile.
+    tile: Option<&'static str>,
 }
 
 /// Kernels loaded on a device for one dtype.
@@ -62,8 +63,8 @@ pub struct Kernels {
     /// Units that were loaded later, or the reasons why they cannot be.
     added: Mutex<HashMap<Unit, Result<Module, KernelError>>>,
     custom: CustomModules,
-    /// `Entry<A, SIZE>` by unit and name, for launched entries.
-    entries: Mutex<HashMap<(Unit, String), Box<dyn Any + Send + Sync>>>,
+    /// Launched entries, by unit and name.
+    entries: Mutex<HashMap<(Unit, String), Entry>>,
 }
 
 impl Kernels {
@@ -204,25 +205,17 @@ impl Kernels {
         &self,
         stream: &Stream,
         unit: &Unit,
-        arguments: A,
-        operands: &[Operand<'_>],
-    ) -> Result<()> {
-        match self.dtype.size() {
-            1 => self.submit::<A, 1>(stream, unit, arguments, operands),
-            2 => self.submit::<A, 2>(stream, unit, arguments, operands),
-            _ => self.submit::<A, 4>(stream, unit, arguments, operands),
-        }
-    }
-
-    fn submit<A: KernelArguments, const SIZE: usize>(
-        &self,
-        stream: &Stream,
-        unit: &Unit,
         mut arguments: A,
         operands: &[Operand<'_>],
     ) -> Result<()> {
-        let (kernel, launch) = self.planned::<A, SIZE>(unit, &mut arguments)?;
-        Ok(kernel.launch(stream, launch, &Typed::<A, SIZE>(arguments), operands)?)
+        let (function, launch) = self.planned(unit, &mut arguments)?;
+        let arguments: &dyn Arguments = match self.dtype.size() {
+            1 => &Typed::<A, 1>(arguments),
+            2 => &Typed::<A, 2>(arguments),
+            _ => &Typed::<A, 4>(arguments),
+        };
+        // SAFETY: `KernelArguments` guarantees it for the launches that it plans.
+        Ok(unsafe { function.launch_structure(stream, launch, arguments, operands) }?)
     }
 
     /// Returns the geometry of a launch.
@@ -241,51 +234,50 @@ impl Kernels {
     ///
     /// The errors of [`geometry`](Self::geometry).
     pub(crate) fn geometry_of<A: KernelArguments>(&self, unit: &Unit, mut arguments: A) -> Result<Launch> {
-        Ok(match self.dtype.size() {
-            1 => self.planned::<A, 1>(unit, &mut arguments)?.1,
-            2 => self.planned::<A, 2>(unit, &mut arguments)?.1,
-            _ => self.planned::<A, 4>(unit, &mut arguments)?.1,
-        })
+        Ok(self.planned(unit, &mut arguments)?.1)
     }
 
-    fn planned<A: KernelArguments, const SIZE: usize>(
-        &self,
-        unit: &Unit,
-        arguments: &mut A,
-    ) -> Result<(Kernel<Typed<A, SIZE>>, Launch)> {
+    fn planned<A: KernelArguments>(&self, unit: &Unit, arguments: &mut A) -> Result<(Function, Launch)> {
         let refused = |reason| Error::kernel(A::FILE, reason);
-        let Entry { kernel, tile } = self.entry::<A, SIZE>(unit, arguments)?;
+        let Entry { function, tile } = self.entry(
+            unit,
+            &Wanted {
+                file: A::FILE,
+                name: arguments.entry().map_err(refused)?,
+                bytes: size_of::<A>(),
+                tile: A::TILE,
+            },
+        )?;
+        let launch = arguments.plan(&self.target(tile)).map_err(refused)?;
+        Ok((function, launch))
+    }
+
+    fn target(&self, tile: u32) -> Target {
         let properties = self.device.properties();
-        let target = Target {
+        Target {
             dtype: self.dtype,
             wave_size: properties.wave_size,
             max_blocks: properties.grid[0],
             tile,
-        };
-        Ok((kernel, arguments.plan(&target).map_err(refused)?))
+        }
     }
 
-    fn entry<A: KernelArguments, const SIZE: usize>(
-        &self,
-        unit: &Unit,
-        arguments: &A,
-    ) -> Result<Entry<A, SIZE>> {
-        let refused = |reason| Error::kernel(A::FILE, reason);
-        let name = entry(&arguments.entry().map_err(refused)?, self.dtype);
+    fn entry(&self, unit: &Unit, wanted: &Wanted) -> Result<Entry> {
         let mut entries = self.entries.lock();
-        let key = (unit.clone(), name);
-        if let Some(known) = entries.get(&key).and_then(|e| e.downcast_ref::<Entry<A, SIZE>>()) {
+        let key = (unit.clone(), entry(&wanted.name, self.dtype));
+        if let Some(known) = entries.get(&key) {
             return Ok(known.clone());
         }
+        let refused = |reason| Error::kernel(wanted.file, reason);
         let module = self.module(unit).map_err(refused)?;
-        // SAFETY: `KernelArguments` guarantees it for the launches that it plans, and `submit` makes no others.
-        let kernel = unsafe { module.kernel::<Typed<A, SIZE>>(&key.1) }?;
-        let tile = match A::TILE {
+        let function = module.function(&key.1)?;
+        function.check_structure(wanted.bytes)?;
+        let tile = match wanted.tile {
             Some(suffix) => module.read_global(&format!("{}_{suffix}", key.1))?,
             None => 0,
         };
-        let entry = Entry { kernel, tile };
-        entries.insert(key, Box::new(entry.clone()));
+        let entry = Entry { function, tile };
+        entries.insert(key, entry.clone());
         Ok(entry)
     }
 }

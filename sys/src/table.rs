@@ -1,6 +1,11 @@
 //! A library's functions, as pointers that are looked up when the library is opened.
 
+use std::ffi::c_void;
 use std::path::Path;
+use std::ptr;
+use std::sync::Arc;
+
+use crate::Error;
 
 /// The functions of one opened library. Calling one that the library lacks is an [`Error::Symbol`](crate::Error), so a
 /// table opens as long as it has any.
@@ -24,6 +29,21 @@ pub trait Table: Sized {
 
     /// Looks every function up.
     fn load(library: &'static libloading::Library, path: &Path) -> Self;
+}
+
+/// Returns the address of a symbol whose name ends with a zero byte, or null. Its type is the caller's business, so that it is compiled once.
+pub(crate) fn address(library: &libloading::Library, symbol: &str) -> *mut c_void {
+    // SAFETY: the symbol is only looked up here.
+    unsafe { library.get::<*mut c_void>(symbol) }.map_or(ptr::null_mut(), |symbol| *symbol)
+}
+
+#[cold]
+pub(crate) fn absent(library: &'static str, symbol: &'static str, path: &Arc<Path>) -> Error {
+    Error::Symbol {
+        library,
+        symbol,
+        path: path.clone(),
+    }
 }
 
 /// Declares a table type from C prototypes: the contents of bindgen's extern block.
@@ -59,11 +79,7 @@ macro_rules! table {
                         // SAFETY: the pointer was looked up under this prototype's name in a library that stays
                         // loaded; the caller is responsible for the arguments.
                         Some(function) => Ok(unsafe { function($($argument),*) }),
-                        None => Err($crate::Error::Symbol {
-                            library: <Self as $crate::Table>::LIBRARY,
-                            symbol: stringify!($function),
-                            path: self.path.clone(),
-                        }),
+                        None => Err($crate::table::absent(LIBRARY, stringify!($function), &self.path)),
                     }
                 }
             )*
@@ -88,8 +104,11 @@ macro_rules! table {
             fn load(library: &'static ::libloading::Library, path: &::std::path::Path) -> Self {
                 Self {
                     path: path.into(),
-                    // SAFETY: the prototype is the one of the library's own header.
-                    $($function: unsafe { library.get(concat!(stringify!($function), "\0")) }.ok().map(|symbol| *symbol),)*
+                    $($function: {
+                        let address = $crate::table::address(library, concat!(stringify!($function), "\0"));
+                        // SAFETY: the prototype is the one of the library's own header. A null pointer is `None`.
+                        unsafe { ::std::mem::transmute::<*mut ::std::ffi::c_void, Option<prototypes::$function>>(address) }
+                    },)*
                 }
             }
         }

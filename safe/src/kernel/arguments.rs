@@ -16,7 +16,7 @@ use crate::stream::Stream;
 ///
 /// The type states which memory the kernel accesses with these values. [`Module::kernel`] is the promise that this is true.
 /// [`Kernel::launch`] checks the accesses against the operands, so that a launch is safe.
-pub trait Arguments: Copy + 'static {
+pub trait Arguments: 'static {
     /// Calls `visit` with every range of device memory that the kernel may access.
     fn accesses(&self, visit: &mut dyn FnMut(Access));
 }
@@ -75,15 +75,75 @@ impl Module {
     /// The kernel does not exist. [`Error::Parameter`] if the code object declares other parameters than one of `A`'s size.
     pub unsafe fn kernel<A: Arguments>(&self, name: &str) -> Result<Kernel<A>> {
         let function = self.function(name)?;
-        let passed = Passed {
-            bytes: size_of::<A>(),
-            buffer: false,
-        };
-        function.check_parameters([passed].into_iter())?;
+        function.check_structure(size_of::<A>())?;
         Ok(Kernel {
             function,
             arguments: PhantomData,
         })
+    }
+}
+
+impl Function {
+    /// Checks that the kernel's only parameter is a structure of `bytes` bytes, if the code object declares parameters.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Parameter`] if the code object declares others.
+    pub fn check_structure(&self, bytes: usize) -> Result<()> {
+        let passed = Passed { bytes, buffer: false };
+        self.check_parameters([passed].into_iter())
+    }
+
+    /// Submits a launch with one structure, as [`Kernel::launch`] does.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Kernel::launch`].
+    ///
+    /// # Safety
+    ///
+    /// The kernel must have one parameter by value, with the size and layout of `arguments`. With these arguments and this launch, it must
+    /// only access LDS, its own scratch, the module's globals, and the memory that [`Arguments::accesses`] states.
+    pub unsafe fn launch_structure(
+        &self,
+        stream: &Stream,
+        launch: Launch,
+        arguments: &dyn Arguments,
+        operands: &[Operand<'_>],
+    ) -> Result<()> {
+        self.prepare(stream, launch)?;
+        self.check_accesses(arguments, operands)?;
+        let mut parameters = [ptr::from_ref(arguments).cast_mut().cast()];
+        // SAFETY: the kernel takes one parameter with the layout of `arguments`. It only accesses ranges from `accesses`, which were found
+        // in the operands.
+        unsafe { self.submit(stream, launch, &mut parameters, operands) }
+    }
+
+    fn check_accesses(&self, arguments: &dyn Arguments, operands: &[Operand<'_>]) -> Result<()> {
+        let mut result = Ok(());
+        arguments.accesses(&mut |access| {
+            let fits = |o: &Operand<'_>| {
+                (!access.written || o.is_writable()) && o.contains(access.address, access.bytes)
+            };
+            if access.bytes > 0 && result.is_ok() && !operands.iter().any(fits) {
+                result = Err(Error::argument(
+                    "arguments",
+                    format!(
+                        "{}: {} bytes at {:#x} ({}) are outside every operand{}",
+                        self.name(),
+                        access.bytes,
+                        access.address,
+                        access.field,
+                        if access.written {
+                            " that may be written"
+                        } else {
+                            ""
+                        }
+                    ),
+                ));
+            }
+        });
+        result
     }
 }
 
@@ -114,39 +174,11 @@ impl<A: Arguments> Kernel<A> {
         arguments: &A,
         operands: &[Operand<'_>],
     ) -> Result<()> {
-        self.function.prepare(stream, launch)?;
-        self.check_accesses(arguments, operands)?;
-        let mut parameters = [ptr::from_ref(arguments).cast_mut().cast()];
-        // SAFETY: the kernel takes one parameter with the layout of `A`. It only accesses ranges from `accesses`, which were found in the
-        // operands.
-        unsafe { self.function.submit(stream, launch, &mut parameters, operands) }
-    }
-
-    fn check_accesses(&self, arguments: &A, operands: &[Operand<'_>]) -> Result<()> {
-        let mut result = Ok(());
-        arguments.accesses(&mut |access| {
-            let fits = |o: &Operand<'_>| {
-                (!access.written || o.is_writable()) && o.contains(access.address, access.bytes)
-            };
-            if access.bytes > 0 && result.is_ok() && !operands.iter().any(fits) {
-                result = Err(Error::argument(
-                    "arguments",
-                    format!(
-                        "{}: {} bytes at {:#x} ({}) are outside every operand{}",
-                        self.name(),
-                        access.bytes,
-                        access.address,
-                        access.field,
-                        if access.written {
-                            " that may be written"
-                        } else {
-                            ""
-                        }
-                    ),
-                ));
-            }
-        });
-        result
+        // SAFETY: what `Module::kernel` was promised.
+        unsafe {
+            self.function
+                .launch_structure(stream, launch, arguments, operands)
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the collectives, with a thread per rank.
 
+use crate::cpu::Collectives as _;
 use std::net::TcpListener;
 use std::time::Duration;
 

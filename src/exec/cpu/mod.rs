@@ -16,7 +16,7 @@ use ndarray::Array2;
 use parking_lot::RwLock;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::cpu::{self, Constants, CpuOp, Memory, States};
+use crate::cpu::{self, Constants, States};
 use crate::error::{Error, Result};
 use crate::exec::Collectives;
 use crate::graph::plan::{Plan, Step};
@@ -36,6 +36,8 @@ pub struct CpuExecutor {
     constants: Constants,
     /// Parameters and states. Runs that write them exclude other runs; later runs see the values written last.
     states: RwLock<States>,
+    /// Connections to the other ranks of a training step.
+    collectives: Option<Arc<Collectives>>,
 }
 
 impl CpuExecutor {
@@ -70,7 +72,7 @@ impl CpuExecutor {
             ));
         }
         for node in graph.nodes() {
-            let checked = node.op.check();
+            let checked = cpu::check(&node.op);
             checked.map_err(|source| hipvit_graph::Error::op(&node.name, &node.op, source))?;
         }
         let pool = Arc::new(thread_pool(threads, || ())?);
@@ -80,13 +82,16 @@ impl CpuExecutor {
             pool,
             constants,
             states,
+            collectives: None,
         })
     }
 
     /// Sets the connections to the other ranks, for graphs with exchanges between ranks.
     #[must_use]
     pub fn with_collectives(mut self, collectives: Option<Arc<Collectives>>) -> Self {
-        self.constants.collectives = collectives;
+        self.constants
+            .set_collectives(collectives.clone().map(|to| to as Arc<dyn cpu::Collectives>));
+        self.collectives = collectives;
         self
     }
 
@@ -102,10 +107,7 @@ impl CpuExecutor {
 
     /// Returns the weights that were free of NaN and infinity when they were prepacked.
     pub(crate) fn finite_weights(&self) -> impl Iterator<Item = ValueId> {
-        let weights = self.constants.weights.iter();
-        weights
-            .filter(|(_, weight)| weight.is_finite())
-            .map(|(&id, _)| id)
+        self.constants.finite_weights()
     }
 
     /// Returns the elements of the parameter or state `id`, as of the last run that wrote it.
@@ -220,8 +222,7 @@ impl CpuExecutor {
         for step in plan.steps() {
             let start = Instant::now();
             let node = plan.node(step);
-            Memory::split(plan, step, inputs, &self.constants, states, arena)
-                .and_then(|mut memory| node.op.run(&memory.operands, &mut memory.results))
+            cpu::run(plan, step, inputs, &self.constants, states, arena)
                 .map_err(|source| self.step_error(node, source))?;
             if let Some(observer) = &mut observer {
                 observer(step, start.elapsed());
@@ -234,8 +235,8 @@ impl CpuExecutor {
 impl CpuExecutor {
     /// Returns the error of a step: that of the other rank, if an exchange has failed.
     fn step_error(&self, node: &Node, source: OpError) -> Error {
-        let failure = self.constants.collectives.as_ref();
-        let failure = failure.and_then(|collectives| collectives.failure());
+        let collectives = self.collectives.as_ref();
+        let failure = collectives.and_then(|collectives| collectives.failure());
         failure.unwrap_or_else(|| hipvit_graph::Error::op(&node.name, &node.op, source).into())
     }
 }
@@ -271,7 +272,7 @@ impl std::fmt::Debug for CpuExecutor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CpuExecutor")
             .field("threads", &self.threads())
-            .field("weights", &self.constants.weights.len())
+            .field("weights", &self.constants.weights())
             .finish_non_exhaustive()
     }
 }

@@ -1,0 +1,95 @@
+//! Ops on the CPU, one file per op: its kernel, and the `CpuOp` that passes the operands to it. Activations are f32 in memory.
+
+#[cfg(target_arch = "x86_64")]
+mod amx;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+#[path = "../tests/support/amx_emulation.rs"]
+mod amx_emulation;
+#[cfg(target_arch = "x86_64")]
+pub mod bf16;
+mod by_reference;
+mod collectives;
+mod constants;
+mod cpu_op;
+mod gemm;
+pub mod int8;
+mod moments;
+mod momentum;
+mod operands;
+mod packed;
+mod prepack;
+pub mod prepacked;
+mod products;
+#[cfg(test)]
+mod random;
+pub mod rows;
+mod strided;
+pub mod tail;
+
+use hipvit_graph::for_each_op;
+use hipvit_graph::op::{Op, OpError};
+use hipvit_graph::plan::{Plan, Step};
+
+use self::by_reference::by_reference;
+pub use self::collectives::Collectives;
+use self::constants::Form;
+pub use self::constants::{Constants, States, initial_states};
+use self::cpu_op::CpuOp;
+pub use self::operands::range;
+use self::operands::{Memory, Operands};
+pub use self::prepack::constant_bytes;
+use hipvit_graph::tensor::{DType, Input};
+
+macro_rules! dispatch {
+    ($($module:ident: $Op:ident,)*) => {
+        $(pub mod $module;)*
+
+        impl CpuOp for Op {
+            fn check(&self) -> Result<(), OpError> {
+                match self {
+                    $(Self::$Op(op) => op.check(),)*
+                }
+            }
+
+            fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
+                match self {
+                    $(Self::$Op(op) => op.run(operands, results),)*
+                }
+            }
+
+            fn constant_form(&self, index: usize, dtype: DType) -> Form {
+                match self {
+                    $(Self::$Op(op) => op.constant_form(index, dtype),)*
+                }
+            }
+        }
+    };
+}
+for_each_op!(dispatch);
+
+/// Checks that the CPU has a kernel for an op, before anything runs.
+///
+/// # Errors
+///
+/// [`OpError`] if it has none, which is the case for some attributes and for [custom ops](custom) without a [`CpuKernel`](custom::CpuKernel).
+pub fn check(op: &Op) -> Result<(), OpError> {
+    CpuOp::check(op)
+}
+
+/// Computes a step of a plan in f32. `inputs` are those of the graph, in its order, and `arena` has the plan's buffers. The step runs in the
+/// rayon pool of the calling thread.
+///
+/// # Errors
+///
+/// [`OpError`] if the operands do not fit the op, or if the plan belongs to another graph than the constants.
+pub fn run(
+    plan: &Plan,
+    step: &Step,
+    inputs: &[Input<'_>],
+    constants: &Constants,
+    states: &States,
+    arena: &mut [f32],
+) -> Result<(), OpError> {
+    let mut memory = Memory::split(plan, step, inputs, constants, states, arena)?;
+    plan.node(step).op.run(&memory.operands, &mut memory.results)
+}
