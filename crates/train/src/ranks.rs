@@ -7,6 +7,7 @@
 //! | `messages` | figures of steps and evaluations of all ranks |
 //! | `files` | the run directory, which only rank 0 has |
 
+mod compression_states;
 pub(crate) mod files;
 mod graph;
 pub(crate) mod messages;

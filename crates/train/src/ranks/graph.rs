@@ -10,7 +10,7 @@ use hipvit::ops::exchange::ExchangeKind;
 use hipvit::ops::{Exchange, ExchangeResult};
 
 use super::RankPlan;
-use super::powersgd::Updates;
+use super::compression_states::Updates;
 
 /// Largest number of elements of a bucket, unless it has one tensor: 25 MB in f32, as in PyTorch's `DistributedDataParallel`.
 const MAX_BUCKET: usize = 25_000_000 / 4;

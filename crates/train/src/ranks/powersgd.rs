@@ -14,6 +14,7 @@ use hipvit::ops::{Add, Linear, MatMul, MovingAverage, MulScalar, Op, RankPart};
 use hipvit::tensor::Tensor;
 use hipvit_data::random::philox4x32_10;
 
+use super::compression_states::Updates;
 use super::graph::Exchanges;
 use super::orthogonal::Orthonormalize;
 
@@ -70,14 +71,6 @@ fn random(name: &str, len: usize) -> Vec<f32> {
 
 fn zeros(len: usize) -> Vec<f32> {
     vec![0.0; len]
-}
-
-/// States of the compression with their next values.
-#[derive(Debug, Default)]
-pub(super) struct Updates {
-    states: Vec<(ValueId, ValueId)>,
-    /// Shapes of the states of all ranks together, by their names.
-    divided: BTreeMap<String, Vec<usize>>,
 }
 
 /// A gradient that is compressed.
