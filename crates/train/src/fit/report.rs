@@ -8,7 +8,7 @@ use hipvit_report::drawing::number;
 use hipvit_report::page::{document, escape, section, table};
 
 use super::evaluation::Evaluation;
-use super::log::{EpochEvent, Event, StepEvent};
+use super::events::{EpochEvent, Event, StepEvent};
 
 /// Style in addition to that of all reports.
 const STYLE: &str = "

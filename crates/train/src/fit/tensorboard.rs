@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hipvit::error::{Error, Result};
 
-use super::log::{EpochEvent, Event, StepEvent};
+use super::events::{EpochEvent, Event, StepEvent};
 use super::recall::Recall;
 
 /// Beginning of the names of event files. TensorBoard reads the files of a directory in the order of their names.
