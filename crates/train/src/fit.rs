@@ -1,105 +1,64 @@
 //! Runs the epochs of a training: steps, evaluation, log, checkpoints.
 
+mod broken;
+mod callbacks;
 mod captions;
-mod checkpoints;
+pub(crate) mod checkpoints;
+pub(crate) mod error;
 mod evaluation;
 mod events;
 mod from_recipe;
 mod holdout;
 mod log;
+mod options;
+mod pending_step;
 mod ranks;
 mod recall;
 mod report;
+mod retrieval;
 mod speed;
 mod steps;
 mod teacher;
 mod tensorboard;
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use hipvit::exec::Collectives;
+use hipvit::Session;
 use hipvit::model::Checkpoint;
-use hipvit::{DType, Device, Session};
 use hipvit_data::augment::{EraseMode, RandomErasing};
 use hipvit_data::{Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
 
 use tempfile::TempDir;
 
+use self::broken::{broken_elsewhere, broken_texts};
+pub use self::callbacks::Callbacks;
 use self::captions::Captions;
 pub(crate) use self::captions::{check as check_recipe, text_tower};
 use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
+pub use self::error::FitError;
 use self::evaluation::Tally;
 pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 pub use self::events::{EpochEvent, Event, MemoryEvent, StepEvent};
-use self::from_recipe::{input_kind, loss_kind, new_trainer};
+use self::from_recipe::{images_per_run, input_kind, loss_kind, new_trainer};
 pub(crate) use self::holdout::{divide, divided};
 pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
-use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
+pub use self::options::FitOptions;
+use self::pending_step::PendingStep;
 pub use self::recall::Recall;
 use self::speed::Speed;
-use self::steps::PendingStep;
 use self::teacher::Teacher;
 use crate::PairOptions;
 use crate::augmentation::{TrainingImages, mixup};
 pub use crate::float8::LayerEvent;
 use crate::inference::run_dataset;
 use crate::ranks::Ranks;
-use crate::recipe::{Recipe, RecipeError};
+use crate::recipe::Recipe;
 use crate::run_directory::RunDirectory;
 use crate::trainer::{Trainer, Tuning, Weights};
-
-/// Options of a run that do not belong to its recipe.
-#[derive(Clone, Debug)]
-pub struct FitOptions {
-    /// Device that computes the steps.
-    pub device: Device,
-    /// Dtype of activations and gradients.
-    pub dtype: DType,
-    /// Number of threads that compute on the CPU. By default one per physical core.
-    pub threads: Option<usize>,
-    /// True if broken images are skipped. Otherwise the first one ends the run.
-    pub skip_broken: bool,
-    /// Number of steps between lines of the log.
-    pub log_every: u64,
-    /// Name of the device in the report.
-    pub device_name: String,
-    /// Connections to the other ranks. `None` for a run of a single process.
-    pub collectives: Option<Arc<Collectives>>,
-}
-
-/// Functions that a run calls. Each does nothing by default.
-pub trait Callbacks {
-    /// Is called after each step.
-    fn on_step(&mut self, _event: &StepEvent) {}
-
-    /// Is called after each epoch.
-    fn on_epoch(&mut self, _event: &EpochEvent) {}
-
-    /// Is called after a checkpoint was written to `path`.
-    fn on_checkpoint(&mut self, _path: &Path) {}
-
-    /// Is called after a step that has not updated the weights. `cause` has the value that is NaN or infinite.
-    fn on_skipped_step(&mut self, _step: u64, _cause: &str) {}
-
-    /// Is called after a step that ran out of the device's memory, and was then divided into micro-batches of at most `images` images.
-    fn on_smaller_micro_batches(&mut self, _step: u64, _images: usize) {}
-
-    /// Is called for each layer that is no longer computed in FP8.
-    fn on_layer(&mut self, _event: &LayerEvent) {}
-
-    /// Is called for each broken image that was skipped.
-    fn on_broken(&mut self, _broken: &Broken) {}
-
-    /// Returns true if the run must write a checkpoint and end.
-    fn must_stop(&self) -> bool {
-        false
-    }
-}
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -111,38 +70,6 @@ pub struct Summary {
     pub last: Option<EpochEvent>,
     /// True if all epochs are complete.
     pub is_complete: bool,
-}
-
-/// Errors of a run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FitError {
-    /// An error of the engine: model, device or file.
-    #[error(transparent)]
-    Engine(#[from] hipvit::Error),
-    /// An error of the dataset, or a broken image that is not skipped.
-    #[error(transparent)]
-    Data(#[from] hipvit_data::Error),
-    /// The recipe is invalid.
-    #[error(transparent)]
-    Recipe(#[from] RecipeError),
-    /// The loss or the norm of the gradients is NaN or infinite.
-    #[error(
-        "step {step} of epoch {epoch}: the {what} is {value}, {place}. The last checkpoint is unaffected. Start again with a lower \
-         learning rate or a longer warm-up"
-    )]
-    NonFinite {
-        /// Number of the step, counted from 1.
-        step: u64,
-        /// Number of the epoch, counted from 1.
-        epoch: u64,
-        /// Loss or norm of the gradients.
-        what: &'static str,
-        /// The value.
-        value: f32,
-        /// Where the first such value is.
-        place: String,
-    },
 }
 
 /// A training run that is ready to start or to continue.
@@ -525,11 +452,6 @@ impl Fit {
         };
         Ok(builder.of_model(self.trainer.model(weights)?)?)
     }
-}
-
-/// Returns the newest checkpoint in a directory, if there is one.
-pub(crate) fn newest_checkpoint(directory: PathBuf) -> hipvit::Result<Option<PathBuf>> {
-    Checkpoints::newest_in(directory)
 }
 
 /// Returns an epoch's number in the type of the sampler.

@@ -8,7 +8,8 @@ use hipvit::error::{Error, Result};
 use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 
-use crate::fit::{FitError, newest_checkpoint};
+use crate::fit::checkpoints::newest_checkpoint;
+use crate::fit::error::FitError;
 use crate::initial::InitialModel;
 use crate::recipe::Recipe;
 use crate::trainer::Trainer;

@@ -7,7 +7,7 @@ use hipvit::model::{LoadOptions, TextInput, TextTower, Tokenizer, load};
 use hipvit_data::{Dataset, Splits};
 use rayon::prelude::*;
 
-use super::FitError;
+use super::error::FitError;
 use crate::recipe::{self, Freeze, QuantizationKind, Recipe};
 use crate::{ContrastiveOptions, PairOptions};
 

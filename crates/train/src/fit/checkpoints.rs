@@ -135,6 +135,11 @@ impl Checkpoints {
     }
 }
 
+/// Returns the newest checkpoint in a directory, if there is one.
+pub(crate) fn newest_checkpoint(directory: PathBuf) -> Result<Option<PathBuf>> {
+    Checkpoints::newest_in(directory)
+}
+
 /// Writes the files of a checkpoint to the new directory `part`.
 fn fill(part: &Path, progress: &Progress, save: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if part.exists() {

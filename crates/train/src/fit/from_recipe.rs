@@ -3,9 +3,8 @@
 use hipvit::error::Error;
 use hipvit::model::{Checkpoint, InputKind};
 
-use super::ranks::images_per_run;
-use super::teacher::objective;
-use super::{FitError, FitOptions};
+use super::error::FitError;
+use super::options::FitOptions;
 use crate::dropout::DropOptions;
 use crate::groups::{Tower, decays, levels, rate_factors};
 use crate::micro_batches;
@@ -13,7 +12,9 @@ use crate::ranks::Ranks;
 use crate::recipe::{self, Freeze, Recipe};
 use crate::step_graph::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, Trainer};
-use crate::{LoraOptions, LossKind, MemoryBudget, Objective, PairOptions, PrecisionOptions};
+use crate::{
+    DistillationLoss, LoraOptions, LossKind, MemoryBudget, Objective, PairOptions, PrecisionOptions,
+};
 
 /// Returns the form of the images. Erased rectangles are in normalised images.
 pub(super) fn input_kind(recipe: &Recipe) -> InputKind {
@@ -79,6 +80,30 @@ fn of_towers(names: &[&str], recipe: &Recipe) -> (Vec<bool>, Vec<f64>) {
         }
     }
     (trained, factors)
+}
+
+/// Returns what the steps of a recipe minimise.
+fn objective(recipe: &Recipe) -> Objective {
+    let base = loss_kind(recipe);
+    let keys = &recipe.distillation;
+    if keys.teacher.is_empty() {
+        return base.into();
+    }
+    Objective::Distillation(DistillationLoss {
+        base,
+        kind: keys.kind,
+        alpha: keys.alpha as f32,
+        temperature: keys.temperature as f32,
+    })
+}
+
+/// Returns the number of images of a micro-batch of a rank.
+pub(super) fn images_per_run(recipe: &Recipe, ranks: Option<&Ranks>) -> Result<usize, FitError> {
+    let images = match ranks {
+        Some(ranks) => ranks.plan.share(recipe.batch)?,
+        None => recipe.batch,
+    };
+    Ok(images.div_ceil(recipe.accumulate.max(1)))
 }
 
 /// Creates the trainer that the recipe describes.

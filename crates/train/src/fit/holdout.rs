@@ -7,7 +7,7 @@ use hipvit::error::Error;
 use hipvit_data::random::{Draw, Purpose, Stream};
 use hipvit_data::{Content, Dataset, Result, Splits};
 
-use super::FitError;
+use super::error::FitError;
 
 /// Some images of a dataset.
 #[derive(Debug)]

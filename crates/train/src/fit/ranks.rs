@@ -2,14 +2,10 @@
 
 use hipvit_data::{Batch, Broken, Share};
 
+use super::broken::{BrokenText, broken_elsewhere, broken_texts};
 use super::evaluation::ImageResult;
 use super::{Callbacks, Fit, FitError};
-use crate::ranks::Ranks;
 use crate::ranks::messages::of_all_ranks;
-use crate::recipe::Recipe;
-
-/// Index and error of a broken image.
-type BrokenText = (usize, String);
 
 impl Fit {
     /// Counts and reports broken images.
@@ -61,28 +57,5 @@ impl Fit {
         let mut results = results.concat();
         results.sort_by_key(|result: &ImageResult| result.index);
         Ok((results, broken.concat()))
-    }
-}
-
-/// Returns the number of images of a micro-batch of a rank.
-pub(super) fn images_per_run(recipe: &Recipe, ranks: Option<&Ranks>) -> Result<usize, FitError> {
-    let images = match ranks {
-        Some(ranks) => ranks.plan.share(recipe.batch)?,
-        None => recipe.batch,
-    };
-    Ok(images.div_ceil(recipe.accumulate.max(1)))
-}
-
-/// Returns the index and the error of each broken image.
-pub(super) fn broken_texts(broken: &[Broken]) -> Vec<BrokenText> {
-    let text = |broken: &Broken| (broken.index, broken.error.to_string());
-    broken.iter().map(text).collect()
-}
-
-/// Returns a broken image of any rank.
-pub(super) fn broken_elsewhere((index, text): BrokenText) -> Broken {
-    Broken {
-        index,
-        error: hipvit_data::Error::Elsewhere { text },
     }
 }

@@ -6,19 +6,13 @@ use hipvit::tensor::Input;
 use hipvit_data::Batch;
 
 use super::captions::CaptionBatch;
+use super::pending_step::PendingStep;
 use super::{Callbacks, Event, Fit, FitError, MemoryEvent, Speed, StepEvent, input_kind};
 use crate::schedule::Schedule;
 use crate::trainer::{StepReport, Targets, Texts};
 
 /// Number of consecutive steps without an update that end a run.
 const MAX_SKIPPED_STEPS: u64 = 100;
-
-/// A submitted step.
-#[derive(Debug)]
-pub(super) struct PendingStep {
-    batch: Batch,
-    lr: f64,
-}
 
 impl Fit {
     /// Submits a step on a batch.

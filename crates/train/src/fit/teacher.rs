@@ -7,26 +7,11 @@ use hipvit::model::InputKind;
 use hipvit::{RunInput, RunOptions, Session};
 use hipvit_data::Batch;
 
-use super::{FitError, FitOptions, input_kind, loss_kind};
-use crate::DistillationLoss;
-use crate::objective::Objective;
+use super::error::FitError;
+use super::from_recipe::input_kind;
+use super::options::FitOptions;
 use crate::recipe::Recipe;
 use crate::trainer::Trainer;
-
-/// Returns what the steps of a recipe minimise.
-pub(super) fn objective(recipe: &Recipe) -> Objective {
-    let base = loss_kind(recipe);
-    let keys = &recipe.distillation;
-    if keys.teacher.is_empty() {
-        return base.into();
-    }
-    Objective::Distillation(DistillationLoss {
-        base,
-        kind: keys.kind,
-        alpha: keys.alpha as f32,
-        temperature: keys.temperature as f32,
-    })
-}
 
 /// A model whose logits the steps compare with.
 #[derive(Debug)]
