@@ -21,7 +21,7 @@ use hipvit::ndarray::Array2;
 use hipvit::{DType, Device, GpuTensor};
 
 use crate::scatter::{Frozen, Scatter};
-use crate::step_graph::TensorRule;
+use crate::trained::TensorRule;
 use crate::trainer::{Prepared, TrainOptions, computed_dtype, passes, placement};
 
 /// Name of the input with the gradient of the logits.

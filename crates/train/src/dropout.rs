@@ -10,7 +10,7 @@ use hipvit::ops::{Dropout, Op};
 use hipvit::tensor::DType;
 use hipvit_data::random::{Draw, Purpose, Stream};
 
-use crate::step_graph::inputs;
+use crate::inputs;
 
 /// Probabilities of leaving out parts of the model in a step, each below 1. 0 leaves out nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -9,6 +9,7 @@ mod float8;
 pub mod groups;
 mod inference;
 pub mod initial;
+mod inputs;
 mod lora;
 mod loss_scale;
 mod memory;
@@ -27,6 +28,7 @@ pub mod start;
 mod step_graph;
 #[cfg(test)]
 mod tests;
+mod trained;
 mod trainer;
 
 pub use dropout::DropOptions;
@@ -39,5 +41,5 @@ pub use optimizer::{AdamWOptions, LambOptions, LionOptions, Moments, OptimizerOp
 pub use quantization::{PrecisionOptions, Quantization};
 pub use ranks::RankPlan;
 pub use scatter::Frozen;
-pub use step_graph::{TensorInfo, TensorRule};
+pub use trained::{TensorInfo, TensorRule};
 pub use trainer::{StepReport, Targets, Texts, TrainOptions, Trainer, Tuning, Weights, step_graph};

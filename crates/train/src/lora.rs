@@ -16,7 +16,7 @@ use safetensors::{Dtype, serialize};
 use serde_json::json as value;
 
 use crate::initial::random::Numbers;
-use crate::step_graph::{TensorRule, Trained};
+use crate::trained::{TensorRule, Trained};
 
 const CONFIG: &str = "adapter_config.json";
 const WEIGHTS: &str = "adapter_model.safetensors";

@@ -13,7 +13,7 @@ use hipvit::tensor::DType;
 use serde::{Deserialize, Serialize};
 
 use crate::ranks::RankPlan;
-use crate::step_graph::{TensorInfo, TensorRule};
+use crate::trained::{TensorInfo, TensorRule};
 use crate::trainer::{Step, StepTarget, TrainOptions};
 
 const UNLIMITED: &str = "unlimited";

@@ -5,7 +5,7 @@ use hipvit::model::Checkpoint;
 
 use crate::memory::{MemoryPlanner, MemoryReport};
 use crate::ranks::RankPlan;
-use crate::step_graph::{TensorInfo, TensorRule};
+use crate::trained::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, computed_dtype, placement};
 
 /// Time of a step that halving its micro-batches adds, as a share. On an H100, two steps of ViT-B/16 with 128 images took 1.09 times as long

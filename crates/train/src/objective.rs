@@ -11,7 +11,8 @@ use hipvit::ops::{
 };
 use hipvit::tensor::{DType, Tensor};
 
-use crate::step_graph::{TensorRule, Trained, inputs};
+use crate::inputs;
+use crate::trained::{TensorRule, Trained};
 
 /// Name of the state with the logarithm of the factor of similarities.
 pub(crate) const LOG_SCALE: &str = "contrastive.log_scale";

@@ -7,7 +7,7 @@ use hipvit::ops::{AdamW, AdamWBf16, AdamWInt8, Lamb, Lion, Op, Sgd};
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::{Optimizer, OptimizerKind};
-use crate::step_graph::TensorRule;
+use crate::trained::TensorRule;
 
 /// Optimiser, with the constants that all tensors share.
 #[derive(Clone, Copy, Debug, PartialEq)]

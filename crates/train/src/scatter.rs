@@ -6,7 +6,7 @@ use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, Role, ValueId};
 use hipvit::model::{Checkpoint, Copies, TensorValues};
 
-use crate::step_graph::{TensorInfo, TensorRule, Trained};
+use crate::trained::{TensorInfo, TensorRule, Trained};
 
 /// A tensor of the checkpoint that is not trained.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,30 +10,12 @@ use hipvit::ops::{Accumulate, Add, L2Norm, MovingAverage, Mul, Op, RankPart, Sca
 use hipvit::tensor::{DType, Tensor};
 
 use crate::float8::Derivatives;
+use crate::inputs;
 use crate::objective::{Objective, PushedLoss};
 use crate::optimizer::{OptimizerOptions, UpdateForm};
 use crate::ranks::{Exchanges, Gathers, RankPlan};
 use crate::recipe::Shard;
-
-/// Names of the inputs of a step beside the images.
-pub(crate) mod inputs {
-    /// f32 `[images, classes]`, or `[images, channels]` for the embeddings of texts.
-    pub(crate) const TARGETS: &str = "targets";
-    /// f32 `[images, classes]`: the logits of a teacher.
-    pub(crate) const TEACHER: &str = "teacher";
-    /// f32 `[images, 1]`: the gradient of each image's loss.
-    pub(crate) const IMAGE_WEIGHTS: &str = "image_weights";
-    /// f32 `[images, branches]`: the factor of each residual branch.
-    pub(crate) const BRANCH_FACTORS: &str = "branch_factors";
-    /// f32 `[images, 2]`: the keys of the random numbers of dropout.
-    pub(crate) const DROPOUT_KEYS: &str = "dropout_keys";
-    /// f32: see [`OptimizerOptions::rates`](crate::OptimizerOptions::rates).
-    pub(crate) const RATES: &str = "rates";
-    /// f32 `[1]`: factor of all gradients. NaN in a run that updates no weights.
-    pub(crate) const GRADIENT_SCALE: &str = "gradient_scale";
-    /// f32 `[1]`: 0 in the run that starts the sums of gradients, 1 in the others.
-    pub(crate) const KEEP_SUMS: &str = "keep_sums";
-}
+use crate::trained::Trained;
 
 /// End of the names of the states with sums of gradients. A step starts them anew.
 const GRADIENT_SUM: &str = ".gradient_sum";
@@ -46,51 +28,6 @@ pub(crate) fn average_of(weight: &str) -> String {
 /// Returns true if a state has no information between two steps.
 pub(crate) fn is_transient(state: &str) -> bool {
     state.ends_with(GRADIENT_SUM)
-}
-
-/// A tensor of the checkpoint, for which a [`TensorRule`] is asked.
-#[derive(Clone, Copy, Debug)]
-pub struct TensorInfo<'a> {
-    /// Name in the weight file.
-    pub name: &'a str,
-    /// Shape in the weight file.
-    pub shape: &'a [usize],
-    /// Layer that reads the tensor: 0 for the embedding, i + 1 for block i, and `layers` for what follows the blocks.
-    pub layer: usize,
-    /// Number of blocks plus 1.
-    pub layers: usize,
-}
-
-/// How a tensor is trained.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct TensorRule {
-    /// False for a tensor that stays as it is.
-    pub trained: bool,
-    /// Weight decay.
-    pub weight_decay: f32,
-    /// Multiplied with the learning rate.
-    pub rate_factor: f32,
-}
-
-impl Default for TensorRule {
-    fn default() -> Self {
-        Self {
-            trained: true,
-            weight_decay: 0.0,
-            rate_factor: 1.0,
-        }
-    }
-}
-
-/// A constant of a model that a step updates.
-#[derive(Clone, Debug)]
-pub(crate) struct Trained {
-    pub(crate) id: ValueId,
-    pub(crate) rule: TensorRule,
-    /// Factors of the gradient's elements: 0 for those that stay as they are. `None` if all are updated.
-    pub(crate) mask: Option<Vec<f32>>,
-    /// True for a state, which the forward pass reads in f32.
-    pub(crate) is_f32: bool,
 }
 
 /// Options of a [`StepGraph`].

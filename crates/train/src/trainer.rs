@@ -39,6 +39,7 @@ pub use self::targets::{Targets, Texts};
 pub use self::tuning::Tuning;
 use crate::dropout::{self, branch_factors};
 use crate::float8::{Float8Layers, LayerEvent};
+use crate::inputs;
 use crate::lora::Lora;
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryReport};
@@ -48,7 +49,8 @@ use crate::quantization::Quantization;
 use crate::ranks::Ranks;
 use crate::saved::{self, Counters, Saved};
 use crate::scatter::{Frozen, Scatter};
-use crate::step_graph::{TensorInfo, TensorRule, average_of, inputs};
+use crate::step_graph::average_of;
+use crate::trained::{TensorInfo, TensorRule};
 
 /// Weights of a model that a [`Trainer`] makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::groups::{Tower, decays, levels, rate_factors};
 use crate::micro_batches;
 use crate::ranks::Ranks;
 use crate::recipe::{self, Freeze, Recipe};
-use crate::step_graph::{TensorInfo, TensorRule};
+use crate::trained::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, Trainer};
 use crate::{
     DistillationLoss, LoraOptions, LossKind, MemoryBudget, Objective, PairOptions, PrecisionOptions,

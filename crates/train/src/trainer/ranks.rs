@@ -11,7 +11,7 @@ use hipvit::ops::exchange::ExchangeKind;
 use super::{TrainOptions, Trainer};
 use crate::ranks::Ranks;
 use crate::recipe::RankKeys;
-use crate::step_graph::{TensorInfo, TensorRule};
+use crate::trained::{TensorInfo, TensorRule};
 
 impl Trainer {
     /// Creates the trainer of one of several ranks, which all call this with equal arguments. A [`step`](Self::step) takes this rank's share of

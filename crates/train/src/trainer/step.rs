@@ -13,11 +13,13 @@ use hipvit::model::{Checkpoint, Copies, TensorValues, pair_inputs};
 use super::{TrainOptions, check, load_options, pairs};
 use crate::dropout::with_dropout;
 use crate::float8::{Float8Layers, update_statistics};
+use crate::inputs;
 use crate::lora::Lora;
 use crate::quantization::{self, Quantization, RoundedLayers};
 use crate::ranks::RankPlan;
 use crate::scatter::Scatter;
-use crate::step_graph::{StepGraph, StepOptions, TensorInfo, TensorRule, inputs, with_branch_factors};
+use crate::step_graph::{StepGraph, StepOptions, with_branch_factors};
+use crate::trained::{TensorInfo, TensorRule};
 
 /// Passes over graphs with gradients.
 pub(crate) fn passes() -> Passes {
