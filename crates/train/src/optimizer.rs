@@ -6,7 +6,6 @@ use hipvit::graph::compact_moments::{BLOCK, BLOCK_WORDS};
 use hipvit::ops::{AdamW, AdamWBf16, AdamWInt8, Lamb, Lion, Op, Sgd};
 use serde::{Deserialize, Serialize};
 
-use crate::recipe::{Optimizer, OptimizerKind};
 use crate::trained::TensorRule;
 
 /// Optimiser, with the constants that all tensors share.
@@ -27,30 +26,6 @@ pub enum OptimizerOptions {
 impl Default for OptimizerOptions {
     fn default() -> Self {
         Self::AdamW(AdamWOptions::default())
-    }
-}
-
-impl From<&Optimizer> for OptimizerOptions {
-    fn from(keys: &Optimizer) -> Self {
-        let [beta1, beta2] = keys.betas.map(|beta| beta as f32);
-        match keys.kind {
-            OptimizerKind::AdamW => Self::AdamW(AdamWOptions {
-                beta1,
-                beta2,
-                epsilon: keys.eps as f32,
-                moments: keys.states,
-            }),
-            OptimizerKind::Lamb => Self::Lamb(LambOptions {
-                beta1,
-                beta2,
-                epsilon: keys.eps as f32,
-            }),
-            OptimizerKind::Sgd => Self::Sgd(SgdOptions {
-                momentum: keys.momentum as f32,
-                nesterov: keys.nesterov,
-            }),
-            OptimizerKind::Lion => Self::Lion(LionOptions { beta1, beta2 }),
-        }
     }
 }
 

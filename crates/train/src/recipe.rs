@@ -1,6 +1,7 @@
 //! Recipes: everything that determines a training run, apart from model, data and device. They are TOML files.
 
 mod keys;
+mod optimizer;
 mod overrides;
 mod quantization;
 mod ranks;
