@@ -3,7 +3,8 @@
 use hipvit::error::Result;
 use hipvit::model::Checkpoint;
 
-use crate::memory::{MemoryPlanner, MemoryReport};
+use crate::memory::MemoryReport;
+use crate::memory_planner::MemoryPlanner;
 use crate::ranks::RankPlan;
 use crate::trained::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, computed_dtype, placement};
