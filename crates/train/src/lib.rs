@@ -21,6 +21,7 @@ pub mod probe;
 mod quantization;
 mod ranks;
 pub mod recipe;
+mod rounded_layers;
 pub mod run_directory;
 mod saved;
 mod scatter;

@@ -19,11 +19,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, Rewriter, Role, ValueId, int8, rewrite};
 use hipvit::model::{Replacement, TensorValues};
-use hipvit::ops::{FakeQuantize, Int8Grid, Levels, Linear, Op};
+use hipvit::ops::{FakeQuantize, Int8Grid, Levels};
 use hipvit::tensor::DType;
 
 use crate::float8::{self, Float8Options};
-use crate::trainer::TrainOptions;
+use crate::rounded_layers::is_rounded;
 
 /// Rounding of the linear layers of the blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -104,18 +104,18 @@ pub(crate) fn insert(
 /// # Errors
 ///
 /// [`Error::Argument`] for updates of low rank, and for FP8 with activations in f16.
-pub(crate) fn check(quantization: Quantization, options: &TrainOptions) -> Result<()> {
+pub(crate) fn check(quantization: Quantization, has_lora: bool, dtype: DType) -> Result<()> {
     if quantization == Quantization::None {
         return Ok(());
     }
-    if options.lora.is_some() {
+    if has_lora {
         let reason = "rounds weights that LoRA does not train. Leave out one of the two";
         return Err(Error::argument("quantization", reason));
     }
     let Quantization::Float8(Float8Options { max_rate, .. }) = quantization else {
         return Ok(());
     };
-    if options.dtype == DType::F16 {
+    if dtype == DType::F16 {
         let reason = "to FP8 needs activations in bf16 or f32: f16 does not represent all numbers in FP8";
         return Err(Error::argument("quantization", reason));
     }
@@ -123,22 +123,6 @@ pub(crate) fn check(quantization: Quantization, options: &TrainOptions) -> Resul
         return Err(Error::argument("max rate", "is not a number from 0 to 1"));
     }
     Ok(())
-}
-
-/// Returns true for a layer that `hipvit quantize` rounds: it is in a block, and its weight is a tensor or rows of several.
-pub(crate) fn is_rounded(graph: &Graph, node: &Node) -> bool {
-    let Op::Linear(Linear {
-        activation: None,
-        residual: false,
-        rounding: None,
-        ..
-    }) = node.op
-    else {
-        return false;
-    };
-    let tensors = graph.value(node.inputs[1]).tensors();
-    let is_whole = !tensors.is_empty() && tensors.iter().all(|name| name.ends_with(".weight"));
-    node.block().is_some() && is_whole
 }
 
 fn with_int8(graph: &Graph) -> Result<Graph> {

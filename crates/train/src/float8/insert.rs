@@ -16,7 +16,7 @@ use hipvit::ops::{
 use hipvit::tensor::Tensor;
 
 use super::{Float8Options, Operand, Rounding};
-use crate::quantization::is_rounded;
+use crate::rounded_layers::is_rounded;
 
 /// Rows of a transposed matrix of tokens have a multiple of this number of elements, which FP8 GEMMs require.
 const ALIGNMENT: usize = 16;

@@ -90,7 +90,7 @@ pub(super) fn check(options: &TrainOptions) -> Result<()> {
     if !loss_scale.is_normal() || loss_scale < 0.0 {
         return Err(Error::argument("loss scale", "is not a number above 0"));
     }
-    quantization::check(quantization, options)?;
+    quantization::check(quantization, options.lora.is_some(), options.dtype)?;
     options.drop.check()?;
     if options
         .ema_decay
