@@ -1,15 +1,19 @@
 //! The [`Trainer`]: steps of training on one device.
 
+mod compression;
 mod diagnosis;
 mod evaluated;
 mod in_flight;
+mod learned_tensors;
 mod micro_batch;
 mod options;
 mod pairs;
 mod ranks;
+mod report;
 mod second_try;
 mod states;
 mod step;
+mod step_queue;
 mod targets;
 mod tuning;
 
@@ -28,13 +32,14 @@ use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, TensorValues, pair_inputs};
 use hipvit::tensor::Input;
 
-use self::in_flight::{StepQueue, SubmittedRun};
 use self::micro_batch::{MicroBatch, micro_batches, rows_of};
 pub use self::options::TrainOptions;
 use self::options::{check, float8, load_options};
 pub(crate) use self::options::{computed_dtype, placement};
+pub use self::report::StepReport;
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, StepTarget, passes};
+use self::step_queue::{StepQueue, SubmittedRun};
 pub use self::targets::{Targets, Texts};
 pub use self::tuning::Tuning;
 use crate::dropout::{self, branch_factors};
@@ -59,21 +64,6 @@ pub enum Weights {
     Last,
     /// Their moving averages.
     Average,
-}
-
-/// Result of a step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepReport {
-    /// Number of the step, counted from 1 over all runs that were resumed.
-    pub step: u64,
-    /// Mean loss of the batch, before the update.
-    pub loss: f32,
-    /// Norm of all gradients together, before clipping.
-    pub grad_norm: f32,
-    /// False if the norm is NaN or infinite. The weights and the states of the optimiser are then unchanged.
-    pub updated: bool,
-    /// Number of images whose largest logit is that of their largest target.
-    pub correct: usize,
 }
 
 /// Trains a model, step by step.
@@ -165,7 +155,7 @@ impl Trainer {
             return Err(Error::argument("ranks.shard", reason));
         }
         let placement = placement(&options)?;
-        self::ranks::check_compression(ranks.as_ref(), &placement)?;
+        self::compression::check_compression(ranks.as_ref(), &placement)?;
         let dtype = computed_dtype(&placement, &options);
         let Step {
             mut graph,
@@ -271,7 +261,7 @@ impl Trainer {
     /// Returns the number of trained elements.
     pub fn parameters(&self) -> u64 {
         let of_loss = if self.options.loss.has_texts() {
-            pairs::learned(&self.checkpoint).count() as u64
+            learned_tensors::learned(&self.checkpoint).count() as u64
         } else {
             0
         };

@@ -1,41 +1,13 @@
-//! Steps that are submitted to the device and not finished.
-
-use std::collections::VecDeque;
-use std::fmt;
+//! Submits steps to the device, and finishes them.
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::{FinishOptions, PendingRun};
+use hipvit::exec::FinishOptions;
 use hipvit::tensor::Input;
 
 use super::micro_batch::Tally;
+use super::step_queue::{InFlight, SubmittedRun};
 use super::{StepReport, Targets, Trainer};
 use crate::float8::CHECK_INTERVAL;
-
-/// A submitted run of a micro-batch.
-pub(super) struct SubmittedRun {
-    pub(super) run: Box<dyn PendingRun>,
-    /// Targets of its images. `None` if the loss has no classes.
-    pub(super) targets: Option<Vec<f32>>,
-}
-
-/// A step that [`Trainer::finish`] has not returned.
-pub(super) enum InFlight {
-    /// The runs of its micro-batches.
-    Running(Vec<SubmittedRun>),
-    Finished(StepReport),
-}
-
-impl fmt::Debug for InFlight {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Running(runs) => write!(f, "Running({} micro-batches)", runs.len()),
-            Self::Finished(report) => f.debug_tuple("Finished").field(report).finish(),
-        }
-    }
-}
-
-/// The steps in flight, in the order of submission.
-pub(super) type StepQueue = VecDeque<InFlight>;
 
 impl Trainer {
     /// Submits a step without waiting for it; see [`step`](Self::step). A GPU starts it right after the steps that were submitted before. On the

@@ -10,7 +10,7 @@ use hipvit::graph::{
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, Copies, TensorValues, pair_inputs};
 
-use super::{TrainOptions, check, load_options, pairs};
+use super::{TrainOptions, check, learned_tensors, load_options};
 use crate::dropout::with_dropout;
 use crate::float8::{Float8Layers, update_statistics};
 use crate::inputs;
@@ -175,7 +175,9 @@ impl Step {
         }
         let weights = scatter.retain(weights);
         if options.loss.has_texts() {
-            scatter.frozen.retain(|frozen| !pairs::is_of_loss(&frozen.tensor));
+            scatter
+                .frozen
+                .retain(|frozen| !learned_tensors::is_of_loss(&frozen.tensor));
         }
         let targets = graph.inputs().find(|input| {
             let name = graph.value(input.value).name.as_str();
