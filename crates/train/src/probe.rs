@@ -202,41 +202,6 @@ impl Probe {
         }
         fitting
     }
-
-    /// Classifies the validation images by their nearest training images, for each number `k` of neighbours.
-    ///
-    /// Each neighbour with cosine similarity `s` adds `exp(s / temperature)` to the score of its class. A class without votes is never
-    /// predicted.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Argument`] if a number of neighbours is 0 or exceeds the training images, or the temperature is not positive.
-    pub fn knn(&self, neighbours: &[usize], temperature: f64) -> Result<Vec<KnnResult>, ProbeError> {
-        let images = self.train.len();
-        if let Some(k) = neighbours.iter().find(|&&k| k == 0 || k > images) {
-            let reason = format!("{k} neighbours, but there are {images} training images");
-            return Err(Error::argument("knn", reason).into());
-        }
-        check_positive("temperature", temperature)?;
-        Ok(neighbours::evaluate(self, neighbours, temperature))
-    }
-
-    /// Trains a linear classifier on the training images, and classifies the validation images.
-    ///
-    /// It is multinomial logistic regression on standardised features, with an L2 penalty on the weights. Each strength of the penalty is tried
-    /// on a part of the training images. The most accurate one on the other part is selected, and the classifier is trained again on all of
-    /// them. `on_fit` is called after each of these fits. A single strength is not tried.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Argument`] if there is no strength or one is not positive, or if there are too few images to select one.
-    pub fn linear(
-        &self,
-        options: &LinearOptions,
-        on_fit: &mut dyn FnMut(),
-    ) -> Result<LinearResult, ProbeError> {
-        linear::evaluate(self, options, on_fit)
-    }
 }
 
 /// Numbers of images by the rank of their class.

@@ -75,8 +75,27 @@ pub struct Trial {
     pub converged: bool,
 }
 
+impl Probe {
+    /// Trains a linear classifier on the training images, and classifies the validation images.
+    ///
+    /// It is multinomial logistic regression on standardised features, with an L2 penalty on the weights. Each strength of the penalty is tried
+    /// on a part of the training images. The most accurate one on the other part is selected, and the classifier is trained again on all of
+    /// them. `on_fit` is called after each of these fits. A single strength is not tried.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] if there is no strength or one is not positive, or if there are too few images to select one.
+    pub fn linear(
+        &self,
+        options: &LinearOptions,
+        on_fit: &mut dyn FnMut(),
+    ) -> Result<LinearResult, ProbeError> {
+        evaluate(self, options, on_fit)
+    }
+}
+
 /// Selects a strength, trains on all training images, and classifies the validation images.
-pub(super) fn evaluate(
+fn evaluate(
     probe: &Probe,
     options: &LinearOptions,
     on_fit: &mut dyn FnMut(),

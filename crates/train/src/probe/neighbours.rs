@@ -2,11 +2,12 @@
 
 use std::cmp::Ordering;
 
+use hipvit::Error;
 use hipvit::ndarray::{Array2, ArrayView2, Axis};
 use hipvit::outputs::normalize;
 use rayon::prelude::*;
 
-use super::{Features, KnnResult, Probe, Ranks, rank};
+use super::{Features, KnnResult, Probe, ProbeError, Ranks, check_positive, rank};
 
 /// Number of validation images per task. A task holds `QUERIES × BLOCK` similarities.
 const QUERIES: usize = 64;
@@ -20,8 +21,28 @@ struct Neighbour {
     index: usize,
 }
 
+impl Probe {
+    /// Classifies the validation images by their nearest training images, for each number `k` of neighbours.
+    ///
+    /// Each neighbour with cosine similarity `s` adds `exp(s / temperature)` to the score of its class. A class without votes is never
+    /// predicted.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] if a number of neighbours is 0 or exceeds the training images, or the temperature is not positive.
+    pub fn knn(&self, neighbours: &[usize], temperature: f64) -> Result<Vec<KnnResult>, ProbeError> {
+        let images = self.train.len();
+        if let Some(k) = neighbours.iter().find(|&&k| k == 0 || k > images) {
+            let reason = format!("{k} neighbours, but there are {images} training images");
+            return Err(Error::argument("knn", reason).into());
+        }
+        check_positive("temperature", temperature)?;
+        Ok(evaluate(self, neighbours, temperature))
+    }
+}
+
 /// Classifies the validation images for each number of neighbours. Each number must be from 1 to the number of training images.
-pub(super) fn evaluate(probe: &Probe, neighbours: &[usize], temperature: f64) -> Vec<KnnResult> {
+fn evaluate(probe: &Probe, neighbours: &[usize], temperature: f64) -> Vec<KnnResult> {
     let Probe { train, validation } = probe;
     let [known, queries] = [train, validation].map(|features| unit_rows(&features.values));
     let most = neighbours.iter().copied().max().unwrap_or(0);
