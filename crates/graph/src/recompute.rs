@@ -53,7 +53,7 @@ pub struct Recomputation {
 ///
 /// # Errors
 ///
-/// [`Error::Argument`] if the graph has no loss. The errors of [`Plan::new`].
+/// [`Error::Argument`](crate::Error::Argument) if the graph has no loss. The errors of [`Plan::new`].
 pub fn recompute(
     graph: &Graph,
     batch: usize,

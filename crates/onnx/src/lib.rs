@@ -1,8 +1,8 @@
 //! Reads ONNX models as graphs of hipvit's typed ops.
 //!
-//! [`load`] reads a file and its external data, and returns a [`Model`]: the [`Graph`] with the names, element types and extents of its
-//! inputs and outputs. There is no second interpreter. Integers and shapes are computed while the model is imported, and an extent is
-//! a number or a multiple of the batch size ([`Dim`]).
+//! [`load`] reads a file and its external data, and returns a [`Model`]: the [`Graph`](hipvit_graph::Graph) with the names, element types
+//! and extents of its inputs and outputs. There is no second interpreter. Integers and shapes are computed while the model is imported, and an
+//! extent is a number or a multiple of the batch size ([`Dim`]).
 //!
 //! Files may be hostile: an invalid file is an [`Error`] that names the node or tensor at fault.
 
