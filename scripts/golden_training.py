@@ -5,6 +5,7 @@ tests/golden. Needs the packages of scripts/requirements.txt.
 
 A step is AdamW with weight decay on all tensors, after clipping by norm. The batches are numbers of a formula, which the test repeats:
 two batches of four images take turns. Each file has `losses`, `norms` and, as f32, the trained tensors under their names in the weight file.
+Models of zero_shot are trained on pairs of images and token ids, both towers, with the loss of their family as open_clip computes it.
 """
 
 import json
@@ -13,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import open_clip
 import timm
 import torch
 import transformers
@@ -30,6 +32,8 @@ LOSSES |= dict.fromkeys(
 LOSSES |= {"timm_deit_distilled": "soft_distillation", "hf_deit_teacher": "hard_distillation"}
 # Models without a classifier, trained with embeddings of texts.
 LOSSES |= {"hf_clip_projection": "info_nce", "timm_vit_embedding": "sigmoid"}
+# Dual encoders, with the number of tokens of their texts.
+PAIRS = {"hf_clip": 12, "hf_siglip": 16, "open_clip": 16}
 RATES = {"timm_swinv2": 1e-4}  # at 1e-3, its norms in single and in double precision are apart after seven steps
 SCALES = {"info_nce": [math.log(1 / 0.07)], "sigmoid": [math.log(10.0), -10.0]}  # log of the factor, bias
 BUFFERS = ("relative_position_index", "attn_mask")  # older versions of timm stored them
@@ -151,7 +155,57 @@ def train(name, kind):
     print(name, [height, width], losses[0], losses[-1], norms[:3])
 
 
+def texts(vocabulary, tokens, turn, ends):
+    """Returns ids. If a token ends the texts, it is the last one of the vocabulary, and texts have different lengths."""
+    place, row = torch.arange(tokens), torch.arange(IMAGES)[:, None]
+    ids = (place * 31 + row * 7 + turn * 13) % (vocabulary - 2)
+    if ends:
+        last = 3 + (row * 3 + turn) % (tokens - 4)
+        ids = torch.where(place < last, ids, torch.where(place == last, vocabulary - 1, 0))
+    return ids
+
+
+def train_pairs(name, tokens):
+    torch.manual_seed(0)
+    folder = ROOT / "zero_shot" / name
+    is_siglip = "siglip" in name
+    if name == "open_clip":
+        trained, _ = open_clip.create_model_from_pretrained(f"local-dir:{folder}")
+        vocabulary, size = trained.vocab_size, trained.visual.image_size[0]
+    else:
+        kind = transformers.SiglipModel if is_siglip else transformers.CLIPModel
+        trained = kind.from_pretrained(folder, attn_implementation="eager")
+        vocabulary, size = trained.config.text_config.vocab_size, trained.config.vision_config.image_size
+    trained = trained.double().eval()  # dropout is off, and nothing else depends on the mode
+    scales = [parameter for key, parameter in trained.named_parameters() if key.startswith("logit_")]
+    others = [parameter for key, parameter in trained.named_parameters() if not key.startswith("logit_")]
+    groups = [{"params": others}, {"params": scales, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.05)
+    losses, norms = [], []
+    for step in range(STEPS):
+        values, ids = numbers(step % 2, IMAGES, 3, size, size), texts(vocabulary, tokens, step % 2, not is_siglip)
+        if name == "open_clip":
+            images, captions = trained.encode_image(values), trained.encode_text(ids)
+        else:
+            output = trained(input_ids=ids, pixel_values=values)
+            images, captions = output.image_embeds, output.text_embeds
+        kind = "sigmoid" if is_siglip else "info_nce"
+        loss = contrastive_loss(kind, images, captions, trained.logit_scale, trained.logit_bias if is_siglip else None)
+        step_with(loss, optimizer, others + scales, losses, norms)
+        if not is_siglip:
+            trained.logit_scale.data.clamp_(0, math.log(100))  # as open_clip_train does
+    parameters = {key for key, _ in trained.named_parameters()}
+    buffers = {key for key, _ in trained.named_buffers()} - parameters
+    tensors = {key: value.detach().float().contiguous() for key, value in stored(trained) if key not in buffers}
+    tensors |= {"losses": torch.tensor(losses, dtype=torch.float64), "norms": torch.tensor(norms, dtype=torch.float64)}
+    save_file(tensors, ROOT / "training" / f"pairs_{name}.safetensors", metadata={"loss": kind})
+    print(name, losses[0], losses[-1], norms[:3], [float(scale.detach()) for scale in scales])
+
+
 if __name__ == "__main__":
     (ROOT / "training").mkdir(exist_ok=True)
-    for name in sys.argv[1:] or LOSSES:
-        train(name, LOSSES[name])
+    for name in sys.argv[1:] or [*LOSSES, *PAIRS]:
+        if name in PAIRS:
+            train_pairs(name, PAIRS[name])
+        else:
+            train(name, LOSSES[name])

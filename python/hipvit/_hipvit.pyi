@@ -115,7 +115,7 @@ def train(
     batch: Optional[int] = None,
     lr: Optional[float] = None,
     lora: Optional[int] = None,
-    freeze: Union[int, Literal["backbone"], None] = None,
+    freeze: Union[int, Literal["backbone", "image", "text"], None] = None,
     seed: Optional[int] = None,
     device: Any = None,
     dtype: Any = None,
@@ -131,16 +131,17 @@ def train(
     callback: Optional[Callable[[dict[str, Any]], object]] = None,
     **overrides: Any,
 ) -> TrainingResult:
-    """Train a model on labelled images, as the command ``hipvit train`` does. ``output`` gets the same files.
+    """Train a model on labelled images, or on pairs of images and captions, as the command ``hipvit train`` does. ``output`` gets the same
+    files.
 
-    - ``data``: a directory with one subdirectory per class, or another dataset that the command reads.
+    - ``data``: a directory with one subdirectory per class, a list of images with captions, or another dataset that the command reads.
     - ``model``: a directory or a name on the hub to fine-tune, or a ``config.json`` or timm architecture that gets random weights.
       ``image_size`` is that of an architecture.
     - ``output``: an empty or new directory. With ``resume=True``, a run that continues after its newest checkpoint, with its own
       model and recipe.
-    - ``recipe``: a TOML file, ``"scratch-small"`` (the default), ``"digits"`` or ``"fine-tune"``. The arguments ``epochs``, ``batch``, ``lr``,
-      ``lora`` (a rank), ``freeze`` and ``seed`` override its keys. So do ``overrides``, such as ``clip_norm=0.5`` or
-      ``optimizer={"betas": [0.9, 0.95]}``.
+    - ``recipe``: a TOML file, ``"scratch-small"`` (the default), ``"digits"``, ``"fine-tune"`` or ``"pairs"`` (the default for pairs).
+      The arguments ``epochs``, ``batch``, ``lr``, ``lora`` (a rank), ``freeze`` and ``seed`` override its keys. So do ``overrides``, such
+      as ``clip_norm=0.5`` or ``optimizer={"betas": [0.9, 0.95]}``.
     - ``device``, ``dtype``: as in ``load``, but one device.
     - ``threads``: number of threads on the CPU.
     - ``holdout``: the share of images that is held out for validation.

@@ -146,3 +146,26 @@ def test_data_and_outputs_that_cannot_be_used(folder: Path, tmp_path: Path) -> N
     (tmp_path / "data" / "empty").mkdir(parents=True)
     with pytest.raises(hipvit.ConfigError, match="empty"):
         hipvit.train(tmp_path / "data", output=tmp_path / "run", **arguments)
+
+
+def test_pairs_of_images_and_captions_train_both_towers(folder: Path, tmp_path: Path) -> None:
+    """The loss falls, the epochs have the recall, and captions classify images with the model."""
+    words = ["zero", "one", "two"]
+    for split in ("train", "val"):
+        images = sorted((folder / "data" / split).glob("*/*.png"))
+        lines = [f"{image},a photo of the {words[int(image.parent.name)]}" for image in images]
+        (tmp_path / f"{split}.csv").write_text("\n".join(["filepath,title", *lines]) + "\n")
+    model = ROOT / "tests" / "golden" / "zero_shot" / "hf_clip"
+    options = OPTIONS | {"recipe": "pairs", "augmentation": {"crop": "none"}, "lr": 5e-3}
+    hipvit.train(tmp_path, model, output=tmp_path / "run", epochs=6, **options)
+    epochs = [line for line in log(tmp_path / "run") if line["event"] == "epoch"]
+    assert epochs[-1]["loss"] < 0.95 * epochs[0]["loss"]
+    recall = epochs[-1]["recall"]
+    assert recall["image_to_text_5"] == 1.0
+    assert recall["image_to_text_1"] == epochs[-1]["val_accuracy"]
+    labels = [f"a photo of the {word}" for word in words]
+    image = folder / "data" / "val" / "1" / "0.png"
+    zero_shot = hipvit.load(tmp_path / "run" / "model").zero_shot(labels)
+    assert zero_shot.top(image, k=1)[0][0].label in labels
+    with pytest.raises(ValueError, match="no text tower"):
+        hipvit.train(tmp_path, ROOT / "assets" / "tinyvit32", output=tmp_path / "refused", **options)

@@ -2688,6 +2688,62 @@ const _: () = {
     ][::core::mem::offset_of!(GatherArgs, width) - 44usize];
 };
 
+/// Threads per block of `gather_backward`.
+pub const GATHER_BACKWARD_THREADS: u32 = 256;
+
+/// Channels of a row per lane of `gather_backward`.
+pub const GATHER_BACKWARD_CHANNELS: u32 = 4;
+
+/// `gather_backward`: row i of `out` is the sum of the slices of dy at the places where `indices` has i. A negative index counts from the end. Indices beyond an end become the last or first one.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GatherBackwardArgs {
+    /// i32 `[count]`.
+    pub indices: DeviceAddress,
+    /// T `[count, inner]`.
+    pub dy: DeviceAddress,
+    /// T `[rows, inner]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Rows of `out`, at least 1.
+    pub rows: u32,
+    /// Elements of a slice.
+    pub inner: u32,
+    /// Number of indices.
+    pub count: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of GatherBackwardArgs",
+    ][::core::mem::size_of::<GatherBackwardArgs>() - 40usize];
+    [
+        "Alignment of GatherBackwardArgs",
+    ][::core::mem::align_of::<GatherBackwardArgs>() - 8usize];
+    [
+        "Offset of field: GatherBackwardArgs::indices",
+    ][::core::mem::offset_of!(GatherBackwardArgs, indices) - 0usize];
+    [
+        "Offset of field: GatherBackwardArgs::dy",
+    ][::core::mem::offset_of!(GatherBackwardArgs, dy) - 8usize];
+    [
+        "Offset of field: GatherBackwardArgs::out",
+    ][::core::mem::offset_of!(GatherBackwardArgs, out) - 16usize];
+    [
+        "Offset of field: GatherBackwardArgs::rows",
+    ][::core::mem::offset_of!(GatherBackwardArgs, rows) - 24usize];
+    [
+        "Offset of field: GatherBackwardArgs::inner",
+    ][::core::mem::offset_of!(GatherBackwardArgs, inner) - 28usize];
+    [
+        "Offset of field: GatherBackwardArgs::count",
+    ][::core::mem::offset_of!(GatherBackwardArgs, count) - 32usize];
+    [
+        "Offset of field: GatherBackwardArgs::reserved",
+    ][::core::mem::offset_of!(GatherBackwardArgs, reserved) - 36usize];
+};
+
 /// Maximum number of axes. Fewer axes are preceded by extents of 1.
 pub const GATHER_AXES: u32 = 6;
 
@@ -6187,6 +6243,9 @@ macro_rules! kernel_list {
                 }
                 gather {
                     Gather(GatherArgs),
+                }
+                gather_backward {
+                    GatherBackward(GatherBackwardArgs),
                 }
                 gather_elements {
                     GatherElements(GatherElementsArgs),

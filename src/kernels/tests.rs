@@ -438,6 +438,7 @@ fn every_entry_is_in_its_source() {
         "dropout",
         "fake_quantize",
         "gather",
+        "gather_backward",
         "gather_elements",
         "grid_mask",
         "grid_positions",

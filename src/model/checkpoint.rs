@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 pub use super::compressed_tensors::Format;
 use super::document::Document;
-use super::file_names::{CONFIG, PREPROCESSOR, WEIGHTS};
+use super::file_names::{CONFIG, OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, WEIGHTS};
 use super::load::{Model, embedded, from_bytes};
 use super::model_bytes::ModelBytes;
 use super::options::LoadOptions;
@@ -104,6 +104,20 @@ impl Checkpoint {
     /// Returns the content of the configuration file.
     pub fn config(&self) -> &Value {
         &self.config.value
+    }
+
+    /// Returns true if the model is in open_clip's form.
+    pub fn is_open_clip(&self) -> bool {
+        self.config.file.file_name().is_some_and(|name| name == OPEN_CLIP)
+    }
+
+    /// Returns the names of the files with the configuration and the weights, as the library writes them.
+    pub fn file_names(&self) -> [&'static str; 2] {
+        if self.is_open_clip() {
+            [OPEN_CLIP, OPEN_CLIP_WEIGHTS]
+        } else {
+            [CONFIG, WEIGHTS]
+        }
     }
 
     /// Returns the image processor's configuration, which models of transformers have.

@@ -105,7 +105,7 @@ pub fn tinyvit32(options: &LoadOptions) -> Result<Model> {
     from_bytes(embedded(), options)
 }
 
-/// Returns the name and shape of each tensor that the configuration requires, without weights.
+/// Returns the name and shape of each tensor that the configuration requires, without weights. Dual encoders require those of both towers.
 ///
 /// `config` is the content of `config.json`, and `preprocessor` that of `preprocessor_config.json`. Errors name the
 /// files below `place`.

@@ -34,6 +34,7 @@ mod onnx;
 mod open_clip;
 mod options;
 mod packing;
+mod pairs;
 mod patches;
 mod positions;
 mod preprocessing;
@@ -62,6 +63,7 @@ pub use onnx::{ImageRule, input_names};
 pub(crate) use onnx::{OpenExtents, open_extents};
 pub use options::{InputKind, LoadOptions, MAX_FLOPS};
 pub use packing::Packing;
+pub use pairs::{TEXT_EMBEDDING, TextInput, pair_inputs};
 pub use text::TextInfo;
 pub use text::TextTower;
 #[cfg(feature = "text")]

@@ -272,7 +272,11 @@ fn text(
     };
     let projection_bias = config.flag("proj_bias")?.unwrap_or(false);
     // The class with a separate text tower stores its tensors under one prefix.
-    let together = weights.shape("text.token_embedding.weight").is_some();
+    let together = if weights.is_recording() {
+        model.flag("custom_text")?.unwrap_or(false)
+    } else {
+        weights.shape("text.token_embedding.weight").is_some()
+    };
     let (prefix, projection) = if together {
         ("text.", "text.text_projection")
     } else {

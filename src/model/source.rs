@@ -222,10 +222,13 @@ impl Source<'_> {
         }
     }
 
-    /// Returns true if the directory has a model in open_clip's form only.
+    /// Returns true if the directory has a model in open_clip's form only, or if the configuration in memory is open_clip's.
     pub(super) fn is_open_clip(&self) -> bool {
         let has = |name| self.place(name).exists();
-        matches!(self, Self::Directory { .. }) && !has(CONFIG) && has(OPEN_CLIP)
+        match self {
+            Self::Directory { .. } => !has(CONFIG) && has(OPEN_CLIP),
+            Self::Bytes(files) => files.is_open_clip(),
+        }
     }
 
     /// Returns the error for an open_clip model that is not supported. It advises a conversion, because timm knows the

@@ -101,9 +101,12 @@ impl TextTower {
         let graph = builder::build_text(&format!("{} (text)", source.name()), &spec, weights)?;
         let tokens = weights.take(&spec.token_embedding, &[spec.vocabulary, dim])?;
         let positions = weights.take(&spec.position_embedding, &[spec.context, dim])?;
+        // transformers' SigLIP stores vectors of one element, the other classes scalars.
+        let is_vector = spec.scores == Scores::Sigmoid && !source.is_open_clip();
         let mut scalar = |name: &str| -> Result<f32> {
             let shape = match weights.shape(name) {
                 Some(&[1]) => vec![1],
+                None if is_vector => vec![1],
                 _ => vec![],
             };
             let value = weights.take(name, &shape)?;
@@ -145,13 +148,36 @@ impl TextTower {
         }
     }
 
+    /// Returns the largest number of tokens of a text.
+    pub fn context(&self) -> usize {
+        self.spec.context
+    }
+
+    /// Returns the number of channels of an embedding.
+    pub(super) fn width(&self) -> usize {
+        self.spec.width
+    }
+
+    /// Returns the names and elements of the embedding of tokens `[vocabulary, D]` and of the positions `[context, D]`.
+    pub(super) fn tables(&self) -> [(&str, &Tensor); 2] {
+        [
+            (&self.spec.token_embedding, &self.tokens),
+            (&self.spec.position_embedding, &self.positions),
+        ]
+    }
+
+    /// Returns true if the token that represents a text depends on the text.
+    pub fn pools_by_text(&self) -> bool {
+        self.spec.pooling != TextPooling::Last
+    }
+
     /// Returns the function that converts similarities to probabilities.
-    pub(crate) fn scores(&self) -> Scores {
+    pub fn scores(&self) -> Scores {
         self.spec.scores
     }
 
     /// Returns the factor of the cosine similarity of an image and a text, and the bias added afterwards.
-    pub(crate) fn scale_and_bias(&self) -> [f64; 2] {
+    pub fn scale_and_bias(&self) -> [f64; 2] {
         [f64::from(self.logit_scale).exp(), f64::from(self.logit_bias)]
     }
 
@@ -175,7 +201,7 @@ impl TextTower {
     /// Returns the number of tokens that the graph must process for texts of up to `longest` tokens.
     ///
     /// With a causal mask, tokens after a text's last token do not change the result.
-    pub(crate) fn needed(&self, longest: usize) -> usize {
+    pub fn needed(&self, longest: usize) -> usize {
         match self.spec.pooling {
             TextPooling::Last => self.spec.context,
             _ if !self.spec.trunk.blocks.causal => self.spec.context,

@@ -76,6 +76,11 @@ impl Weights {
         }
     }
 
+    /// Returns true for a [recording](Self::recording) store, which has each tensor that is requested.
+    pub(super) fn is_recording(&self) -> bool {
+        self.outline.is_some()
+    }
+
     /// Returns the shape of each tensor that was requested from a [recording](Self::recording) store.
     pub(super) fn outline(&mut self) -> BTreeMap<String, Vec<usize>> {
         self.outline.take().unwrap_or_default()

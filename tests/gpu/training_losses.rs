@@ -5,7 +5,8 @@ use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
     ContrastiveOptions, DistillationKind, DistillationLoss, LambOptions, LossKind, Objective,
-    OptimizerOptions, PrecisionOptions, SgdOptions, StepReport, Targets, TensorRule, TrainOptions, Trainer,
+    OptimizerOptions, PairOptions, PrecisionOptions, SgdOptions, StepReport, Targets, TensorRule, Texts,
+    TrainOptions, Trainer,
 };
 
 use crate::support::at;
@@ -13,6 +14,9 @@ use crate::support::gpu::{device, dtypes};
 
 const STEPS: usize = 3;
 const IMAGES: usize = 3;
+
+/// Tokens of a text of the dual encoders.
+const CONTEXT: usize = 16;
 
 /// Returns numbers from −1 to 1 that repeat after 4,093.
 fn numbers(len: usize, seed: usize) -> Vec<f32> {
@@ -64,6 +68,18 @@ fn train(
             .map(|at| if at % width == at / width { 1.0 } else { 0.0 })
             .collect(),
     };
+    // Tokens of both vocabularies, some of which occur several times.
+    let tokens: Vec<i32> = (0..IMAGES * width).map(|at| (at * at % 53) as i32).collect();
+    let places: Vec<f32> = (0..IMAGES * width)
+        .map(|at| if at % width == 3 + at / width { 1.0 } else { 0.0 })
+        .collect();
+    let texts = match loss {
+        Objective::Pairs(pairs) => Texts {
+            tokens: &tokens,
+            places: if pairs.tokens < CONTEXT { &places } else { &[] },
+        },
+        _ => Texts::default(),
+    };
     let teacher = match loss {
         Objective::Distillation(_) => numbers(IMAGES * width, 3),
         _ => Vec::new(),
@@ -71,6 +87,7 @@ fn train(
     let targets = Targets {
         values: &values,
         teacher: &teacher,
+        texts,
     };
     let step = |_| trainer.step(Input::Values(&images), targets, 1e-2).unwrap();
     (0..STEPS).map(step).collect()
@@ -89,6 +106,9 @@ fn losses_and_relative_positions_are_those_of_the_cpu() {
     });
     let cross_entropy = Objective::Targets(LossKind::CrossEntropy);
     let [clip, siglip] = [ContrastiveOptions::info_nce(), ContrastiveOptions::sigmoid()];
+    // A causal tower with fewer tokens than its context, and one that sees all tokens.
+    let [both_of_clip, both_of_siglip] = [(clip, 9), (siglip, CONTEXT)]
+        .map(|(contrastive, tokens)| Objective::Pairs(PairOptions { contrastive, tokens }));
     for case in [
         ("timm_beit", cross_entropy, sgd),
         ("timm_swin", cross_entropy, sgd),
@@ -97,6 +117,8 @@ fn losses_and_relative_positions_are_those_of_the_cpu() {
         ("hf_vit", distillation(DistillationKind::Hard), sgd),
         ("hf_clip_projection", Objective::Contrastive(clip), sgd),
         ("timm_vit_embedding", Objective::Contrastive(siglip), lamb),
+        ("zero_shot/hf_clip", both_of_clip, sgd),
+        ("zero_shot/hf_siglip", both_of_siglip, lamb),
     ] {
         let expected = train(Device::Cpu, DType::F32, case);
         for dtype in dtypes() {

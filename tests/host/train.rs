@@ -1,6 +1,7 @@
 //! `hipvit train` on small sets of handwritten digits.
 
 mod keys;
+mod pairs;
 mod rounded;
 
 use std::collections::BTreeMap;
@@ -75,29 +76,10 @@ impl Set {
 
     /// Trains until the log has `steps` steps more than now, then sends the signal.
     fn end_by(&self, signal: Signal, name: &str, steps: usize, more: &[&str]) {
-        let log = self.path(name).join("log.jsonl");
-        let logged = |log: &Path| {
-            fs::read_to_string(log)
-                .unwrap_or_default()
-                .matches("\"event\":\"step\"")
-                .count()
-        };
         // A resumed run removes the steps after its checkpoint.
         let steps = steps + self.checkpoints(name).last().map_or(0, |&step| step as usize);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
-            .args(self.arguments(name, more))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        while logged(&log) < steps {
-            assert!(child.try_wait().unwrap().is_none(), "ended before the interrupt");
-            sleep(Duration::from_millis(1));
-        }
-        let id = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(id, signal).unwrap();
-        assert!(!child.wait().unwrap().success());
+        let log = self.path(name).join("log.jsonl");
+        end_by(signal, self.arguments(name, more), &log, steps);
     }
 
     /// Continues a run that cannot write files of more than `kilobytes`.
@@ -159,6 +141,30 @@ impl Set {
     pub(crate) fn weights(&self, name: &str) -> Vec<u8> {
         fs::read(self.path(name).join("model/model.safetensors")).unwrap()
     }
+}
+
+/// Runs the program until a log has `steps` steps, then sends the signal.
+fn end_by(signal: Signal, arguments: Vec<OsString>, log: &Path, steps: usize) {
+    let logged = || {
+        fs::read_to_string(log)
+            .unwrap_or_default()
+            .matches("\"event\":\"step\"")
+            .count()
+    };
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hipvit"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while logged() < steps {
+        assert!(child.try_wait().unwrap().is_none(), "ended before the interrupt");
+        sleep(Duration::from_millis(1));
+    }
+    let id = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(id, signal).unwrap();
+    assert!(!child.wait().unwrap().success());
 }
 
 /// Checks the report of a complete run, which is well-formed and loads nothing.

@@ -14,7 +14,8 @@ use super::outcome::Usage;
 pub(crate) struct DataArgs {
     /// Directory with one subdirectory per class, or another dataset
     ///
-    /// Also a directory with `train` and `val`, MNIST's idx files, or tar files of WebDataset.
+    /// Also a directory with `train` and `val`, MNIST's idx files, or tar files of WebDataset. hipvit train also takes pairs of images and
+    /// captions: a CSV, TSV or JSON Lines file, or tar files with a .txt file per image.
     #[arg(value_name = "DATA")]
     pub(crate) data: PathBuf,
     /// Share of the images to hold out, without a validation set
@@ -26,9 +27,17 @@ pub(crate) struct DataArgs {
 }
 
 impl DataArgs {
-    /// Opens the dataset, and holds images out for validation. `seed` determines which.
+    /// Opens a dataset with classes, and holds images out for validation. `seed` determines which.
     pub(crate) fn open(&self, seed: u64) -> Result<Splits> {
-        open_splits(&self.data, self.holdout, seed).map_err(with_option)
+        let splits = open_splits(&self.data, self.holdout, seed).map_err(with_option)?;
+        if splits.train.has_captions() {
+            let reason = format!(
+                "{} has captions in place of classes. Give images with classes",
+                self.data.display()
+            );
+            return Err(Usage(reason).into());
+        }
+        Ok(splits)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `hipvit train` trains a model on labelled images.
+//! `hipvit train` trains a model on labelled images, or on pairs of images and captions.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -31,6 +31,7 @@ Examples:
   hipvit train photos/ -m timm/vit_small_patch16_224.augreg_in21k -o run --recipe fine-tune --holdout 10%
   hipvit train digits/ -m assets/tinyvit32/config.json -o run --recipe digits
   hipvit train imagenet/ -m vit_small_patch16_224 -o run --device hip --dtype bf16
+  hipvit train pairs.csv -m openai/clip-vit-base-patch32 -o run --holdout 5%
   hipvit train photos/ -o run --resume
   torchrun --nproc-per-node 2 --no-python hipvit train photos/ -m vit_tiny_patch16_224 -o run --device cpu
   hipvit classify photo.jpg -m run/model
@@ -94,7 +95,9 @@ struct StartArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Recipe")]
 struct RecipeArgs {
-    /// TOML file, scratch-small, digits or fine-tune [default: scratch-small]
+    /// TOML file, scratch-small, digits, fine-tune or pairs
+    ///
+    /// The default is scratch-small, or pairs for pairs of images and captions.
     #[arg(long, value_name = "RECIPE", conflicts_with = "resume")]
     recipe: Option<PathBuf>,
     /// Number of passes over the images
@@ -111,7 +114,7 @@ struct RecipeArgs {
     lr: Option<f64>,
     /// Layers to keep as they are, from the embedding on, or backbone
     ///
-    /// The embedding is the first layer, and each block is one. backbone: all but the head.
+    /// The embedding is the first layer, and each block is one. backbone: all but the head. In training on pairs: image or text, the tower.
     #[arg(long, value_name = "LAYERS", conflicts_with = "resume")]
     freeze: Option<Freeze>,
     /// Train updates of this rank beside the linear layers
@@ -387,6 +390,14 @@ fn note_start(fit: &Fit, resumed: bool) {
         fit.steps(),
         fit.steps_per_epoch()
     ));
+    if let Some([truncated, tokens]) = fit.truncated_captions() {
+        output::note(&format!("texts have {tokens} tokens"));
+        if truncated > 0 {
+            output::warning(&format!(
+                "{truncated} captions are longer than the model's context, which truncates them"
+            ));
+        }
+    }
     if let Some(memory) = trainer.memory() {
         let of = if fit.has_ranks() {
             "memory of each rank"
@@ -462,9 +473,16 @@ impl Callbacks for Display {
             return;
         }
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
-        let validation = match event.val_accuracy {
-            Some(accuracy) => format!(", validation {}", percent(accuracy)),
-            None => String::new(),
+        let validation = match (&event.recall, event.val_accuracy) {
+            (Some(recall), _) => format!(
+                ", recall@1 and @5 image to text {} and {}, text to image {} and {}",
+                percent(recall.image_to_text_1),
+                percent(recall.image_to_text_5),
+                percent(recall.text_to_image_1),
+                percent(recall.text_to_image_5)
+            ),
+            (None, Some(accuracy)) => format!(", validation {}", percent(accuracy)),
+            (None, None) => String::new(),
         };
         let unaveraged = match event.unaveraged_val_accuracy {
             Some(accuracy) => format!(" ({} without averages)", percent(accuracy)),

@@ -3,6 +3,7 @@
 mod folder;
 mod idx;
 mod memory;
+mod pairs;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod tar;
@@ -20,6 +21,7 @@ use hipvit_image::{DecodeOptions, RgbImage};
 pub use folder::ImageFolder;
 pub use idx::open_idx;
 pub use memory::InMemory;
+pub use pairs::Pairs;
 #[cfg(feature = "parquet")]
 pub use parquet::Parquet;
 pub use webdataset::WebDataset;
@@ -47,6 +49,12 @@ pub trait Dataset: Debug + Send + Sync {
 
     /// Returns the names of the classes. A label is an index into them.
     fn classes(&self) -> &[String];
+
+    /// Returns true if the classes are captions, such as `a photo of a dog`. Then the classes of a training set and of its validation set
+    /// differ.
+    fn has_captions(&self) -> bool {
+        false
+    }
 
     /// Returns the label of image `index`.
     fn label(&self, index: usize) -> usize;
@@ -95,7 +103,7 @@ impl Split {
     }
 }
 
-/// Images for training and, if the dataset has them, for validation. Both have the same classes.
+/// Images for training and, if the dataset has them, for validation. Both have the same classes, unless these are captions.
 #[derive(Clone, Debug)]
 pub struct Splits {
     /// Images for training.
@@ -113,6 +121,9 @@ pub struct Splits {
 /// | `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, also `.gz`, also in `raw` | MNIST, Fashion-MNIST |
 /// | `*.tar`, also one file | WebDataset |
 /// | `*.parquet`, also one file, also in `data` | Hugging Face, with the cargo feature `parquet` |
+/// | a `.csv`, `.tsv` or `.jsonl` file, or `train.csv`, `val.csv`, `metadata.jsonl` and similar names in a directory | [pairs](Pairs) of images and captions |
+///
+/// WebDataset shards with a `.txt` file per image, and Parquet files with a column of captions, have pairs too.
 ///
 /// The names of shards tell training and validation apart, by the words `train`, and `val`, `validation` or `test`.
 /// If there are both `val` and `test`, `val` is used.
@@ -124,6 +135,9 @@ pub struct Splits {
 pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
     let path = path.as_ref();
     let metadata = fs::metadata(path).map_err(|source| Error::io(path, source))?;
+    if metadata.is_file() && pairs::is_list(path) {
+        return pairs::open_splits(path, &[path.to_owned()]);
+    }
     if metadata.is_file() {
         return open_shards(path, vec![path.to_owned()]);
     }
@@ -132,9 +146,17 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
         if let Some(splits) = idx::open_splits(&folder, &files)? {
             return Ok(splits);
         }
-        let shards: Vec<PathBuf> = files.into_iter().filter(|file| is_shard(file)).collect();
+        let of_kind = |is: fn(&Path) -> bool| -> Vec<PathBuf> {
+            let found = files.iter().filter(|file| is(file));
+            found.cloned().collect()
+        };
+        let shards = of_kind(is_shard);
         if !shards.is_empty() {
             return open_shards(&folder, shards);
+        }
+        let lists = of_kind(pairs::is_list_of_folder);
+        if !lists.is_empty() {
+            return pairs::open_splits(&folder, &lists);
         }
     }
     folder::open_splits(path)
@@ -200,7 +222,13 @@ fn open_shards(path: &Path, shards: Vec<PathBuf>) -> Result<Splits> {
     let validation = if validation.is_empty() {
         None
     } else {
-        Some(open_shards_of(&validation, Some(train.classes()))?)
+        let classes = (!train.has_captions()).then(|| train.classes());
+        let validation = open_shards_of(&validation, classes)?;
+        if validation.has_captions() != train.has_captions() {
+            let reason = "has captions in some shards, and classes in others. Keep them apart";
+            return Err(Error::dataset(path, reason));
+        }
+        Some(validation)
     };
     Ok(Splits { train, validation })
 }
@@ -219,8 +247,7 @@ fn open_shards_of(shards: &[PathBuf], classes: Option<&[String]>) -> Result<Arc<
         return Ok(Arc::new(WebDataset::open(shards, classes)?));
     }
     if !has_extension(&shards[0], "parquet") {
-        let reason =
-            "is neither a directory nor a tar or Parquet file. Name the directory that contains the images";
+        let reason = "is neither a directory nor a tar, Parquet, CSV, TSV or JSON Lines file. Name the directory that contains the images";
         return Err(Error::dataset(&shards[0], reason));
     }
     open_parquet(shards, classes)

@@ -2,7 +2,7 @@
 //!
 //! | item | purpose |
 //! | --- | --- |
-//! | [`open`] | finds a dataset's layout: image folders, ImageNet, idx, WebDataset, Parquet |
+//! | [`open`] | finds a dataset's layout: image folders, ImageNet, idx, WebDataset, Parquet, lists of images with captions |
 //! | [`augment`] | random transforms, bit for bit as torchvision and timm on Pillow images |
 //! | [`Sampler`] | order of an epoch, divided among ranks |
 //! | [`Loader`] | decodes and augments on threads, ahead of the consumer |
@@ -30,7 +30,7 @@ pub use augment::{Augmentation, Prepare, Transform};
 pub use batch::{Batch, Broken};
 #[cfg(feature = "parquet")]
 pub use dataset::Parquet;
-pub use dataset::{Content, Dataset, ImageFolder, InMemory, Splits, WebDataset, open, open_idx};
+pub use dataset::{Content, Dataset, ImageFolder, InMemory, Pairs, Splits, WebDataset, open, open_idx};
 pub use error::{Error, Result};
 pub use loader::{Loader, LoaderOptions, OnBroken, Share};
 pub use sampler::{Position, Remainder, Sample, Sampler};

@@ -89,6 +89,7 @@ macro_rules! for_each_op {
             fake_quantize: FakeQuantize,
             fake_quantize_backward: FakeQuantizeBackward,
             gather: Gather,
+            gather_backward: GatherBackward,
             gather_elements: GatherElements,
             grid_mask: GridMask,
             grid_positions: GridPositions,

@@ -1,11 +1,13 @@
 //! Runs the epochs of a training: steps, evaluation, log, checkpoints.
 
+mod captions;
 mod checkpoints;
 mod evaluation;
 mod from_recipe;
 mod holdout;
 mod log;
 mod ranks;
+mod recall;
 mod report;
 mod speed;
 mod steps;
@@ -25,19 +27,23 @@ use hipvit_data::{Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sa
 
 use tempfile::TempDir;
 
+use self::captions::Captions;
+pub(crate) use self::captions::{check as check_recipe, text_tower};
 use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
 use self::evaluation::Tally;
 pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 use self::from_recipe::{input_kind, loss_kind, new_trainer};
-pub(crate) use self::holdout::divide;
+pub(crate) use self::holdout::{divide, divided};
 pub use self::holdout::{hold_out, open_splits};
 use self::log::Log;
 pub use self::log::{EpochEvent, Event, MemoryEvent, StepEvent};
 use self::ranks::{broken_elsewhere, broken_texts, images_per_run};
+pub use self::recall::Recall;
 use self::speed::Speed;
 use self::steps::PendingStep;
 use self::teacher::Teacher;
+use crate::PairOptions;
 use crate::augmentation::{TrainingImages, mixup};
 pub use crate::float8::LayerEvent;
 use crate::inference::run_dataset;
@@ -146,7 +152,7 @@ pub struct Fit {
     options: FitOptions,
     splits: Splits,
     trainer: Trainer,
-    teacher: Option<Teacher>,
+    supervision: Supervision,
     sampler: Sampler,
     progress: Progress,
     checkpoints: Checkpoints,
@@ -160,6 +166,21 @@ pub struct Fit {
     pending: VecDeque<PendingStep>,
     /// The run directory of a rank that does not write the one of the run. Removed at the end.
     _temporary: Option<TempDir>,
+}
+
+/// What images are compared with, beside their classes.
+#[derive(Debug)]
+struct Supervision {
+    teacher: Option<Teacher>,
+    /// Set if the data are pairs of images and captions.
+    captions: Option<Arc<Captions>>,
+}
+
+impl Supervision {
+    /// Returns the loss of pairs, if the data are pairs.
+    fn pairs(&self) -> Option<PairOptions> {
+        self.captions.as_ref().map(|captions| captions.pairs)
+    }
 }
 
 impl Fit {
@@ -184,13 +205,19 @@ impl Fit {
         let saved = if resume { checkpoints.newest()? } else { None };
         let mut progress = saved.as_ref().map(|saved| saved.progress).unwrap_or_default();
         recipe.accumulate = progress.accumulate.unwrap_or(recipe.accumulate);
-        let mut trainer = new_trainer(checkpoint, &recipe, &options, ranks.clone())?;
+        check_recipe(&recipe, splits.train.has_captions(), ranks.is_some())?;
+        let captions = Captions::open(&run.initial(), &splits)?.map(Arc::new);
+        let pairs = captions.as_ref().map(|captions| captions.pairs);
+        let mut trainer = new_trainer(checkpoint, &recipe, &options, ranks.clone(), pairs)?;
         let accumulate = trainer.options().accumulate;
         if accumulate != recipe.accumulate {
             recipe.accumulate = accumulate;
             progress.accumulate = Some(accumulate);
         }
-        let teacher = Teacher::open(&recipe, &options, &trainer)?;
+        let supervision = Supervision {
+            teacher: Teacher::open(&recipe, &options, &trainer)?,
+            captions,
+        };
         if let Some(saved) = &saved {
             trainer.restore(&saved.states)?;
         }
@@ -205,7 +232,7 @@ impl Fit {
             options,
             splits,
             trainer,
-            teacher,
+            supervision,
             sampler,
             progress,
             checkpoints,
@@ -242,7 +269,8 @@ impl Fit {
         // Its states take as much memory as those of the next one.
         drop(self.trainer);
         let checkpoint = Checkpoint::open(Some(&self.run.initial()))?;
-        let mut trainer = new_trainer(checkpoint, &self.recipe, &self.options, self.ranks.clone())?;
+        let (ranks, pairs) = (self.ranks.clone(), self.supervision.pairs());
+        let mut trainer = new_trainer(checkpoint, &self.recipe, &self.options, ranks, pairs)?;
         if self.progress.step > 0
             && let Some(saved) = self.checkpoints.newest()?
         {
@@ -255,6 +283,14 @@ impl Fit {
     #[must_use]
     pub fn has_ranks(&self) -> bool {
         self.ranks.is_some()
+    }
+
+    /// Returns the number of training captions that the model's context truncates, and the tokens of a text. `None` if the data are not pairs of
+    /// images and captions.
+    #[must_use]
+    pub fn truncated_captions(&self) -> Option<[usize; 2]> {
+        let captions = self.supervision.captions.as_ref()?;
+        Some([captions.truncated(), captions.pairs.tokens])
     }
 
     /// Returns the recipe.
@@ -408,6 +444,8 @@ impl Fit {
             val_accuracy: evaluation.map(Evaluation::accuracy),
             unaveraged_val_loss: unaveraged.as_ref().and_then(|evaluation| evaluation.loss),
             unaveraged_val_accuracy: unaveraged.as_ref().map(Evaluation::accuracy),
+            recall: evaluation.and_then(|evaluation| evaluation.recall),
+            unaveraged_recall: unaveraged.as_ref().and_then(|evaluation| evaluation.recall),
             train_seconds: progress.seconds,
             val_seconds: evaluation.map(|_| val_seconds),
             skipped: progress.skipped,
@@ -434,6 +472,9 @@ impl Fit {
         weights: Weights,
         mut callbacks: Option<&mut dyn Callbacks>,
     ) -> Result<Evaluation, FitError> {
+        if let Some(captions) = self.supervision.captions.clone() {
+            return self.evaluate_pairs(dataset, &captions, weights, callbacks);
+        }
         let session = self.session(weights)?;
         let skip_broken = self.options.skip_broken;
         let mut tally = Tally::new(loss_kind(&self.recipe));

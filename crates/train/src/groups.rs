@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::objective::{BIAS_TENSOR, SCALE_TENSOR};
+
 /// Parts of the names of tensors that do not decay, besides biases and norms: positions, tokens and scales.
 const NO_DECAY: [&str; 11] = [
     "pos_embed",
@@ -27,6 +29,25 @@ enum Depth {
     /// Indices of the stage and the layer, or of the layer.
     Layer(Vec<usize>),
     Head,
+}
+
+/// Tower of a dual encoder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tower {
+    Image,
+    Text,
+}
+
+impl Tower {
+    /// Returns the tower of a tensor of transformers or of open_clip. `None` for what the loss learns.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        const IMAGE: [&str; 3] = ["vision_model.", "visual_projection.", "visual."];
+        match name {
+            SCALE_TENSOR | BIAS_TENSOR => None,
+            _ if IMAGE.iter().any(|prefix| name.starts_with(prefix)) => Some(Self::Image),
+            _ => Some(Self::Text),
+        }
+    }
 }
 
 /// Returns true if the tensor `name` decays by default.

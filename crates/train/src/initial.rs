@@ -2,11 +2,12 @@
 //! classes of the data.
 
 mod config;
+mod pairs;
 pub(crate) mod random;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hipvit::error::{Error, Result};
 use hipvit::model::{self, Checkpoint};
@@ -32,6 +33,8 @@ const LOGIT_SCALE: f32 = std::f32::consts::LN_10;
 const CONFIG: &str = "config.json";
 const PREPROCESSOR: &str = "preprocessor_config.json";
 const WEIGHTS: &str = "model.safetensors";
+const OPEN_CLIP: &str = "open_clip_config.json";
+const OPEN_CLIP_WEIGHTS: &str = "open_clip_model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 
 /// Where the first weights come from.
@@ -58,6 +61,10 @@ pub struct InitialModel {
     tensors: BTreeMap<String, Content>,
     /// Names of the tensors with new weights.
     new: Vec<String>,
+    /// Names of the files with the configuration and the weights.
+    names: [&'static str; 2],
+    /// Other files, which are written as they are.
+    files: Vec<(&'static str, Vec<u8>)>,
 }
 
 /// Shape and values of a tensor.
@@ -85,7 +92,9 @@ impl<'a> Start<'a> {
         let is_json = model.extension().is_some_and(|extension| extension == "json");
         let lacks_weights = |directory: &Path| {
             let mut files = fs::read_dir(directory).into_iter().flatten().flatten();
-            directory.join(CONFIG).exists()
+            [CONFIG, OPEN_CLIP]
+                .iter()
+                .any(|name| directory.join(name).exists())
                 && !directory.join(INDEX).exists()
                 && !files.any(|file| file.path().extension().is_some_and(|end| end == "safetensors"))
         };
@@ -117,22 +126,7 @@ impl InitialModel {
         match start {
             Start::Checkpoint(path) => Self::of_checkpoint(path, classes, seed),
             Start::Config(path) => {
-                let directory = if path.is_dir() {
-                    path
-                } else {
-                    path.parent().unwrap_or(Path::new("."))
-                };
-                let file = if path.is_dir() {
-                    path.join(CONFIG)
-                } else {
-                    path.to_owned()
-                };
-                let config = read_json(&file)?;
-                let preprocessor = directory.join(PREPROCESSOR);
-                let preprocessor = preprocessor
-                    .exists()
-                    .then(|| read_json(&preprocessor))
-                    .transpose()?;
+                let (directory, config, preprocessor) = read_config(path, CONFIG)?;
                 Self::from_scratch(&directory.to_string_lossy(), &config, preprocessor, classes, seed)
             }
             Start::Architecture { name, image_size } => {
@@ -163,6 +157,8 @@ impl InitialModel {
             preprocessor,
             new: tensors.keys().cloned().collect(),
             tensors,
+            names: [CONFIG, WEIGHTS],
+            files: Vec::new(),
         })
     }
 
@@ -176,23 +172,7 @@ impl InitialModel {
         } else {
             classifier(&path.to_string_lossy(), &config, preprocessor.as_ref(), classes)?
         };
-        let mut tensors = BTreeMap::new();
-        for name in checkpoint.names().filter(|name| !classifier.contains_key(*name)) {
-            // Buffers of integers are left out. The libraries compute them.
-            let Ok(tensor) = checkpoint.tensor(name) else {
-                continue;
-            };
-            let content = Content {
-                dtype: match tensor.dtype() {
-                    DType::F16 => Dtype::F16,
-                    DType::BF16 => Dtype::BF16,
-                    _ => Dtype::F32,
-                },
-                shape: tensor.shape().to_vec(),
-                bytes: tensor.to_le_bytes().into_owned(),
-            };
-            tensors.insert(name.to_owned(), content);
-        }
+        let mut tensors = contents(&checkpoint, |name| !classifier.contains_key(name));
         let new = classifier.keys().cloned().collect();
         for (name, shape) in classifier {
             let content = new_tensor(&path.to_string_lossy(), &name, shape, 1.0, seed)?;
@@ -203,6 +183,8 @@ impl InitialModel {
             preprocessor,
             tensors,
             new,
+            names: checkpoint.file_names(),
+            files: Vec::new(),
         })
     }
 
@@ -227,7 +209,11 @@ impl InitialModel {
         if let Some(preprocessor) = &self.preprocessor {
             write(PREPROCESSOR, &text(preprocessor))?;
         }
-        write(CONFIG, &text(&self.config))?;
+        let [config, weights] = self.names;
+        write(config, &text(&self.config))?;
+        for (name, bytes) in &self.files {
+            write(name, bytes)?;
+        }
         let views = self.tensors.iter().map(|(name, content)| {
             let Content { dtype, shape, bytes } = content;
             let view = TensorView::new(*dtype, shape.clone(), bytes);
@@ -238,7 +224,48 @@ impl InitialModel {
         let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
         let bytes = views.and_then(|views| safetensors::serialize(views, Some(metadata)));
         let bytes = bytes.map_err(|error| Error::internal("initial model", error))?;
-        write(WEIGHTS, &bytes)
+        write(weights, &bytes)
+    }
+}
+
+impl Content {
+    /// Creates a tensor of f32.
+    fn of_f32(shape: Vec<usize>, values: impl IntoIterator<Item = f32>) -> Self {
+        Self {
+            dtype: Dtype::F32,
+            shape,
+            bytes: values.into_iter().flat_map(f32::to_le_bytes).collect(),
+        }
+    }
+}
+
+/// Reads the tensors of a checkpoint whose names pass `keep`. Buffers of integers are left out. The libraries compute them.
+fn contents(checkpoint: &Checkpoint, keep: impl Fn(&str) -> bool) -> BTreeMap<String, Content> {
+    let mut tensors = BTreeMap::new();
+    for name in checkpoint.names().filter(|name| keep(name)) {
+        let Ok(tensor) = checkpoint.tensor(name) else {
+            continue;
+        };
+        let content = Content {
+            dtype: match tensor.dtype() {
+                DType::F16 => Dtype::F16,
+                DType::BF16 => Dtype::BF16,
+                _ => Dtype::F32,
+            },
+            shape: tensor.shape().to_vec(),
+            bytes: tensor.to_le_bytes().into_owned(),
+        };
+        tensors.insert(name.to_owned(), content);
+    }
+    tensors
+}
+
+/// Returns the names of the files with the configuration and the weights, as the library writes them.
+fn file_names(config: &Value) -> [&'static str; 2] {
+    if config.get("model_cfg").is_some() {
+        [OPEN_CLIP, OPEN_CLIP_WEIGHTS]
+    } else {
+        [CONFIG, WEIGHTS]
     }
 }
 
@@ -315,6 +342,13 @@ fn rule(name: &str, shape: &[usize], layer_scale: f32) -> Option<Rule> {
         _ if has(&TOKENS) => Some(Rule::Normal(TOKEN_DEVIATION)),
         _ if has(&TABLES) => Some(Rule::Normal(DEVIATION)),
         [_, _, dim] if last == "latent" => Some(Rule::Normal(1.0 / (dim as f64).sqrt())),
+        // Projections to the space of images and texts.
+        [inputs, _] if ["proj", "text_projection"].contains(&last) => {
+            Some(Rule::Normal((inputs as f64).sqrt().recip()))
+        }
+        [_, inputs] if name.starts_with("visual_projection.") || name.starts_with("text_projection.") => {
+            Some(Rule::Normal((inputs as f64).sqrt().recip()))
+        }
         [_] if last.ends_with("bias") => Some(Rule::Constant(0.0)),
         [_] if last == "weight" => Some(Rule::Constant(1.0)),
         [_, channels, height, width] if last == "weight" => {
@@ -324,6 +358,21 @@ fn rule(name: &str, shape: &[usize], layer_scale: f32) -> Option<Rule> {
         [_, _] if last.ends_with("weight") => Some(Rule::Normal(DEVIATION)),
         _ => None,
     }
+}
+
+/// Reads the configuration of a model and, if it exists, of its image processor. `path` is the configuration, or a directory that has it as
+/// `name`. Returns the directory too.
+fn read_config(path: &Path, name: &str) -> Result<(PathBuf, Value, Option<Value>)> {
+    let (directory, file) = if path.is_dir() {
+        (path, path.join(name))
+    } else {
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        (parent.unwrap_or(Path::new(".")), path.to_owned())
+    };
+    let config = read_json(&file)?;
+    let preprocessor = directory.join(PREPROCESSOR);
+    let preprocessor = preprocessor.exists().then(|| read_json(&preprocessor));
+    Ok((directory.to_owned(), config, preprocessor.transpose()?))
 }
 
 /// Reads a JSON file.

@@ -1,7 +1,11 @@
 //! What a step minimises: the end of the forward pass.
 
+use std::borrow::Cow;
+
+use hipvit::Scores;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, ValueId};
+use hipvit::model::{Model, TEXT_EMBEDDING, TextTower};
 use hipvit::ops::{
     Add, ContrastiveKind, ContrastiveLoss, DistillationLoss, Linear, Loss, LossKind, MulScalar, Op, RmsNorm,
 };
@@ -14,6 +18,15 @@ pub(crate) const LOG_SCALE: &str = "contrastive.log_scale";
 
 /// Name of the state that is added to the logits of pairs.
 pub(crate) const BIAS: &str = "contrastive.bias";
+
+/// Name of the tensor of a dual encoder with the logarithm of the factor.
+pub(crate) const SCALE_TENSOR: &str = "logit_scale";
+
+/// Name of the tensor of a dual encoder that is added to the logits.
+pub(crate) const BIAS_TENSOR: &str = "logit_bias";
+
+/// Limit of the scale in CLIP's training.
+const LARGEST_SCALE: f32 = 100.0;
 
 /// Smallest length by which an embedding is divided: PyTorch's `normalize`.
 const SMALLEST_LENGTH: f32 = 1e-12;
@@ -30,6 +43,42 @@ pub enum Objective {
     /// Loss of pairs of images and texts, for a model without a classifier. The targets of an image are the embedding of its text. The text
     /// tower is not trained.
     Contrastive(ContrastiveOptions),
+    /// Loss of pairs of images and texts that trains both towers of a CLIP or SigLIP model. Scale and bias are tensors of the model, which are
+    /// trained too.
+    Pairs(PairOptions),
+}
+
+/// A loss of pairs for both towers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairOptions {
+    /// Function of the logits, with the values that the model has for what it learns.
+    pub contrastive: ContrastiveOptions,
+    /// Number of tokens of each text. Texts of models with causal attention may be shorter than the context.
+    pub tokens: usize,
+}
+
+impl PairOptions {
+    /// Returns the loss of a model's family, with its scale and bias: InfoNCE for CLIP, whose scale is limited to 100 as by open_clip, and the
+    /// sigmoid loss for SigLIP.
+    pub fn of(tower: &TextTower, tokens: usize) -> Self {
+        let [scale, bias] = tower.scale_and_bias().map(|value| value as f32);
+        let family = if tower.scores() == Scores::Sigmoid {
+            ContrastiveOptions::sigmoid()
+        } else {
+            ContrastiveOptions {
+                largest_scale: LARGEST_SCALE,
+                ..ContrastiveOptions::info_nce()
+            }
+        };
+        Self {
+            contrastive: ContrastiveOptions {
+                scale,
+                bias,
+                ..family
+            },
+            tokens,
+        }
+    }
 }
 
 /// A loss of pairs, with the initial values of what it learns: the logits are `scale · similarity + bias`.
@@ -41,6 +90,8 @@ pub struct ContrastiveOptions {
     pub scale: f32,
     /// Number added to the logits, which is trained too. Only for [`ContrastiveKind::Sigmoid`].
     pub bias: f32,
+    /// Limit of the scale. A step that exceeds it ends with this scale. Infinity if there is none.
+    pub largest_scale: f32,
 }
 
 impl ContrastiveOptions {
@@ -50,6 +101,7 @@ impl ContrastiveOptions {
             kind: ContrastiveKind::InfoNce,
             scale: 1.0 / 0.07,
             bias: 0.0,
+            largest_scale: f32::INFINITY,
         }
     }
 
@@ -59,6 +111,7 @@ impl ContrastiveOptions {
             kind: ContrastiveKind::Sigmoid,
             scale: 10.0,
             bias: -10.0,
+            largest_scale: f32::INFINITY,
         }
     }
 }
@@ -86,7 +139,35 @@ pub(crate) struct PushedLoss {
 impl Objective {
     /// Returns true if the targets are those of classes.
     pub(crate) fn has_classes(&self) -> bool {
-        !matches!(self, Self::Contrastive(_))
+        self.contrastive().is_none()
+    }
+
+    /// Returns the loss of pairs, if it is one.
+    pub(crate) fn contrastive(&self) -> Option<&ContrastiveOptions> {
+        match self {
+            Self::Contrastive(options)
+            | Self::Pairs(PairOptions {
+                contrastive: options, ..
+            }) => Some(options),
+            Self::Targets(_) | Self::Distillation(_) => None,
+        }
+    }
+
+    /// Returns true if both towers of a model are trained.
+    pub(crate) fn has_texts(&self) -> bool {
+        matches!(self, Self::Pairs(_))
+    }
+
+    /// Returns the graph whose outputs the loss compares.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Model::pairs`].
+    pub(crate) fn graph<'a>(&self, model: &'a Model) -> Result<Cow<'a, Graph>> {
+        match self {
+            Self::Pairs(options) => model.pairs(options.tokens).map(Cow::Owned),
+            _ => Ok(Cow::Borrowed(&model.graph)),
+        }
     }
 
     /// Returns true if steps need the logits of a teacher.
@@ -96,17 +177,18 @@ impl Objective {
 
     /// Checks that a step may add the gradients of this many micro-batches.
     pub(crate) fn check(&self, accumulate: usize) -> Result<()> {
-        if let Self::Contrastive(options) = self {
+        if let Some(options) = self.contrastive() {
             if accumulate > 1 {
                 let reason = format!(
                     "is {accumulate}, but a contrastive loss compares all pairs of a batch, which is not divided"
                 );
                 return Err(Error::argument("accumulate", reason));
             }
-            if !options.scale.is_normal() || options.scale < 0.0 || !options.bias.is_finite() {
+            let is_limited = options.largest_scale > 1.0;
+            if !options.scale.is_normal() || options.scale < 0.0 || !options.bias.is_finite() || !is_limited {
                 let reason = format!(
-                    "has a scale of {} and a bias of {}, expected a scale above 0",
-                    options.scale, options.bias
+                    "has a scale of {}, limited to {}, and a bias of {}, expected a scale above 0 and a limit above 1",
+                    options.scale, options.largest_scale, options.bias
                 );
                 return Err(Error::argument("contrastive loss", reason));
             }
@@ -121,7 +203,22 @@ impl Objective {
     /// [`Error::Argument`] if the model has no output that the loss compares. The errors of ops.
     pub(crate) fn push(&self, graph: &mut Graph) -> Result<PushedLoss> {
         match self {
-            Self::Contrastive(options) => push_contrastive(graph, *options),
+            Self::Contrastive(options) => {
+                let embedding = image_embedding(graph)?;
+                let shape = graph.value(embedding).shape.clone();
+                let texts = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
+                push_contrastive(graph, [embedding, texts], *options)
+            }
+            Self::Pairs(options) => {
+                let embedding = image_embedding(graph)?;
+                let text = graph
+                    .outputs()
+                    .iter()
+                    .find(|&&(kind, _)| graph.output_name(kind) == TEXT_EMBEDDING);
+                let &(_, text) =
+                    text.ok_or_else(|| Error::internal("training", "the graph has no embedding of texts"))?;
+                push_contrastive(graph, [embedding, text], options.contrastive)
+            }
             Self::Targets(kind) => {
                 let (logits, targets) = logits_and_targets(graph)?;
                 let loss = graph.push(Role::Other, "loss", Loss(*kind), [logits, targets])?;
@@ -189,17 +286,31 @@ fn classifiers(graph: &Graph, logits: ValueId) -> [ValueId; 2] {
     }
 }
 
-/// Appends the loss of the pairs of the model's embeddings and the targets. The similarities become the output `logits`.
-fn push_contrastive(graph: &mut Graph, options: ContrastiveOptions) -> Result<PushedLoss> {
+/// Returns the embedding of images, which a text could have too.
+fn image_embedding(graph: &Graph) -> Result<ValueId> {
     let embedding = output(graph, OutputKind::Embedding);
-    let Some(embedding) = embedding.filter(|&id| graph.value(id).shape.len() == 2) else {
-        let reason = format!("{} has no embedding that a text could have", graph.name());
-        return Err(Error::argument("model", reason));
-    };
+    embedding
+        .filter(|&id| graph.value(id).shape.len() == 2)
+        .ok_or_else(|| {
+            let reason = format!("{} has no embedding that a text could have", graph.name());
+            Error::argument("model", reason)
+        })
+}
+
+/// Appends the loss of the pairs of embeddings of images and texts. The similarities become the output `logits`.
+fn push_contrastive(
+    graph: &mut Graph,
+    [images, texts]: [ValueId; 2],
+    options: ContrastiveOptions,
+) -> Result<PushedLoss> {
     graph.retain_outputs(|_| false);
-    let shape = graph.value(embedding).shape.clone();
-    let width = shape[1];
-    let texts = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
+    let [width, of_texts] = [images, texts].map(|id| graph.value(id).shape[1]);
+    if width != of_texts {
+        let reason = format!(
+            "texts have embeddings of {of_texts} channels, but images of {width}. They cannot be compared"
+        );
+        return Err(Error::argument("model", reason));
+    }
     // The length of a vector is the root mean square of its elements times √width.
     let factor = vec![1.0 / (width as f32).sqrt(); width];
     let weight = Tensor::from_f32([width], factor)
@@ -208,7 +319,7 @@ fn push_contrastive(graph: &mut Graph, options: ContrastiveOptions) -> Result<Pu
     let op = RmsNorm {
         epsilon: SMALLEST_LENGTH * SMALLEST_LENGTH / width as f32,
     };
-    let images = graph.push(Role::Other, "contrastive.images", op, [embedding, weight])?;
+    let images = graph.push(Role::Other, "contrastive.images", op, [images, weight])?;
     let texts = graph.push(Role::Other, "contrastive.texts", op, [texts, weight])?;
     let similarity = graph.push(
         Role::Other,

@@ -22,10 +22,11 @@ use crate::optimizer::Moments;
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
-const SHIPPED: [(&str, &str); 3] = [
+const SHIPPED: [(&str, &str); 4] = [
     ("digits", include_str!("../recipes/digits.toml")),
     ("scratch-small", include_str!("../recipes/scratch-small.toml")),
     ("fine-tune", include_str!("../recipes/fine-tune.toml")),
+    ("pairs", include_str!("../recipes/pairs.toml")),
 ];
 
 /// The reason why a recipe cannot be used.
@@ -358,8 +359,10 @@ mod tests {
     }
 
     #[test]
-    fn frozen_layers_are_a_number_or_the_backbone() {
+    fn frozen_layers_are_a_number_the_backbone_or_a_tower() {
         for (text, freeze) in [
+            ("freeze = \"image\"", Freeze::Image),
+            ("freeze = \"text\"", Freeze::Text),
             ("freeze = 3", Freeze::Layers(3)),
             ("freeze = \"3\"", Freeze::Layers(3)),
             ("freeze = \"backbone\"", Freeze::Backbone),

@@ -206,9 +206,12 @@ impl RunDirectory {
         self.path.join(CHECKPOINTS)
     }
 
-    /// Writes the model with the trainer's weights.
+    /// Writes the model with the trainer's weights. Files that the trainer does not write, such as those of the tokenizer, are the initial model's.
     pub(crate) fn write_model(&self, trainer: &Trainer) -> Result<()> {
-        self.replace(MODEL, |directory| trainer.write_model(directory))
+        self.replace(MODEL, |directory| {
+            trainer.write_model(directory)?;
+            copy_missing(&self.initial(), directory)
+        })
     }
 
     /// Writes the trainer's updates of low rank, if there are any. The adapter names the initial model of this run as its base.
@@ -248,4 +251,17 @@ impl RunDirectory {
         }
         Ok(())
     }
+}
+
+/// Copies the files of a directory that `to` lacks.
+fn copy_missing(from: &Path, to: &Path) -> Result<()> {
+    let io = |error| Error::io(from, error);
+    for entry in fs::read_dir(from).map_err(io)? {
+        let name = entry.map_err(io)?.file_name();
+        let (source, copy) = (from.join(&name), to.join(&name));
+        if !copy.exists() {
+            fs::copy(&source, &copy).map_err(|error| Error::io(&source, error))?;
+        }
+    }
+    Ok(())
 }

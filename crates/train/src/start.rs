@@ -7,7 +7,7 @@ use hipvit::error::Error;
 use hipvit::exec::Collectives;
 use hipvit_data::Splits;
 
-use crate::fit::{Fit, FitError, FitOptions, open_splits};
+use crate::fit::{Fit, FitError, FitOptions, check_recipe, divided, open_splits};
 use crate::initial::{InitialModel, Start};
 use crate::ranks::files;
 use crate::ranks::messages::agree;
@@ -17,6 +17,9 @@ use crate::{MemoryLimit, RankPlan};
 
 /// Recipe of a run whose options name none.
 const RECIPE: &str = "scratch-small";
+
+/// Recipe of a run on pairs of images and captions whose options name none.
+const RECIPE_OF_PAIRS: &str = "pairs";
 
 /// Data, model, recipe and output directory of a run.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +48,7 @@ pub enum Origin {
         model: PathBuf,
         /// Image size of a timm architecture.
         image_size: Option<usize>,
-        /// TOML file, or name of a shipped recipe. By default `scratch-small`.
+        /// TOML file, or name of a shipped recipe. By default `scratch-small`, or `pairs` for pairs of images and captions.
         recipe: Option<PathBuf>,
         /// Values that take precedence over the recipe's values.
         overrides: Overrides,
@@ -94,15 +97,20 @@ impl RunOptions {
             });
         };
         run.check_new()?;
-        let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(RECIPE)))?.with(overrides)?;
+        let splits = hipvit_data::open(&self.data)?;
+        let has_captions = splits.train.has_captions();
+        let default = if has_captions { RECIPE_OF_PAIRS } else { RECIPE };
+        let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(default)))?.with(overrides)?;
         let recipe = self.limited(recipe);
+        check_recipe(&recipe, has_captions, options.collectives.is_some())?;
         if let Some(ranks) = &options.collectives {
             // Before the directory is created.
             RankPlan::new(ranks.rank(), ranks.ranks(), &recipe.ranks)?.share(recipe.batch)?;
         }
-        let splits = open_splits(&self.data, self.holdout, recipe.seed)?;
+        let splits = divided(splits, &self.data, self.holdout, recipe.seed)?;
         let facts = self.facts(&splits, &options);
-        let (initial, replaced) = initialize(initial, *image_size, &facts.classes, recipe.seed)?;
+        let classes = (!has_captions).then_some(facts.classes.as_slice());
+        let (initial, replaced) = initialize(initial, *image_size, classes, recipe.seed)?;
         let run = RunDirectory::create(&self.output, &recipe, &facts, &initial)?;
         self.lead(&run, &splits, &options)?;
         let fit = Fit::new(run, recipe, splits, options, false)?;
@@ -172,7 +180,11 @@ impl RunOptions {
     /// Returns what must not change when the run is resumed.
     fn facts(&self, splits: &Splits, options: &FitOptions) -> RunFacts {
         RunFacts {
-            classes: splits.train.classes().to_vec(),
+            classes: if splits.train.has_captions() {
+                vec![format!("captions {:016x}", digest(splits.train.classes()))]
+            } else {
+                splits.train.classes().to_vec()
+            },
             train_images: splits.train.len(),
             val_images: splits.validation.as_ref().map_or(0, |set| set.len()),
             dtype: options.dtype.to_string(),
@@ -181,11 +193,20 @@ impl RunOptions {
     }
 }
 
-/// Creates the model that training starts from. Returns it with the tensors of a checkpoint that were replaced.
+/// Returns a digest of captions: FNV-1a, which no version of a library changes.
+fn digest(captions: &[String]) -> u64 {
+    let bytes = captions.iter().flat_map(|caption| caption.bytes().chain([0]));
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Creates the model that training starts from, without `classes` both towers of a dual encoder. Returns it with the tensors of a checkpoint
+/// that were replaced.
 fn initialize(
     model: &Path,
     image_size: Option<usize>,
-    classes: &[String],
+    classes: Option<&[String]>,
     seed: u64,
 ) -> Result<(InitialModel, Vec<String>), FitError> {
     let start = Start::of(model, image_size);
@@ -193,6 +214,9 @@ fn initialize(
         let reason = "needs the name of a timm architecture: other models have their size";
         return Err(Error::argument("image-size", reason).into());
     }
+    let Some(classes) = classes else {
+        return Ok((InitialModel::of_pairs(start, seed)?, Vec::new()));
+    };
     let model = InitialModel::new(start, classes, seed)?;
     let replaced = if start.is_from_scratch() {
         Vec::new()

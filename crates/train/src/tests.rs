@@ -4,6 +4,7 @@ mod dropout;
 mod families;
 mod losses;
 mod moments;
+mod pairs;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,7 @@ fn step_at(trainer: &mut Trainer, rate: f32) -> Result<StepReport> {
     let targets = Targets {
         values: &targets,
         teacher: &teacher,
+        ..Targets::default()
     };
     trainer.step(Input::Values(&values), targets, rate)
 }

@@ -5,6 +5,7 @@ mod evaluated;
 mod in_flight;
 mod micro_batch;
 mod options;
+mod pairs;
 mod ranks;
 mod second_try;
 mod states;
@@ -24,7 +25,7 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorOptions, Inputs, PendingRun, Submission, TimedCall};
 use hipvit::graph::Value;
 use hipvit::image::Preprocess;
-use hipvit::model::{Checkpoint, TensorValues};
+use hipvit::model::{Checkpoint, TensorValues, pair_inputs};
 use hipvit::tensor::Input;
 
 use self::in_flight::{StepQueue, SubmittedRun};
@@ -34,14 +35,14 @@ use self::options::{check, float8, load_options};
 pub(crate) use self::options::{computed_dtype, placement};
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, StepTarget, passes};
-pub use self::targets::Targets;
+pub use self::targets::{Targets, Texts};
 pub use self::tuning::Tuning;
 use crate::dropout::{self, branch_factors};
 use crate::float8::{Float8Layers, LayerEvent};
 use crate::lora::Lora;
 use crate::loss_scale::LossScale;
 use crate::memory::{self, MemoryReport};
-use crate::objective::{BIAS, LOG_SCALE, Objective};
+use crate::objective::{BIAS, LOG_SCALE};
 use crate::optimizer::OptimizerOptions;
 use crate::quantization::Quantization;
 use crate::ranks::Ranks;
@@ -250,7 +251,7 @@ impl Trainer {
         self.classes
     }
 
-    /// Returns the number of targets of an image: the classes, or the channels of a text's embedding.
+    /// Returns the number of targets of an image: the classes, the channels of a text's embedding, or the tokens of a text.
     pub fn target_width(&self) -> usize {
         self.width
     }
@@ -267,7 +268,12 @@ impl Trainer {
 
     /// Returns the number of trained elements.
     pub fn parameters(&self) -> u64 {
-        self.scatter.elements() + self.lora.as_ref().map_or(0, Lora::elements)
+        let of_loss = if self.options.loss.has_texts() {
+            pairs::learned(&self.checkpoint).count() as u64
+        } else {
+            0
+        };
+        self.scatter.elements() + self.lora.as_ref().map_or(0, Lora::elements) + of_loss
     }
 
     /// Returns the memory of a step, if [`TrainOptions::memory`] is set.
@@ -322,7 +328,7 @@ impl Trainer {
     ///
     /// The errors of the device.
     pub fn contrastive_scale(&self) -> Result<Option<[f32; 2]>> {
-        let Objective::Contrastive(options) = self.options.loss else {
+        let Some(options) = self.options.loss.contrastive() else {
             return Ok(None);
         };
         let number = |name: &str| -> Result<f32> {
@@ -382,6 +388,7 @@ impl Trainer {
         };
         let submit = |part: Range<usize>| {
             let run = MicroBatch {
+                len: part.len(),
                 images: rows_of(images, batch, &part),
                 targets: targets.rows(self.width, &part),
                 factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
@@ -410,7 +417,7 @@ impl Trainer {
             keys,
             ..
         } = *micro_batch;
-        let batch = targets.values.len() / self.width.max(1);
+        let batch = micro_batch.len;
         let executor = self.executor()?;
         let plan = executor.plan(batch)?;
         let Counters { updates, scale, .. } = &self.counters;
@@ -426,11 +433,19 @@ impl Trainer {
         let keep = [if micro_batch.is_first { 0.0 } else { 1.0 }];
         let mut named = vec![
             (plan.graph().first_input_name(), images.into()),
-            (inputs::TARGETS, Input::Values(targets.values).into()),
             (inputs::IMAGE_WEIGHTS, Input::Values(&weights).into()),
             (inputs::RATES, Input::Values(&rates).into()),
             (inputs::GRADIENT_SCALE, Input::Values(&unscale).into()),
         ];
+        if self.options.loss.has_texts() {
+            let texts = targets.texts;
+            named.push((pair_inputs::TOKENS, Input::Integers(texts.tokens).into()));
+            if !texts.places.is_empty() {
+                named.push((pair_inputs::PLACES, Input::Values(texts.places).into()));
+            }
+        } else {
+            named.push((inputs::TARGETS, Input::Values(targets.values).into()));
+        }
         if self.options.loss.has_teacher() {
             named.push((inputs::TEACHER, Input::Values(targets.teacher).into()));
         }
@@ -450,6 +465,9 @@ impl Trainer {
     /// Returns the present elements of the checkpoint's trained tensors.
     pub(crate) fn values(&self, weights: Weights) -> Result<TensorValues> {
         let mut values = self.whole_values(weights)?;
+        if self.options.loss.has_texts() {
+            self.add_scale(&mut values, weights)?;
+        }
         if let Some(lora) = &self.lora {
             lora.merge(&self.checkpoint, &mut values, &|name| self.weight(name, weights))?;
         }

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::{Checkpoint, Replacement};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
-use crate::model::file_names::{CONFIG, PREPROCESSOR, WEIGHTS};
+use crate::model::file_names::PREPROCESSOR;
 use crate::model::load::{Model, from_bytes};
 use crate::model::model_bytes::ModelBytes;
 use crate::model::options::LoadOptions;
@@ -93,14 +93,15 @@ impl Checkpoint {
         // transformers writes this entry and requires it.
         let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
         let tensors = self.changed_tensors(&replaced);
-        replace_file(&directory.join(WEIGHTS), |out| {
+        let [config, weights] = self.file_names();
+        replace_file(&directory.join(weights), |out| {
             safetensors_file::write(tensors, metadata, out).map_err(|error| match error {
                 SafeTensorError::IoError(error) => error,
                 other => std::io::Error::other(other),
             })
         })?;
         let documents = [
-            (CONFIG, Some(&self.config)),
+            (config, Some(&self.config)),
             (PREPROCESSOR, self.preprocessor.as_ref()),
         ];
         for (name, document) in documents {

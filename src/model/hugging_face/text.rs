@@ -24,7 +24,8 @@ pub(super) fn spec(kind: &Kind, config: Fields<'_>, weights: &Weights) -> Result
     if !matches!(kind.family, Family::Clip | Family::Siglip) {
         return Ok(None);
     }
-    if !weights.tensors().keys().any(|name| name.starts_with(PREFIX)) {
+    let is_stored = weights.tensors().keys().any(|name| name.starts_with(PREFIX));
+    if !is_stored && !weights.is_recording() {
         return Ok(None);
     }
     let text = tower_config(kind, config, "text_config")?;

@@ -14,10 +14,12 @@ use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use serde_json::Value;
 
+use super::pairs::{CAPTION_COLUMNS, checked_caption};
 use super::{Content, Dataset, numbered_classes};
 use crate::error::{Error, Result};
 
-/// Images in Parquet files: a column `image` with the field `bytes`, and a column of numbers `label`.
+/// Images in Parquet files: a column `image` with the field `bytes`, and a column of numbers `label`, or without it a column of captions
+/// `caption`, `text` or `title`.
 ///
 /// Other names of the columns are found by the features that the files describe, or by their types. Compression may be
 /// Snappy or none. Opening reads the labels, but no images. Reading an image decompresses the page that contains it.
@@ -28,6 +30,9 @@ pub struct Parquet {
     groups: Vec<Group>,
     labels: Vec<usize>,
     classes: Vec<String>,
+    /// Captions of the images, until they are sorted.
+    captions: Vec<String>,
+    has_captions: bool,
 }
 
 struct Shard {
@@ -100,6 +105,8 @@ impl ChunkReader for Positioned {
 struct Columns {
     image: usize,
     label: usize,
+    /// True if the labels are captions.
+    has_captions: bool,
     classes: Option<Vec<String>>,
 }
 
@@ -119,6 +126,8 @@ impl Parquet {
             groups: Vec::new(),
             labels: Vec::new(),
             classes: Vec::new(),
+            captions: Vec::new(),
+            has_captions: false,
         };
         let mut named = classes.map(<[String]>::to_vec);
         for path in shards {
@@ -126,6 +135,9 @@ impl Parquet {
             named = named.or(columns.classes);
         }
         let path = &shards[0];
+        if set.has_captions {
+            return set.with_captions(path);
+        }
         let count = set.labels.iter().max().map_or(0, |most| most + 1);
         if count == 0 {
             return Err(Error::dataset(path, "contains no images"));
@@ -134,17 +146,44 @@ impl Parquet {
         Ok(set)
     }
 
+    /// Makes the captions the classes.
+    fn with_captions(mut self, path: &Path) -> Result<Self> {
+        let captions = std::mem::take(&mut self.captions);
+        if captions.is_empty() || captions.len() != self.labels.len() {
+            let reason = "contains no images with captions, or captions in some files only";
+            return Err(Error::dataset(path, reason));
+        }
+        self.classes.clone_from(&captions);
+        self.classes.sort_unstable();
+        self.classes.dedup();
+        for (label, caption) in self.labels.iter_mut().zip(&captions) {
+            *label = self.classes.partition_point(|class| class < caption);
+        }
+        Ok(self)
+    }
+
     fn add(&mut self, path: &Path) -> Result<Columns> {
         let damaged = |error: ParquetError| Error::dataset(path, error);
         let file = regular_file::open(path).map_err(|source| Error::io(path, source))?;
         let file = SerializedFileReader::new(Positioned(Arc::new(file))).map_err(damaged)?;
         let columns = find_columns(file.metadata()).map_err(|reason| Error::dataset(path, reason))?;
+        self.has_captions |= columns.has_captions;
         for group in 0..file.num_row_groups() {
             let first = self.labels.len();
             let reader = file.get_row_group(group).map_err(damaged)?;
             let rows = reader.metadata().num_rows() as usize;
             let column = reader.get_column_reader(columns.label).map_err(damaged)?;
-            let labels = read_labels(column, rows).map_err(damaged)?;
+            let labels = if columns.has_captions {
+                let captions = read_captions(column, rows).map_err(damaged)?;
+                for (row, caption) in captions.iter().enumerate() {
+                    let checked = checked_caption(caption)
+                        .map_err(|reason| Error::dataset(path, format!("image {}: {reason}", first + row)))?;
+                    self.captions.push(checked.to_owned());
+                }
+                vec![0; captions.len()]
+            } else {
+                read_labels(column, rows).map_err(damaged)?
+            };
             let labels = labels.into_iter().enumerate().map(|(row, label)| {
                 usize::try_from(label).map_err(|_| {
                     let reason = format!("image {}: {label} is not a class", first + row);
@@ -214,15 +253,20 @@ fn find_columns(metadata: &ParquetMetaData) -> Result<Columns, String> {
     let candidates = class.map(|(name, _)| name).into_iter();
     let mut candidates = candidates.chain(["label", "labels", "fine_label"].map(str::to_owned));
     let label = candidates.find_map(|wanted| names.iter().position(|name| *name == wanted));
-    let Some(label) = label else {
+    let mut captions = CAPTION_COLUMNS.iter();
+    let captions = captions.find_map(|wanted| names.iter().position(|name| name == wanted));
+    let has_captions = label.is_none() && captions.is_some();
+    let Some(label) = label.or(captions) else {
         return Err(format!(
-            "has no column of labels (`label`); its columns are {}",
+            "has no column of labels (`label`) or captions ({}); its columns are {}",
+            CAPTION_COLUMNS.join(", "),
             names.join(", ")
         ));
     };
     Ok(Columns {
         image,
         label,
+        has_captions,
         classes,
     })
 }
@@ -252,6 +296,27 @@ fn read_labels(column: ColumnReader, rows: usize) -> Result<Vec<i64>, ParquetErr
     }
 }
 
+/// Reads a column of texts. Rows without a text are empty.
+fn read_captions(column: ColumnReader, rows: usize) -> Result<Vec<String>, ParquetError> {
+    let ColumnReader::ByteArrayColumnReader(mut column) = column else {
+        return Err(ParquetError::General("the captions are not texts".into()));
+    };
+    let (mut levels, mut values) = (Vec::new(), Vec::<ByteArray>::new());
+    column.read_records(rows, Some(&mut levels), None, &mut values)?;
+    let text = |value: &ByteArray| value.as_utf8().map(str::to_owned);
+    let texts: Vec<String> = values.iter().map(text).collect::<Result<_, _>>()?;
+    if texts.len() == rows {
+        return Ok(texts);
+    }
+    let most = levels.iter().max().copied().unwrap_or_default();
+    let mut texts = texts.into_iter();
+    let filled = levels.iter().map(|&level| {
+        let is_null = level < most || most == 0;
+        if is_null { None } else { texts.next() }.unwrap_or_default()
+    });
+    Ok(filled.collect())
+}
+
 /// Reads the bytes in row `row` of a column. Returns `None` if the row is empty.
 fn read_bytes(column: ColumnReader, row: usize) -> Result<Option<Bytes>, ParquetError> {
     let ColumnReader::ByteArrayColumnReader(mut column) = column else {
@@ -270,6 +335,10 @@ impl Dataset for Parquet {
 
     fn classes(&self) -> &[String] {
         &self.classes
+    }
+
+    fn has_captions(&self) -> bool {
+        self.has_captions
     }
 
     fn label(&self, index: usize) -> usize {

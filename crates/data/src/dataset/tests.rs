@@ -258,6 +258,144 @@ fn web_dataset_labels_can_be_names() {
     refused(folder.path(), &["some labels are numbers"]);
 }
 
+/// Returns the caption and the blue byte of each image.
+fn captioned(set: &dyn Dataset) -> Vec<(&str, u8)> {
+    assert!(set.has_captions());
+    let images = content(set).into_iter();
+    images
+        .map(|(label, blue)| (set.classes()[label].as_str(), blue))
+        .collect()
+}
+
+#[test]
+fn web_dataset_shards_have_captions_without_labels() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let text = |text: &str| text.as_bytes().to_vec();
+    let train = archive(&[
+        ("a.bmp", bmp(1)),
+        ("a.json", text(r#"{"caption": "not read", "key": 1}"#)),
+        ("a.txt", text(" a dog\n")),
+        ("b.txt", text("a cat")),
+        ("b.bmp", bmp(2)),
+        ("c.bmp", bmp(3)),
+        ("c.txt", text("a dog")),
+    ]);
+    write(at("train-0.tar"), train);
+    write(
+        at("val-0.tar"),
+        archive(&[("x.bmp", bmp(9)), ("x.txt", text("a fish"))]),
+    );
+    let splits = open(folder.path()).unwrap();
+    assert_eq!(
+        captioned(&*splits.train),
+        [("a dog", 1), ("a cat", 2), ("a dog", 3)]
+    );
+    assert_eq!(captioned(&*splits.validation.unwrap()), [("a fish", 9)]);
+    write(
+        at("val-0.tar"),
+        archive(&[("x.bmp", bmp(9)), ("x.cls", text("0"))]),
+    );
+    refused(folder.path(), &["captions in some shards"]);
+    let alone = at("alone.tar");
+    for (content, reason) in [
+        (
+            vec![("x.bmp", bmp(9)), ("x.txt", text(" \n"))],
+            "x.txt: the caption is empty",
+        ),
+        (
+            vec![("x.bmp", bmp(9)), ("x.txt", vec![0xff])],
+            "x.txt: is not UTF-8",
+        ),
+        (
+            vec![
+                ("x.bmp", bmp(9)),
+                ("x.txt", text("a")),
+                ("y.bmp", bmp(9)),
+                ("y.cls", text("a")),
+            ],
+            "has captions (.txt) for some images",
+        ),
+    ] {
+        write(&alone, archive(&content));
+        refused(&alone, &["alone.tar: ", reason]);
+    }
+}
+
+#[test]
+fn lists_have_images_with_captions() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for blue in 1..=3 {
+        write(at(&format!("images/{blue}.bmp")), bmp(blue));
+    }
+    let csv = "\u{feff}id,filepath,title\n7,images/2.bmp,\"a cat, asleep\"\n8,images/1.bmp,a dog\n";
+    // open_clip's default separator is a tab, whatever the name.
+    let tabs = "title\tfilepath\na cat, asleep\timages/2.bmp\na dog\timages/1.bmp\n";
+    let lines = "{\"file_name\": \"images/2.bmp\", \"text\": \"a cat, asleep\"}\n\n{\"text\": \"a dog\", \"image\": \"images/1.bmp\"}\n";
+    let expected = [("a cat, asleep", 2), ("a dog", 1)];
+    for (name, content) in [
+        ("a.csv", csv),
+        ("b.csv", tabs),
+        ("c.tsv", tabs),
+        ("d.jsonl", lines),
+    ] {
+        write(at(name), content);
+        assert_eq!(captioned(&*open(at(name)).unwrap().train), expected, "{name}");
+    }
+    // Lists in a directory have the names of splits. Others do not count.
+    let set = at("set");
+    write(
+        set.join("train.csv"),
+        "image,caption\n../images/1.bmp,one\n../images/1.bmp,again\n",
+    );
+    write(set.join("val.csv"), "image,caption\n../images/3.bmp,three\n");
+    write(set.join("notes.csv"), "a,b\n");
+    let splits = open(&set).unwrap();
+    assert_eq!(captioned(&*splits.train), [("one", 1), ("again", 1)]);
+    assert_eq!(captioned(&*splits.validation.unwrap()), [("three", 3)]);
+    write(set.join("train.jsonl"), lines);
+    refused(&set, &["several lists for training: train.csv and train.jsonl"]);
+}
+
+#[test]
+fn what_is_wrong_with_a_list_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pairs.csv");
+    for (content, reasons) in [
+        ("filepath,title\n", &["pairs.csv: has no pairs"][..]),
+        (
+            "filepath,label\n1.bmp,2\n",
+            &[
+                "no columns of images (filepath, ",
+                "its columns are filepath, label",
+            ],
+        ),
+        (
+            "filepath,title\n1.bmp,a\n2.bmp,  \n",
+            &["pairs.csv: line 3: the caption is empty"],
+        ),
+        ("filepath,title\n,a\n", &["line 2: there is no path"]),
+        ("filepath,title\n1.bmp\n", &["pairs.csv: ", "record 1", "fields"]),
+    ] {
+        write(&path, content);
+        refused(&path, reasons);
+    }
+    let path = folder.path().join("pairs.jsonl");
+    write(&path, "{\"image\": \"1.bmp\", \"text\": \"a\"}\n{\"image\": 7}\n");
+    refused(
+        &path,
+        &["pairs.jsonl: line 2: has no columns", "its columns are image"],
+    );
+    write(&path, "{\"image\": \"1.bmp\", \"text\": \"a\"}\n");
+    let train = open(&path).unwrap().train;
+    let error = train.read(0).unwrap_err().to_string();
+    assert!(
+        error.contains("1.bmp") && error.contains("No such file"),
+        "{error}"
+    );
+}
+
 #[test]
 fn damaged_archives_do_not_panic() {
     let folder = tempfile::tempdir().unwrap();
@@ -361,6 +499,55 @@ mod parquet_files {
             group.close().unwrap();
         }
         writer.close().unwrap();
+    }
+
+    /// Writes images with captions. A `None` is a missing caption.
+    fn write_captions(path: &Path, column: &str, rows: &[(u8, Option<&str>)]) {
+        let schema = format!(
+            "message schema {{ OPTIONAL group image {{ OPTIONAL BYTE_ARRAY bytes; }} OPTIONAL BYTE_ARRAY {column} (UTF8); }}"
+        );
+        let schema = parse_message_type(&schema).unwrap().into();
+        let mut writer = SerializedFileWriter::new(
+            File::create(path).unwrap(),
+            schema,
+            WriterProperties::default().into(),
+        )
+        .unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let images: Vec<ByteArray> = rows.iter().map(|&(blue, _)| bmp(blue).into()).collect();
+        let captions: Vec<ByteArray> = rows.iter().filter_map(|&(_, text)| Some(text?.into())).collect();
+        let present: Vec<i16> = rows.iter().map(|(_, text)| i16::from(text.is_some())).collect();
+        let mut columns = [(images, vec![2; rows.len()]), (captions, present)].into_iter();
+        while let Some(mut column) = group.next_column().unwrap() {
+            let (values, levels) = columns.next().unwrap();
+            if let ColumnWriter::ByteArrayColumnWriter(column) = column.untyped() {
+                column.write_batch(&values, Some(&levels), None).unwrap();
+            }
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn parquet_files_have_captions_without_labels() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let rows = [(1, Some("a dog")), (2, Some(" a cat ")), (3, Some("a dog"))];
+        write_captions(&at("train-0.parquet"), "text", &rows);
+        write_captions(&at("train-1.parquet"), "caption", &[(4, Some("a bird"))]);
+        write_captions(&at("val-0.parquet"), "text", &[(5, Some("a fish"))]);
+        let splits = open(folder.path()).unwrap();
+        let expected = [("a dog", 1), ("a cat", 2), ("a dog", 3), ("a bird", 4)];
+        assert_eq!(captioned(&*splits.train), expected);
+        assert_eq!(captioned(&*splits.validation.unwrap()), [("a fish", 5)]);
+        write_captions(&at("train-0.parquet"), "text", &[(1, Some("a dog")), (2, None)]);
+        refused(folder.path(), &["train-0.parquet: image 1: the caption is empty"]);
+        write_captions(&at("train-0.parquet"), "words", &rows);
+        refused(
+            folder.path(),
+            &["no column of labels (`label`) or captions (title, caption, text)"],
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@ use hipvit_files::{positioned, regular_file};
 use hipvit_image::EXTENSIONS;
 use serde_json::Value;
 
+use super::pairs::checked_caption;
 use super::tar::{self, Entry};
 use super::{Content, Dataset, numbered_classes};
 use crate::error::{Error, Result};
@@ -16,14 +17,16 @@ use crate::error::{Error, Result};
 /// Maximum length of a file that contains a label.
 const LONGEST_LABEL: u64 = 1 << 20;
 
-/// Images in tar archives. Labels are in `.cls` files, or in `.json` files with the key `label` or `cls`.
+/// Images in tar archives. Labels are in `.cls` files, or in `.json` files with the key `label` or `cls`. Without these, captions are in
+/// `.txt` files.
 ///
-/// A label is a number, or the name of a class. Opening reads headers and labels, but no images.
+/// A label is a number, or the name of a class. Opening reads headers, labels and captions, but no images.
 #[derive(Debug)]
 pub struct WebDataset {
     shards: Vec<(PathBuf, File)>,
     samples: Vec<Sample>,
     classes: Vec<String>,
+    has_captions: bool,
 }
 
 #[derive(Debug)]
@@ -37,6 +40,7 @@ struct Sample {
 enum Label {
     Number(usize),
     Name(String),
+    Caption(String),
 }
 
 impl WebDataset {
@@ -61,7 +65,17 @@ impl WebDataset {
         }
         let path = &shards[0];
         if found.is_empty() {
-            return Err(Error::dataset(path, "contains no images with labels"));
+            return Err(Error::dataset(path, "contains no images with labels or captions"));
+        }
+        let captions = found
+            .iter()
+            .filter(|(_, _, label)| matches!(label, Label::Caption(_)));
+        let captions = captions.count();
+        let has_captions = captions > 0;
+        if has_captions && captions < found.len() {
+            let reason =
+                "has captions (.txt) for some images, and labels (.cls or .json) for others. Keep them apart";
+            return Err(Error::dataset(path, reason));
         }
         let classes = class_names(path, found.iter().map(|(_, _, label)| label), classes)?;
         let positions = classes.iter().enumerate();
@@ -71,7 +85,7 @@ impl WebDataset {
             .map(|(shard, entry, label)| {
                 let label = match label {
                     Label::Number(number) => Some(number).filter(|&number| number < classes.len()),
-                    Label::Name(name) => positions.get(name.as_str()).copied(),
+                    Label::Name(name) | Label::Caption(name) => positions.get(name.as_str()).copied(),
                 };
                 let label = label.ok_or_else(|| {
                     let reason = format!("{}: its class does not occur in the training set", entry.name);
@@ -84,6 +98,7 @@ impl WebDataset {
             shards: opened,
             samples,
             classes,
+            has_captions,
         })
     }
 }
@@ -120,8 +135,13 @@ fn read_labels(path: &Path, file: &File, entries: Vec<Entry>) -> Result<Vec<(Ent
             continue;
         };
         let label = label.unwrap_or_else(|| {
-            let reason = format!("{key}: has an image but no label ({key}.cls, or `label` in {key}.json)");
-            Err(Error::dataset(path, reason))
+            let caption = parts.iter().find_map(|part| caption_of(path, file, part).transpose());
+            caption.unwrap_or_else(|| {
+                let reason = format!(
+                    "{key}: has an image but no label ({key}.cls, or `label` in {key}.json) and no caption ({key}.txt)"
+                );
+                Err(Error::dataset(path, reason))
+            })
         })?;
         samples.push((parts.swap_remove(image), label));
     }
@@ -163,6 +183,21 @@ fn label_of(path: &Path, file: &File, entry: &Entry) -> Result<Option<Label>> {
     }
 }
 
+/// Reads the caption in a `.txt` file. Other files have none.
+fn caption_of(path: &Path, file: &File, entry: &Entry) -> Result<Option<Label>> {
+    if key_of(&entry.name).1 != "txt" {
+        return Ok(None);
+    }
+    let invalid = |reason: &str| Error::dataset(path, format!("{}: {reason}", entry.name));
+    if entry.length > LONGEST_LABEL {
+        return Err(invalid("is longer than 1 MiB"));
+    }
+    let bytes = read(file, entry).map_err(|source| Error::io(path, source))?;
+    let text = String::from_utf8(bytes).map_err(|_| invalid("is not UTF-8"))?;
+    let caption = checked_caption(&text).map_err(invalid)?;
+    Ok(Some(Label::Caption(caption.to_owned())))
+}
+
 fn read(file: &File, entry: &Entry) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(entry.length as usize)?;
@@ -183,7 +218,7 @@ fn class_names<'a>(
     for label in labels {
         match label {
             Label::Number(number) => count = count.max(number.saturating_add(1)),
-            Label::Name(name) => names.push(name.clone()),
+            Label::Name(name) | Label::Caption(name) => names.push(name.clone()),
         }
     }
     if names.is_empty() {
@@ -211,6 +246,10 @@ impl Dataset for WebDataset {
 
     fn classes(&self) -> &[String] {
         &self.classes
+    }
+
+    fn has_captions(&self) -> bool {
+        self.has_captions
     }
 
     fn label(&self, index: usize) -> usize {

@@ -3,10 +3,13 @@
 use std::fmt;
 
 use super::operands::{exactly, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, GatherBackward, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, integers, parameter};
 use crate::dtype::DType;
+use crate::value::ValueId;
 
 /// `(x, indices) → the slices of x at these indices of an axis`: the extents of `indices` take the place of the axis. Elements may be of any
 /// dtype. A negative index counts from the end. Indices beyond an end become the last or first index.
@@ -97,6 +100,25 @@ impl Definition for Gather {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
         0.0
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        if self.axis != 0 {
+            return Err(OpError::derivative(
+                "slices along another axis than the first have no derivative",
+            ));
+        }
+        let gradient = only_gradient(gradients)?;
+        let (x, indices) = (node.inputs[0], node.inputs[1]);
+        let op = GatherBackward {
+            rows: builder.shape(x)[0],
+        };
+        Ok(vec![Some(builder.push(op, [indices, gradient])?), None])
     }
 }
 

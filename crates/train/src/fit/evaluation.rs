@@ -13,6 +13,8 @@ use hipvit_data::{Batch, Dataset};
 use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 
+use super::recall::Recall;
+
 /// Number of images with the largest losses that an evaluation lists.
 const WORST_IMAGES: usize = 24;
 
@@ -32,6 +34,10 @@ pub struct Evaluation {
     pub confusions: Vec<Confusion>,
     /// Images with the largest losses, the largest first.
     pub worst: Vec<ImageLoss>,
+    /// Retrieval among pairs of images and captions. Then the classes are the captions, and the loss is the cross-entropy with the caption of an
+    /// image among all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recall: Option<Recall>,
 }
 
 /// Number of images of a class that were predicted as a class.
@@ -98,6 +104,19 @@ pub(super) struct ImageResult {
     probability: u32,
     /// Bits of the f64.
     loss: u64,
+}
+
+impl ImageResult {
+    /// Creates the result of the image `index` with its label and its prediction.
+    pub(super) fn new(index: usize, [label, prediction]: [usize; 2], probability: f32, loss: f64) -> Self {
+        Self {
+            index,
+            label,
+            prediction,
+            probability: probability.to_bits(),
+            loss: loss.to_bits(),
+        }
+    }
 }
 
 /// Sums up the results of images.
@@ -229,6 +248,7 @@ impl Tally {
                 })
                 .collect(),
             worst: self.worst,
+            recall: None,
         }
     }
 }

@@ -7,13 +7,13 @@ use super::ranks::images_per_run;
 use super::teacher::objective;
 use super::{FitError, FitOptions};
 use crate::dropout::DropOptions;
-use crate::groups::{decays, levels, rate_factors};
+use crate::groups::{Tower, decays, levels, rate_factors};
 use crate::micro_batches;
 use crate::ranks::Ranks;
 use crate::recipe::{self, Freeze, Recipe};
 use crate::step_graph::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, Trainer};
-use crate::{LoraOptions, LossKind, MemoryBudget, PrecisionOptions};
+use crate::{LoraOptions, LossKind, MemoryBudget, Objective, PairOptions, PrecisionOptions};
 
 /// Returns the form of the images. Erased rectangles are in normalised images.
 pub(super) fn input_kind(recipe: &Recipe) -> InputKind {
@@ -26,7 +26,8 @@ pub(super) fn input_kind(recipe: &Recipe) -> InputKind {
 
 pub(super) fn loss_kind(recipe: &Recipe) -> LossKind {
     match recipe.loss.kind {
-        recipe::LossKind::CrossEntropy => LossKind::CrossEntropy,
+        // Evaluations on pairs compare an image with all captions.
+        recipe::LossKind::CrossEntropy | recipe::LossKind::Contrastive => LossKind::CrossEntropy,
         recipe::LossKind::Bce => LossKind::BinaryCrossEntropy,
         recipe::LossKind::Mse => LossKind::MeanSquaredError,
     }
@@ -47,17 +48,9 @@ fn drop_options(recipe: &Recipe) -> DropOptions {
     }
 }
 
-/// Creates the trainer that the recipe describes.
-pub(super) fn new_trainer(
-    checkpoint: Checkpoint,
-    recipe: &Recipe,
-    options: &FitOptions,
-    ranks: Option<Ranks>,
-) -> Result<Trainer, FitError> {
-    let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
-    let views: Vec<&str> = names.iter().map(String::as_str).collect();
-    let factors = rate_factors(&views, recipe.layer_decay);
-    let (levels, head) = levels(&views);
+/// Returns for each tensor whether it is trained, and the factor of its learning rate.
+fn of_layers(names: &[&str], recipe: &Recipe) -> Result<(Vec<bool>, Vec<f64>), FitError> {
+    let (levels, head) = levels(names);
     let frozen = match recipe.freeze {
         Freeze::Layers(layers) if layers > head => {
             let reason = format!("is {layers}, but the model has {head} layers before the classifier");
@@ -66,13 +59,49 @@ pub(super) fn new_trainer(
         Freeze::Layers(layers) if recipe.lora.rank == 0 => layers,
         _ => head,
     };
+    let trained = levels.iter().map(|&level| level >= frozen).collect();
+    Ok((trained, rate_factors(names, recipe.layer_decay)))
+}
+
+/// Returns for each tensor of a dual encoder whether it is trained, and the factor of its learning rate. Each tower has its own layers.
+fn of_towers(names: &[&str], recipe: &Recipe) -> (Vec<bool>, Vec<f64>) {
+    let (mut trained, mut factors) = (vec![true; names.len()], vec![1.0; names.len()]);
+    for (tower, freeze) in [(Tower::Image, Freeze::Image), (Tower::Text, Freeze::Text)] {
+        let is_of_tower = |place: &usize| Tower::of(names[*place]) == Some(tower);
+        let places: Vec<usize> = (0..names.len()).filter(is_of_tower).collect();
+        let own: Vec<&str> = places.iter().map(|&place| names[place]).collect();
+        let (levels, head) = levels(&own);
+        let rates = rate_factors(&own, recipe.layer_decay);
+        for ((&place, level), rate) in places.iter().zip(levels).zip(rates) {
+            let is_frozen = recipe.freeze == freeze || (recipe.lora.rank > 0 && level < head);
+            trained[place] = !is_frozen;
+            factors[place] = rate;
+        }
+    }
+    (trained, factors)
+}
+
+/// Creates the trainer that the recipe describes.
+pub(super) fn new_trainer(
+    checkpoint: Checkpoint,
+    recipe: &Recipe,
+    options: &FitOptions,
+    ranks: Option<Ranks>,
+    pairs: Option<PairOptions>,
+) -> Result<Trainer, FitError> {
+    let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
+    let views: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (trained, factors) = match pairs {
+        Some(_) => of_towers(&views, recipe),
+        None => of_layers(&views, recipe)?,
+    };
     let optimizer = &recipe.optimizer;
     let rule = |tensor: &TensorInfo<'_>| {
         let decayed = optimizer.decay_all || decays(tensor.name, tensor.shape);
         // The checkpoint's names are sorted.
         let place = names.binary_search_by(|name| name.as_str().cmp(tensor.name));
         TensorRule {
-            trained: place.map_or(true, |index| levels[index] >= frozen),
+            trained: place.map_or(true, |index| trained[index]),
             weight_decay: if decayed {
                 optimizer.weight_decay as f32
             } else {
@@ -87,7 +116,7 @@ pub(super) fn new_trainer(
         threads: options.threads,
         input: input_kind(recipe),
         image_size: None,
-        loss: objective(recipe),
+        loss: pairs.map_or_else(|| objective(recipe), Objective::Pairs),
         optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         precision: PrecisionOptions {

@@ -25,6 +25,10 @@ impl Dataset for Subset {
         self.dataset.classes()
     }
 
+    fn has_captions(&self) -> bool {
+        self.dataset.has_captions()
+    }
+
     fn label(&self, index: usize) -> usize {
         self.dataset.label(self.indices[index])
     }
@@ -38,13 +42,22 @@ impl Dataset for Subset {
     }
 }
 
-/// Opens a dataset, and holds out `share` of the images of each class for validation. `seed` determines which.
+/// Opens a dataset, and holds out `share` of the images of each class for validation, or of all pairs. `seed` determines which.
 ///
 /// # Errors
 ///
 /// Returns [`Error::Argument`] if images are to be held out of a dataset with a validation set, and the errors of [`hipvit_data::open`].
 pub fn open_splits(data: &Path, share: f64, seed: u64) -> std::result::Result<Splits, FitError> {
-    let splits = hipvit_data::open(data)?;
+    divided(hipvit_data::open(data)?, data, share, seed)
+}
+
+/// Holds out `share` of the images of the dataset at `data`, as [`open_splits`] does.
+pub(crate) fn divided(
+    splits: Splits,
+    data: &Path,
+    share: f64,
+    seed: u64,
+) -> std::result::Result<Splits, FitError> {
     match &splits.validation {
         Some(_) if share > 0.0 => {
             let reason = format!(
@@ -58,10 +71,15 @@ pub fn open_splits(data: &Path, share: f64, seed: u64) -> std::result::Result<Sp
     }
 }
 
-/// Holds out `share` of the images of each class for validation. `seed` determines which.
+/// Holds out `share` of the images of each class for validation, or of all pairs of images and captions. `seed` determines which.
 pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
-    let labels: Vec<usize> = (0..dataset.len()).map(|index| dataset.label(index)).collect();
-    let [train, validation] = divide(&labels, dataset.classes().len(), share, seed);
+    let [train, validation] = if dataset.has_captions() {
+        // Few captions have several images.
+        divide(&vec![0; dataset.len()], 1, share, seed)
+    } else {
+        let labels: Vec<usize> = (0..dataset.len()).map(|index| dataset.label(index)).collect();
+        divide(&labels, dataset.classes().len(), share, seed)
+    };
     let subset = |indices: Vec<usize>| -> Arc<dyn Dataset> {
         let dataset = dataset.clone();
         Arc::new(Subset { dataset, indices })

@@ -8,6 +8,7 @@ use hipvit::error::{Error, Result};
 use hipvit_files::temporary;
 use serde::{Deserialize, Serialize};
 
+use super::recall::Recall;
 use super::tensorboard::EventFile;
 use crate::{LayerEvent, MemoryReport};
 
@@ -95,6 +96,12 @@ pub struct EpochEvent {
     /// Share that was classified correctly with the weights of the last step, if `val_accuracy` is that of their moving averages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unaveraged_val_accuracy: Option<f64>,
+    /// Retrieval among the validation pairs. Only for pairs of images and captions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recall: Option<Recall>,
+    /// Retrieval with the weights of the last step, if `recall` is that of their moving averages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaveraged_recall: Option<Recall>,
     /// Seconds of the epoch's steps, with loading and without evaluation and checkpoints.
     #[serde(default)]
     pub train_seconds: f64,

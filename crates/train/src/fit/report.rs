@@ -108,6 +108,23 @@ impl Report<'_> {
                 ],
             ),
             (
+                "Recall in %",
+                vec![
+                    self.of_epochs("image to text, nearest", |event| {
+                        event.recall.map(|recall| percent(recall.image_to_text_1))
+                    }),
+                    self.of_epochs("image to text, 5 nearest", |event| {
+                        event.recall.map(|recall| percent(recall.image_to_text_5))
+                    }),
+                    self.of_epochs("text to image, nearest", |event| {
+                        event.recall.map(|recall| percent(recall.text_to_image_1))
+                    }),
+                    self.of_epochs("text to image, 5 nearest", |event| {
+                        event.recall.map(|recall| percent(recall.text_to_image_5))
+                    }),
+                ],
+            ),
+            (
                 "Learning rate",
                 vec![self.of_steps("learning rate", |event| event.lr)],
             ),

@@ -5,9 +5,10 @@ use hipvit::model::InputKind;
 use hipvit::tensor::Input;
 use hipvit_data::Batch;
 
+use super::captions::CaptionBatch;
 use super::{Callbacks, Event, Fit, FitError, MemoryEvent, Speed, StepEvent, input_kind};
 use crate::schedule::Schedule;
-use crate::trainer::{StepReport, Targets};
+use crate::trainer::{StepReport, Targets, Texts};
 
 /// Number of consecutive steps without an update that end a run.
 const MAX_SKIPPED_STEPS: u64 = 100;
@@ -120,7 +121,6 @@ impl Fit {
 
     /// Submits the images of a batch, in the form that the model takes.
     fn submit_batch(&mut self, batch: &Batch, lr: f64) -> Result<(), FitError> {
-        let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
         let planes;
         let input = match self.planes(batch)? {
             Some(values) => {
@@ -129,13 +129,23 @@ impl Fit {
             }
             None => Input::Pixels(&batch.pixels),
         };
-        let teacher = match &self.teacher {
+        if let Some(captions) = &self.supervision.captions {
+            let CaptionBatch { tokens, places } = captions.batch(&batch.labels);
+            let texts = Texts {
+                tokens: &tokens,
+                places: &places,
+            };
+            return Ok(self.trainer.submit(input, texts, lr as f32)?);
+        }
+        let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
+        let teacher = match &self.supervision.teacher {
             Some(teacher) => teacher.logits(batch)?,
             None => Vec::new(),
         };
         let targets = Targets {
             values: &targets,
             teacher: &teacher,
+            ..Targets::default()
         };
         Ok(self.trainer.submit(input, targets, lr as f32)?)
     }

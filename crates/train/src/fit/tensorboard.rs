@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use hipvit::error::{Error, Result};
 
 use super::log::{EpochEvent, Event, StepEvent};
+use super::recall::Recall;
 
 /// Beginning of the names of event files. TensorBoard reads the files of a directory in the order of their names.
 const PREFIX: &str = "events.out.tfevents.";
@@ -73,11 +74,28 @@ fn epoch_scalars(event: &EpochEvent) -> Vec<Scalar> {
         ("epoch/train_loss", event.loss),
         ("epoch/train_accuracy", event.train_accuracy),
     ];
+    let recall = |of: fn(&Recall) -> f64| event.recall.as_ref().map(of);
     let optional = [
         ("epoch/val_loss", event.val_loss),
         ("epoch/val_accuracy", event.val_accuracy),
         ("epoch/unaveraged_val_loss", event.unaveraged_val_loss),
         ("epoch/unaveraged_val_accuracy", event.unaveraged_val_accuracy),
+        (
+            "epoch/image_to_text_recall_1",
+            recall(|recall| recall.image_to_text_1),
+        ),
+        (
+            "epoch/image_to_text_recall_5",
+            recall(|recall| recall.image_to_text_5),
+        ),
+        (
+            "epoch/text_to_image_recall_1",
+            recall(|recall| recall.text_to_image_1),
+        ),
+        (
+            "epoch/text_to_image_recall_5",
+            recall(|recall| recall.text_to_image_5),
+        ),
     ];
     scalars.extend(
         optional

@@ -64,7 +64,7 @@ pub struct Recipe {
     pub checkpoints: Checkpoints,
 }
 
-/// Layers that keep their weights. Its text is a number of layers, or `backbone`.
+/// Layers that keep their weights. Its text is a number of layers, `backbone`, `image` or `text`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Freeze {
@@ -72,6 +72,10 @@ pub enum Freeze {
     Layers(usize),
     /// All layers except for the head: the classifier, and a norm of the pooled tokens.
     Backbone,
+    /// The tower of images, in training on pairs.
+    Image,
+    /// The tower of texts, in training on pairs.
+    Text,
 }
 
 impl Default for Freeze {
@@ -86,8 +90,12 @@ impl FromStr for Freeze {
     fn from_str(text: &str) -> Result<Self, String> {
         match (text, text.parse()) {
             ("backbone", _) => Ok(Self::Backbone),
+            ("image", _) => Ok(Self::Image),
+            ("text", _) => Ok(Self::Text),
             (_, Ok(layers)) => Ok(Self::Layers(layers)),
-            _ => Err(format!("`{text}` is neither a number of layers nor `backbone`")),
+            _ => Err(format!(
+                "`{text}` is neither a number of layers nor `backbone`, `image` or `text`"
+            )),
         }
     }
 }
@@ -97,6 +105,8 @@ impl Serialize for Freeze {
         match self {
             Self::Layers(layers) => layers.serialize(serializer),
             Self::Backbone => serializer.serialize_str("backbone"),
+            Self::Image => serializer.serialize_str("image"),
+            Self::Text => serializer.serialize_str("text"),
         }
     }
 }
@@ -108,7 +118,7 @@ impl<'de> Deserialize<'de> for Freeze {
             type Value = Freeze;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number of layers or \"backbone\"")
+                f.write_str("a number of layers, \"backbone\", \"image\" or \"text\"")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Freeze, E> {
@@ -161,6 +171,8 @@ pub enum LossKind {
     Bce,
     /// Mean squared error of the logits.
     Mse,
+    /// Loss of pairs of images and captions, of the model's family: InfoNCE for CLIP, the sigmoid loss for SigLIP.
+    Contrastive,
 }
 
 /// Teacher whose logits the model learns from, as DeiT does.

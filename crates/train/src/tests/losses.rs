@@ -108,6 +108,7 @@ fn teachers_are_asked_for_exactly_where_a_loss_compares_them() {
     let with_teacher = Targets {
         values: &targets,
         teacher: &targets,
+        ..Targets::default()
     };
     let error = plain
         .step(Input::Values(&values), with_teacher, RATE)

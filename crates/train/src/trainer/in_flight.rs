@@ -93,7 +93,8 @@ impl Trainer {
             .executor
             .as_ref()
             .is_some_and(|executor| executor.gpu().is_some());
-        is_on_gpu && self.float8.is_none() && !self.counters.scale.is_dynamic()
+        let is_checked = self.float8.is_some() || self.largest_scale().is_some();
+        is_on_gpu && !is_checked && !self.counters.scale.is_dynamic()
     }
 
     /// Returns the number of steps in flight whose report is unknown.
@@ -133,6 +134,7 @@ impl Trainer {
         self.counters.steps = report.step;
         self.counters.updates += u64::from(report.updated);
         self.counters.scale.after(report.updated);
+        self.limit_scale()?;
         let is_checked = report.updated && report.step % CHECK_INTERVAL == 1;
         if let Some(float8) = self.float8.as_mut().filter(|_| is_checked) {
             let executor = self.executor.as_deref();

@@ -11,6 +11,8 @@ use super::{StepReport, Targets};
 /// Images whose gradients one run adds to those of the step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MicroBatch<'a> {
+    /// Number of images.
+    pub(super) len: usize,
     pub(super) images: Input<'a>,
     pub(super) targets: Targets<'a>,
     /// `[images, branches]`.

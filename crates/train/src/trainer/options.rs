@@ -12,7 +12,7 @@ use crate::lora::LoraOptions;
 use crate::memory::MemoryBudget;
 use crate::objective::Objective;
 use crate::optimizer::OptimizerOptions;
-use crate::quantization::{self, PrecisionOptions};
+use crate::quantization::{self, PrecisionOptions, Quantization};
 
 /// Options of a [`Trainer`](crate::Trainer).
 #[derive(Clone, Debug)]
@@ -105,6 +105,10 @@ pub(super) fn check(options: &TrainOptions) -> Result<()> {
         ));
     }
     options.loss.check(options.accumulate)?;
+    if options.loss.has_texts() && quantization != Quantization::None {
+        let reason = "rounds the layers of one tower, so it is not for training on pairs. Leave it out";
+        return Err(Error::argument("quantization", reason));
+    }
     if options
         .clip_norm
         .is_some_and(|maximum| maximum.is_nan() || maximum <= 0.0)

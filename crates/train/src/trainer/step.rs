@@ -8,9 +8,9 @@ use hipvit::graph::{
     Float8, Graph, PassReport, Passes, ValueId, optimize, overlap_exchanges, prepare_training,
 };
 use hipvit::image::Preprocess;
-use hipvit::model::{Checkpoint, Copies, TensorValues};
+use hipvit::model::{Checkpoint, Copies, TensorValues, pair_inputs};
 
-use super::{TrainOptions, check, load_options};
+use super::{TrainOptions, check, load_options, pairs};
 use crate::dropout::with_dropout;
 use crate::float8::{Float8Layers, update_statistics};
 use crate::lora::Lora;
@@ -53,10 +53,10 @@ impl Prepared {
         check(options)?;
         let load = load_options(options);
         let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, branches, rounded) = prepare(&model.graph, options, bf16_layers)?;
+        let (graph, branches, rounded) = prepare(options.loss.graph(&model)?.as_ref(), options, bf16_layers)?;
         let copies = checkpoint.copies(&graph, &|values| {
             let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(&model.graph, options, bf16_layers)?.0)
+            Ok(prepare(options.loss.graph(&model)?.as_ref(), options, bf16_layers)?.0)
         })?;
         Ok(Self {
             graph,
@@ -172,9 +172,13 @@ impl Step {
             lora.set_names(of_lora)?;
         }
         let weights = scatter.retain(weights);
-        let targets = graph
-            .inputs()
-            .find(|input| graph.value(input.value).name == inputs::TARGETS);
+        if options.loss.has_texts() {
+            scatter.frozen.retain(|frozen| !pairs::is_of_loss(&frozen.tensor));
+        }
+        let targets = graph.inputs().find(|input| {
+            let name = graph.value(input.value).name.as_str();
+            name == inputs::TARGETS || name == pair_inputs::TOKENS
+        });
         let width = targets.and_then(|input| graph.value(input.value).shape.last().copied());
         let layers = match options.precision.quantization {
             Quantization::Float8(of_layers) => {

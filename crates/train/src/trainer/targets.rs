@@ -14,11 +14,34 @@ pub struct Targets<'a> {
     pub values: &'a [f32],
     /// `[images, classes]`: logits of the teacher for the same images. Only for [`Objective::Distillation`].
     pub teacher: &'a [f32],
+    /// Texts of the images, in place of values. Only for [`Objective::Pairs`].
+    pub texts: Texts<'a>,
+}
+
+/// Texts of a batch, in the form of [`TextInput`](hipvit::model::TextInput)s.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Texts<'a> {
+    /// `[images, tokens]`: ids of the tokens, of any value after a text's last one.
+    pub tokens: &'a [i32],
+    /// `[images, tokens]`: 1 for the token that represents the text, and 0 for the others. Empty if that is the same token for all texts.
+    pub places: &'a [f32],
+}
+
+impl<'a> From<Texts<'a>> for Targets<'a> {
+    fn from(texts: Texts<'a>) -> Self {
+        Self {
+            texts,
+            ..Self::default()
+        }
+    }
 }
 
 impl<'a> From<&'a [f32]> for Targets<'a> {
     fn from(values: &'a [f32]) -> Self {
-        Self { values, teacher: &[] }
+        Self {
+            values,
+            ..Self::default()
+        }
     }
 }
 
@@ -35,6 +58,9 @@ impl<'a> Targets<'a> {
     ///
     /// [`Error::Argument`] if these are not rows of `width` targets, or if the logits of the teacher are missing.
     pub(super) fn images(&self, width: usize, objective: &Objective) -> Result<usize> {
+        if objective.has_texts() {
+            return self.texts.images(width);
+        }
         let len = self.values.len();
         if width == 0 || len == 0 || !len.is_multiple_of(width) {
             let what = if objective.has_classes() {
@@ -65,8 +91,25 @@ impl<'a> Targets<'a> {
     pub(super) fn rows(&self, width: usize, part: &Range<usize>) -> Self {
         let rows = part.start * width..part.end * width;
         Self {
-            values: &self.values[rows.clone()],
-            teacher: self.teacher.get(rows).unwrap_or_default(),
+            values: self.values.get(rows.clone()).unwrap_or_default(),
+            teacher: self.teacher.get(rows.clone()).unwrap_or_default(),
+            texts: Texts {
+                tokens: self.texts.tokens.get(rows.clone()).unwrap_or_default(),
+                places: self.texts.places.get(rows).unwrap_or_default(),
+            },
         }
+    }
+}
+
+impl Texts<'_> {
+    /// Returns the number of texts of `width` tokens.
+    fn images(&self, width: usize) -> Result<usize> {
+        let (len, places) = (self.tokens.len(), self.places.len());
+        let is_whole = width > 0 && len > 0 && len.is_multiple_of(width);
+        if is_whole && (places == 0 || places == len) {
+            return Ok(len / width);
+        }
+        let reason = format!("{len} tokens and {places} places were given, which are not rows of {width}");
+        Err(Error::argument("texts", reason))
     }
 }

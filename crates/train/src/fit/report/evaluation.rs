@@ -23,6 +23,17 @@ impl Report<'_> {
             percent(evaluation.accuracy()),
             dash(evaluation.loss.map(|loss| format!("{loss:.4}")))
         );
+        if let Some(recall) = &evaluation.recall {
+            let _ = writeln!(
+                text,
+                "<p>The classes are the captions of the validation set. The caption of an image is the nearest for {}, and among the 5 nearest for \
+                 {}. An image of a caption is the nearest for {}, and among the 5 nearest for {}.</p>",
+                percent(recall.image_to_text_1),
+                percent(recall.image_to_text_5),
+                percent(recall.text_to_image_1),
+                percent(recall.text_to_image_5)
+            );
+        }
         text += &if self.classes.len() <= MAX_MATRIX {
             self.matrix(evaluation)
         } else {

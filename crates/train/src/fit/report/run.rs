@@ -24,7 +24,13 @@ impl Fit {
             facts: self.facts(&events),
             recipe: self.recipe.to_toml(),
             events: &events,
-            classes: self.splits.train.classes(),
+            // Captions of the two sets differ.
+            classes: self
+                .splits
+                .validation
+                .as_ref()
+                .unwrap_or(&self.splits.train)
+                .classes(),
             evaluation: self.evaluation.as_ref(),
             pictures: worst.map(|image| self.picture(image.index)).collect(),
         };
@@ -49,6 +55,8 @@ impl Fit {
             step, epoch, skipped, ..
         } = self.progress;
         let images = self.splits.validation.as_ref().map_or(0, |set| set.len());
+        let has_captions = self.splits.train.has_captions();
+        let classes = if has_captions { "captions" } else { "classes" };
         vec![
             (
                 "position",
@@ -63,7 +71,7 @@ impl Fit {
             ("training images", self.splits.train.len().to_string()),
             ("validation images", images.to_string()),
             ("skipped images", skipped.to_string()),
-            ("classes", self.splits.train.classes().len().to_string()),
+            (classes, self.splits.train.classes().len().to_string()),
             ("device", self.options.device_name.clone()),
             ("dtype", self.options.dtype.to_string()),
             ("time of training", duration(training + self.progress.seconds)),
@@ -72,13 +80,18 @@ impl Fit {
     }
 }
 
-/// Returns the name of a checkpoint's architecture in timm or transformers.
+/// Returns the name of a checkpoint's architecture in timm or transformers, or `open_clip`.
 fn architecture(checkpoint: &Checkpoint) -> String {
     let config = checkpoint.config();
     let name = config["architecture"]
         .as_str()
         .or_else(|| config["architectures"][0].as_str());
-    name.unwrap_or("unknown").to_owned()
+    let unnamed = if checkpoint.is_open_clip() {
+        "open_clip"
+    } else {
+        "unknown"
+    };
+    name.unwrap_or(unnamed).to_owned()
 }
 
 /// Shrinks the image to at most [`MAX_SIDE`].
