@@ -1,8 +1,8 @@
 //! Prepares the device code that the crate embeds: always the sources in `hip/`, which hipRTC or NVRTC compile at run time;
 //! and code objects for the architectures that these variables name:
 //!
-//! - `HIPVIT_OFFLOAD_ARCHS`: AMD targets, such as `gfx90a,gfx942,gfx1100`. Compiled by `HIPVIT_HIPCC`, or the first of
-//!   `$ROCM_PATH/llvm/bin/amdclang++` (default `/opt/rocm`), `amdclang++`, `hipcc`, `clang++`, `clang++-22` … `-18`.
+//! - `HIPVIT_OFFLOAD_ARCHS`: AMD targets, such as `gfx90a,gfx942,gfx1100`, and generic ones, such as `gfx11-generic`. Compiled by
+//!   `HIPVIT_HIPCC`, or the first of `$ROCM_PATH/llvm/bin/amdclang++` (default `/opt/rocm`), `amdclang++`, `hipcc`, `clang++`, `clang++-22` … `-18`.
 //! - `HIPVIT_CUDA_ARCHS`: compute capabilities, such as `80,90`. Compiled to cubins by `HIPVIT_NVCC`, or
 //!   `$CUDA_PATH/bin/nvcc` (default `/usr/local/cuda`), or `nvcc`.
 //!
@@ -195,7 +195,7 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     fn amd(compiler: &'a Tool, source: &'a Path, arch: &str, out: &Path) -> Self {
         // The kernels use neither ROCm's headers nor its device libraries.
-        let options = [
+        let mut options = vec![
             "-x",
             "hip",
             "-std=c++17",
@@ -205,6 +205,9 @@ impl<'a> Job<'a> {
             "-nogpulib",
             "-nogpuinc",
         ];
+        if arch.ends_with("-generic") {
+            options.push("-mcode-object-version=6");
+        }
         Self::new(
             compiler,
             source,

@@ -111,17 +111,25 @@ impl Code {
             .collect()
     }
 
-    /// Returns the code objects for GPUs of `arch`.
+    /// Returns the code objects for GPUs of `arch`: those for this architecture, or the generic ones.
     fn objects(&self, arch: &str) -> Vec<&[u8]> {
         let bytes = self.as_bytes();
         if self.targets.is_empty() {
             return vec![bytes];
         }
-        let targets = self.targets.iter().map(|target| target.split(':').next());
-        let entries = targets
-            .zip(&self.entries)
-            .filter(|(target, _)| *target == Some(arch));
-        entries.map(|(_, entry)| &bytes[entry.clone()]).collect()
+        let of = |arch: &str| -> Vec<&[u8]> {
+            let targets = self.targets.iter().map(|target| target.split(':').next());
+            let entries = targets.zip(&self.entries);
+            entries
+                .filter(|(target, _)| *target == Some(arch))
+                .map(|(_, entry)| &bytes[entry.clone()])
+                .collect()
+        };
+        let exact = of(arch);
+        match generic_target(arch).filter(|_| exact.is_empty()) {
+            Some(generic) => of(generic),
+            None => exact,
+        }
     }
 
     /// Returns the bytes as they are loaded, for hashing.
@@ -236,6 +244,23 @@ fn is_ptx(bytes: &[u8]) -> bool {
                 .lines()
                 .any(|line| line.trim_start().starts_with(".version "))
     })
+}
+
+/// Returns the target of code that runs on all RDNA GPUs of the same family as `arch`: `gfx11-generic` for `gfx1151`. `None` for other GPUs.
+///
+/// ROCm 7 loads such code. It need not know the GPUs that come after it. See generic processors in LLVM's "User Guide for AMDGPU Backend".
+#[must_use]
+pub fn generic_target(arch: &str) -> Option<&'static str> {
+    let families = [
+        ("gfx103", "gfx10-3-generic"),
+        ("gfx110", "gfx11-generic"),
+        ("gfx115", "gfx11-generic"),
+        ("gfx120", "gfx12-generic"),
+    ];
+    let (_, generic) = families
+        .into_iter()
+        .find(|(family, _)| arch.starts_with(family))?;
+    Some(generic)
 }
 
 #[cfg(test)]

@@ -189,7 +189,7 @@ pub use blas::{
     Blas, BlasLt, Epilogue, Gemm, Matmul, MatmulOperands, Matrix, Scales, Scaling, SparseGemm, SparseLt,
     SparseMatmul, SparseOperands,
 };
-pub use code::Code;
+pub use code::{Code, generic_target};
 pub use comm::{
     Comm, CommOptions, Connection, Connections, Group, Mesh, NodeComm, Reduction, Rendezvous, SideStream,
     UniqueId, World,

@@ -1,6 +1,8 @@
 //! The kernels' device code as `build.rs` embedded it: the sources of `hip/`, for compilation at run time, and code objects for the
 //! requested architectures.
 
+use crate::hip::generic_target;
+
 include!(concat!(env!("OUT_DIR"), "/device_code.rs"));
 
 /// A kernel file compiled for one architecture.
@@ -12,6 +14,13 @@ pub(super) struct CodeObject {
     pub(super) arch: &'static str,
     /// An ELF file: an AMD code object, or a cubin.
     pub(super) bytes: &'static [u8],
+}
+
+impl CodeObject {
+    /// Returns true if the code is for all GPUs of a family.
+    pub(super) fn is_generic(&self) -> bool {
+        self.arch.ends_with("-generic")
+    }
 }
 
 impl std::fmt::Debug for CodeObject {
@@ -50,14 +59,14 @@ pub(super) fn archs() -> std::collections::BTreeSet<&'static str> {
 }
 
 /// Returns the code object of a kernel file for a device of architecture `arch`, which may have features after a colon
-/// (`gfx90a:sramecc+:xnack-`). The code is for all features, or for some that the device has. A cubin also runs on later devices of the
-/// same major capability.
+/// (`gfx90a:sramecc+:xnack-`). The code is for all features, for some that the device has, or for all GPUs of its family
+/// (`gfx11-generic`). A cubin also runs on later devices of the same major capability.
 pub(super) fn object(kernel: &str, arch: &str) -> Option<CodeObject> {
     let mut fitting: Vec<_> = OBJECTS
         .iter()
         .filter(|object| object.kernel == kernel && fits(object.arch, arch))
         .collect();
-    fitting.sort_by_key(|object| (object.arch.len(), object.arch));
+    fitting.sort_by_key(|object| (!object.is_generic(), object.arch.len(), object.arch));
     fitting.last().map(|object| **object)
 }
 
@@ -68,10 +77,11 @@ fn fits(built: &str, device: &str) -> bool {
         };
         return built / 10 == device / 10 && built <= device;
     }
-    let (mut built, mut device) = (built.split(':'), device.split(':'));
-    let same = built.next() == device.next();
-    let has: Vec<_> = device.collect();
-    same && built.all(|feature| has.contains(&feature))
+    let mut built = built.split(':');
+    let (processor, features) = device.split_once(':').unwrap_or((device, ""));
+    let target = built.next();
+    let fits = target == Some(processor) || target.is_some() && target == generic_target(processor);
+    fits && built.all(|feature| features.split(':').any(|has| has == feature))
 }
 
 #[cfg(test)]
@@ -85,6 +95,11 @@ mod tests {
             ("gfx90a:xnack-", "gfx90a:sramecc+:xnack-", true),
             ("gfx90a:xnack+", "gfx90a:sramecc+:xnack-", false),
             ("gfx90a", "gfx942", false),
+            ("gfx11-generic", "gfx1153", true),
+            ("gfx11-generic", "gfx1201", false),
+            ("gfx12-generic", "gfx1201", true),
+            ("gfx12-generic", "gfx1250", false),
+            ("gfx9-4-generic", "gfx942:sramecc+:xnack-", false),
             ("sm_80", "sm_86", true),
             ("sm_86", "sm_80", false),
             ("sm_80", "sm_90", false),

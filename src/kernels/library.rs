@@ -15,6 +15,7 @@ use super::arguments::KernelArguments;
 use super::compiled::compile;
 use super::custom::call::CustomCall;
 use super::custom::modules::CustomModules;
+use super::device_code::CodeObject;
 use super::launch::Target;
 use super::unit::Unit;
 use super::{KernelError, device_code, kernel_cache};
@@ -82,7 +83,8 @@ impl Kernels {
         let units: Vec<Unit> = units.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         let mut modules = HashMap::new();
         for (unit, code) in code(device, dtype, units)? {
-            modules.insert(unit, Module::load(device, code)?);
+            let module = load(device, dtype, &unit, code)?;
+            modules.insert(unit, module);
         }
         Ok(Self {
             device: device.clone(),
@@ -108,7 +110,7 @@ impl Kernels {
         let load = || -> Result<Module> {
             let code = code(&self.device, self.dtype, vec![unit.clone()])?.pop();
             let (_, code) = code.ok_or_else(|| Error::internal("kernel", "has no code"))?;
-            Ok(Module::load(&self.device, code)?)
+            self::load(&self.device, self.dtype, unit, code)
         };
         let mut added = self.added.lock();
         let loaded = added
@@ -305,12 +307,7 @@ fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Co
     let mut ready = Vec::with_capacity(units.len());
     let mut missing = Vec::new();
     for unit in units {
-        let file = match &unit.source {
-            Some(_) if unit.is_generated_variant() => None,
-            Some(source) => device_code::file_of(source),
-            None => Some(unit.file),
-        };
-        match file.and_then(|file| device_code::object(file, &device.properties().target)) {
+        match embedded(device, &unit) {
             Some(object) => ready.push((unit, Code::new(object.bytes)?)),
             None => missing.push(unit),
         }
@@ -319,6 +316,27 @@ fn code(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Co
         ready.extend(compile_all(&rtc(device, first.file)?, device, dtype, &missing)?);
     }
     Ok(ready)
+}
+
+/// Returns the code object that the build embedded for a unit.
+fn embedded(device: &Device, unit: &Unit) -> Option<CodeObject> {
+    let file = match &unit.source {
+        Some(_) if unit.is_generated_variant() => None,
+        Some(source) => device_code::file_of(source),
+        None => Some(unit.file),
+    };
+    device_code::object(file?, &device.properties().target)
+}
+
+/// Loads a unit. If the driver refuses generic code, the unit is compiled for the device.
+fn load(device: &Device, dtype: DType, unit: &Unit, code: Code) -> Result<Module> {
+    match Module::load(device, code) {
+        Err(hip::Error::NoCode { .. }) if embedded(device, unit).is_some_and(|o| o.is_generic()) => {
+            let compiled = compile(&rtc(device, unit.file)?, device, dtype, unit)?;
+            Ok(Module::load(device, compiled)?)
+        }
+        loaded => Ok(loaded?),
+    }
 }
 
 /// Compiles units in parallel, and announces it if it takes long.

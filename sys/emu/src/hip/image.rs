@@ -130,10 +130,22 @@ unsafe fn from_bundle<'a>(image: *const u8, part: &Part) -> Result<&'a [u8], (hi
     Err((hipError_t::hipErrorNoBinaryForGpu, reason))
 }
 
-/// True if code for `target` runs on the part: same processor, and all its features present.
+/// True if code for `target` runs on the part: same processor, or generic code of its family, and all its features present.
 pub(super) fn fits(target: &str, part: &Part) -> bool {
     let mut words = target.split(':');
-    words.next() == Some(part.arch) && words.all(|feature| part.target.split(':').any(|has| has == feature))
+    let processor = words.next();
+    (processor == Some(part.arch) || processor.is_some() && processor == generic(part.arch))
+        && words.all(|feature| part.target.split(':').any(|has| has == feature))
+}
+
+/// The target of code that runs on all processors of a family. LLVM, "User Guide for AMDGPU Backend", generic processors.
+fn generic(arch: &str) -> Option<&'static str> {
+    match arch {
+        _ if arch.starts_with("gfx103") => Some("gfx10-3-generic"),
+        _ if arch.starts_with("gfx11") => Some("gfx11-generic"),
+        _ if arch.starts_with("gfx120") => Some("gfx12-generic"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

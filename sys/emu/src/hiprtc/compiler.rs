@@ -104,6 +104,9 @@ fn translate(given: &[String], device: Option<&str>) -> Result<Vec<String>, Fail
         }
         Some(target) => {
             options.push(format!("--offload-arch={target}"));
+            if target.ends_with("-generic") {
+                options.push("-mcode-object-version=6".into());
+            }
             Ok(options)
         }
     }

@@ -251,6 +251,41 @@ fn code_for_another_processor_is_refused() {
 }
 
 #[test]
+fn generic_code_runs_on_its_family() {
+    if code(Some("gfx11-generic")).is_none() {
+        return;
+    }
+    if !has(
+        &[("HIP_EMU_ARCH", "gfx1151")],
+        "kernels::generic_code_runs_on_its_family",
+    ) {
+        return;
+    }
+    let _turn = turn();
+    let code = code(Some("gfx11-generic")).expect("compiled before");
+    let values: Vec<u32> = (0..64).collect();
+    let (module, stream, buffer) = (load(&code), Stream::new(), Buffer::of(&values));
+    let mut at = buffer.0;
+    ok(launch(
+        function(module, "reverse"),
+        64,
+        &mut [address(&mut at)],
+        &stream,
+    ));
+    stream.wait();
+    assert_eq!(buffer.peek(64), (0..64).rev().collect::<Vec<u32>>());
+    ok(unsafe { hip().hipModuleUnload(module) });
+
+    let other = self::code(Some("gfx12-generic")).expect("clang and lld are there");
+    let mut module = ptr::null_mut();
+    is(
+        unsafe { hip().hipModuleLoadData(&mut module, other.as_ptr().cast()) },
+        hipError_t::hipErrorNoBinaryForGpu,
+    );
+    assert!(last_fault().contains("gfx12-generic"), "{}", last_fault());
+}
+
+#[test]
 fn compiler_errors_are_in_the_log() {
     if code(None).is_none() {
         return;

@@ -97,7 +97,7 @@ impl Traits {
             "gfx906" | "gfx908" => (false, false),
             "gfx90a" => (false, true),
             "gfx940" | "gfx941" | "gfx942" | "gfx950" => (true, true),
-            _ if arch.starts_with("gfx103") => (false, false),
+            _ if arch.starts_with("gfx103") || arch == "gfx10-3-generic" => (false, false),
             _ if arch.starts_with("gfx11") || arch.starts_with("gfx12") => (true, true),
             _ => return None,
         };
