@@ -84,7 +84,7 @@ struct Loaded {
     non_finite: Vec<NonFinite>,
     world: Option<World>,
     /// Set if the model is an ONNX file.
-    onnx: Option<OnnxFile>,
+    onnx: Option<OnnxFile<Session>>,
 }
 
 /// The model of a session without its graph.
@@ -163,7 +163,7 @@ impl Session {
         }
     }
 
-    fn onnx(&self) -> Option<&OnnxFile> {
+    fn onnx(&self) -> Option<&OnnxFile<Self>> {
         self.loaded.onnx.as_ref()
     }
 

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::lower::Lower;
 use crate::graph::{Graph, ValueId};
+use crate::ops::Op;
 
 /// The results of a graph that need no copy: their nodes write the new elements of a state to the state itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct InPlace(HashMap<ValueId, ValueId>);
 
 impl InPlace {
-    /// Returns the results whose op can [write in place](Lower::updates_in_place), and whose state no later node reads.
-    pub(crate) fn of(graph: &Graph) -> Self {
+    /// Returns the results whose op writes in place, and whose state no later node reads.
+    pub(crate) fn of(graph: &Graph, updates_in_place: impl Fn(&Op) -> bool) -> Self {
         let mut last_read = HashMap::new();
         let mut producers = HashMap::new();
         for (index, node) in graph.nodes().iter().enumerate() {
@@ -27,7 +27,7 @@ impl InPlace {
             let producer = producers.get(&result);
             let is_read_later = last_read.get(&state) > producer;
             let op = producer.map(|&index| &graph.nodes()[index].op);
-            readers[&result] == 1 && !is_read_later && op.is_some_and(Lower::updates_in_place)
+            readers[&result] == 1 && !is_read_later && op.is_some_and(&updates_in_place)
         };
         let reuses = graph.optimizations().memory_reuse;
         let updates = graph.updates().iter().filter(|_| reuses).filter(is_in_place);
@@ -48,6 +48,7 @@ impl InPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::lower::Lower;
     use crate::graph::Role;
     use crate::ops::{Accumulate, Add};
     use crate::tensor::{DType, Tensor};
@@ -70,7 +71,7 @@ mod tests {
             let added = graph.push(Role::Other, "add", Add, [read, other]).unwrap();
             graph.update(sum, new).unwrap();
             graph.update(other, added).unwrap();
-            let in_place = InPlace::of(&graph);
+            let in_place = InPlace::of(&graph, Lower::updates_in_place);
             assert_eq!(in_place.state(new), (!reads_later).then_some(sum));
             // An addition is no update.
             assert_eq!(in_place.state(added), None);

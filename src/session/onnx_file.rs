@@ -6,38 +6,47 @@ use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 
-use super::{Session, SessionBuilder};
 use crate::error::{Error, Result};
-use crate::model::{self, InputKind, OpenExtents};
+use crate::model::{self, OpenExtents};
 use crate::tensors::TensorView;
 
 /// Maximum number of sessions for different extents. Each has its own copy of the weights on its device.
 const MAX_SESSIONS: usize = 4;
 
 /// Numbers of the extents that a file leaves open.
-type Extents = BTreeMap<String, usize>;
+pub(super) type Extents = BTreeMap<String, usize>;
 
-/// The file and options of a session.
-pub(super) struct OnnxFile {
+/// A file, and the sessions `S` that have loaded it for other extents than the first one.
+pub(super) struct OnnxFile<S> {
     path: PathBuf,
-    builder: SessionBuilder,
+    /// Extents of the first session.
+    given: Extents,
+    load: Box<Load<S>>,
     open: OnceLock<Vec<OpenExtents>>,
     /// The sessions for the latest extents, the most recent last.
-    sessions: Mutex<Vec<(Extents, Session)>>,
+    sessions: Mutex<Vec<(Extents, S)>>,
 }
 
-impl OnnxFile {
-    pub(super) fn new(path: &Path, builder: &SessionBuilder) -> Self {
+/// Loads a file for these extents.
+type Load<S> = dyn Fn(&Path, &Extents) -> Result<S> + Send + Sync;
+
+impl<S: Clone> OnnxFile<S> {
+    pub(super) fn new(
+        path: &Path,
+        given: &Extents,
+        load: impl Fn(&Path, &Extents) -> Result<S> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             path: path.to_owned(),
-            builder: builder.clone(),
+            given: given.clone(),
+            load: Box::new(load),
             open: OnceLock::new(),
             sessions: Mutex::default(),
         }
     }
 
-    /// Returns the session for inputs of these extents: `own`, the session of this file, or another one.
-    pub(super) fn session_for(&self, own: &Session, inputs: &[(&str, TensorView<'_>)]) -> Result<Session> {
+    /// Returns the session for inputs of these extents: `own`, the first session, or another one. `own` is `None` if it takes no tensors.
+    pub(super) fn session_for(&self, own: Option<&S>, inputs: &[(&str, TensorView<'_>)]) -> Result<S> {
         let open = match self.open.get() {
             Some(open) => open,
             None => {
@@ -46,9 +55,11 @@ impl OnnxFile {
             }
         };
         let shapes = inputs.iter().map(|(name, view)| (*name, view.shape()));
-        let extents = extents(open, &self.builder, shapes)?;
-        let is_own = |(name, number): (&String, &usize)| self.builder.load.extents.get(name) == Some(number);
-        if own.info().tensors().is_some() && extents.iter().all(is_own) {
+        let extents = extents(open, &self.given, shapes)?;
+        let is_own = |(name, number): (&String, &usize)| self.given.get(name) == Some(number);
+        if let Some(own) = own
+            && extents.iter().all(is_own)
+        {
             return Ok(own.clone());
         }
         let mut sessions = self.sessions.lock();
@@ -59,7 +70,7 @@ impl OnnxFile {
                 // Free the memory of the oldest before the new one needs it.
                 let excess = (sessions.len() + 1).saturating_sub(MAX_SESSIONS);
                 sessions.drain(..excess);
-                self.builder.for_extents(&extents).load(&self.path)?
+                (self.load)(&self.path, &extents)?
             }
         };
         sessions.push((extents, session.clone()));
@@ -67,46 +78,15 @@ impl OnnxFile {
     }
 }
 
-impl SessionBuilder {
-    /// Sets the number of an extent that an ONNX file leaves open, such as `height`. Axis 2 of an input `x` without a name is `x.2`. The
-    /// first extent of the inputs may stay open: it is the batch size.
-    pub fn extent(mut self, name: impl Into<String>, number: usize) -> Self {
-        self.load.extents.insert(name.into(), number);
-        self
-    }
-
-    /// Loads an ONNX model for [tensors](Session::run_tensors), with the extents that the file leaves open from the shapes of these inputs.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`load`](Self::load), and [`Error::Argument`] if two inputs differ in an extent of the same name.
-    pub fn load_for<'a>(
-        &self,
-        path: impl AsRef<Path>,
-        shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>,
-    ) -> Result<Session> {
-        let path = path.as_ref();
-        let extents = extents(&model::open_extents(path)?, self, shapes)?;
-        self.for_extents(&extents).load(path)
-    }
-
-    /// Returns a builder of a session for tensors of these extents.
-    fn for_extents(&self, extents: &Extents) -> Self {
-        let mut builder = self.clone().input(InputKind::Tensors);
-        builder.load.extents.extend(extents.clone());
-        builder
-    }
-}
-
 /// Returns the numbers of the open extents in the shapes of inputs, without that of the batch.
-fn extents<'a>(
+pub(super) fn extents<'a>(
     open: &[OpenExtents],
-    builder: &SessionBuilder,
+    given: &Extents,
     shapes: impl IntoIterator<Item = (&'a str, &'a [usize])>,
 ) -> Result<Extents> {
     // The first open extent of an input is the batch, unless the caller has given its number.
     let first = |open: &OpenExtents| match open.extents.first() {
-        Some((0, name)) if !builder.load.extents.contains_key(name) => Some(name.clone()),
+        Some((0, name)) if !given.contains_key(name) => Some(name.clone()),
         _ => None,
     };
     let batch = open.iter().find_map(first);

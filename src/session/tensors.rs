@@ -75,7 +75,10 @@ impl Session {
         let inputs = inputs.into_iter().map(|(name, view)| (name, view.into()));
         let inputs: Vec<(&str, TensorView<'_>)> = inputs.collect();
         match self.onnx() {
-            Some(file) => file.session_for(self, &inputs)?.run_views(&inputs),
+            Some(file) => {
+                let own = self.info().tensors().map(|_| self);
+                file.session_for(own, &inputs)?.run_views(&inputs)
+            }
             None => self.run_views(&inputs),
         }
     }

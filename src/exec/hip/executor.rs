@@ -173,7 +173,7 @@ impl HipExecutor {
             kernels,
             constants,
             states,
-            in_place: InPlace::of(graph),
+            in_place: InPlace::of(graph, Op::updates_in_place),
             selection,
             memory: HostMemory::new(device, copier),
             contexts: Contexts::default(),

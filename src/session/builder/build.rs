@@ -249,7 +249,11 @@ impl SessionBuilder {
             return Err(Error::tensor(path, &first.name, first.reason()));
         }
         let onnx = match &origin {
-            Origin::Path(path) if info.onnx.is_some() => Some(OnnxFile::new(path, self)),
+            Origin::Path(path) if info.onnx.is_some() => {
+                let builder = self.clone();
+                let load = move |path: &Path, extents: &_| builder.for_extents(extents).load(path);
+                Some(OnnxFile::new(path, &self.load.extents, load))
+            }
             _ => None,
         };
         Ok(Session::new(Loaded {
