@@ -48,8 +48,8 @@ impl InPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::lower::Lower;
     use crate::graph::Role;
+    use crate::kernels::lower::Lower;
     use crate::ops::{Accumulate, Add};
     use crate::tensor::{DType, Tensor};
 
