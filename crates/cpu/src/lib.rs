@@ -1,4 +1,7 @@
-//! Ops on the CPU, one file per op: its kernel, and the `CpuOp` that passes the operands to it. Activations are f32 in memory.
+//! Computes the ops of hipvit-graph on the CPU. Activations are f32 in memory.
+//!
+//! [`check`] tells whether an op has a kernel, [`Constants`] packs the weights of a graph, and [`run`] computes a step of a plan. hipvit's
+//! `CpuExecutor` runs whole plans with them. Each op has a file, with its kernel and the `CpuOp` that passes the operands to it.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -29,6 +32,7 @@ pub mod tail;
 use hipvit_graph::for_each_op;
 use hipvit_graph::op::{Op, OpError};
 use hipvit_graph::plan::{Plan, Step};
+use hipvit_graph::tensor::{DType, Input};
 
 use self::by_reference::by_reference;
 pub use self::collectives::Collectives;
@@ -38,7 +42,6 @@ use self::cpu_op::CpuOp;
 pub use self::operands::range;
 use self::operands::{Memory, Operands};
 pub use self::prepack::constant_bytes;
-use hipvit_graph::tensor::{DType, Input};
 
 macro_rules! dispatch {
     ($($module:ident: $Op:ident,)*) => {
