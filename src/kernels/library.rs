@@ -81,15 +81,10 @@ impl Kernels {
     /// [`hip::Error::Compile`], [`hip::Error::NoCode`] or [`hip::Error::Provider`] if one cannot be compiled or loaded.
     pub fn load(device: &Device, dtype: DType, units: impl IntoIterator<Item = Unit>) -> Result<Self> {
         let units: Vec<Unit> = units.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
-        let mut modules = HashMap::new();
-        for (unit, code) in code(device, dtype, units)? {
-            let module = load(device, dtype, &unit, code)?;
-            modules.insert(unit, module);
-        }
         Ok(Self {
             device: device.clone(),
             dtype,
-            modules,
+            modules: load(device, dtype, units)?.into_iter().collect(),
             added: Mutex::default(),
             custom: CustomModules::default(),
             entries: Mutex::default(),
@@ -108,9 +103,9 @@ impl Kernels {
     /// The reason why the unit cannot be compiled or loaded.
     pub(crate) fn add(&self, unit: &Unit) -> Result<(), KernelError> {
         let load = || -> Result<Module> {
-            let code = code(&self.device, self.dtype, vec![unit.clone()])?.pop();
-            let (_, code) = code.ok_or_else(|| Error::internal("kernel", "has no code"))?;
-            self::load(&self.device, self.dtype, unit, code)
+            let module = self::load(&self.device, self.dtype, vec![unit.clone()])?.pop();
+            let (_, module) = module.ok_or_else(|| Error::internal("kernel", "has no code"))?;
+            Ok(module)
         };
         let mut added = self.added.lock();
         let loaded = added
@@ -328,14 +323,39 @@ fn embedded(device: &Device, unit: &Unit) -> Option<CodeObject> {
     device_code::object(file?, &device.properties().target)
 }
 
-/// Loads a unit. If the driver refuses generic code, the unit is compiled for the device.
-fn load(device: &Device, dtype: DType, unit: &Unit, code: Code) -> Result<Module> {
-    match Module::load(device, code) {
-        Err(hip::Error::NoCode { .. }) if embedded(device, unit).is_some_and(|o| o.is_generic()) => {
-            let compiled = compile(&rtc(device, unit.file)?, device, dtype, unit)?;
-            Ok(Module::load(device, compiled)?)
+/// Loads units. Those whose generic code the driver refuses are compiled for the device.
+fn load(device: &Device, dtype: DType, units: Vec<Unit>) -> Result<Vec<(Unit, Module)>> {
+    let mut loaded = Vec::with_capacity(units.len());
+    let (mut refused, mut refusal) = (Vec::new(), None);
+    for (unit, code) in code(device, dtype, units)? {
+        match Module::load(device, code) {
+            Err(error @ hip::Error::NoCode { .. })
+                if embedded(device, &unit).is_some_and(|object| object.is_generic()) =>
+            {
+                refusal.get_or_insert(error);
+                refused.push(unit);
+            }
+            module => loaded.push((unit, module?)),
         }
-        loaded => Ok(loaded?),
+    }
+    if let (Some(first), Some(refusal)) = (refused.first(), refusal) {
+        let rtc = rtc(device, first.file).map_err(|error| without_compiler(refusal, &error))?;
+        for (unit, code) in compile_all(&rtc, device, dtype, &refused)? {
+            loaded.push((unit, Module::load(device, code)?));
+        }
+    }
+    Ok(loaded)
+}
+
+/// Returns the error of a driver that refuses generic code, on a machine that cannot compile.
+fn without_compiler(refusal: hip::Error, error: &Error) -> hip::Error {
+    match refusal {
+        hip::Error::NoCode { device, arch, reason } => hip::Error::NoCode {
+            device,
+            arch,
+            reason: format!("{reason}, and {error}"),
+        },
+        other => other,
     }
 }
 

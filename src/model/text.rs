@@ -229,20 +229,36 @@ impl TextTower {
     ///
     /// Returns [`Error::Config`] for a token that is not in the tower's vocabulary, or [`Error::Argument`] if the model
     /// was loaded from bytes.
+    /// Checks that the model knows the ids of a text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] or [`Error::Argument`] if the tokenizer belongs to another model.
+    pub fn check_ids(&self, ids: &[u32]) -> Result<()> {
+        match ids.iter().find(|&&id| id as usize >= self.spec.vocabulary) {
+            Some(&id) => Err(self.unknown(id)),
+            None => Ok(()),
+        }
+    }
+
+    fn unknown(&self, id: u32) -> Error {
+        let reason = format!(
+            "the tokenizer gives token {id}, but the model knows {}: the tokenizer belongs to another model",
+            self.spec.vocabulary
+        );
+        match &self.files {
+            Some(files) => Error::config(files.directory(), reason),
+            None => Error::argument("texts", reason),
+        }
+    }
+
     pub(crate) fn embed(&self, ids: &[u32], tokens: usize, values: &mut Vec<f32>) -> Result<()> {
         let end = values.len() + tokens * self.spec.trunk.dim;
         for (place, &id) in ids.iter().take(tokens).enumerate() {
             let row = |table: &Tensor, row: usize| table.rows(row..row + 1);
             let (Some(token), Some(position)) = (row(&self.tokens, id as usize), row(&self.positions, place))
             else {
-                let reason = format!(
-                    "the tokenizer gives token {id}, but the model knows {}: the tokenizer belongs to another model",
-                    self.spec.vocabulary
-                );
-                return Err(match &self.files {
-                    Some(files) => Error::config(files.directory(), reason),
-                    None => Error::argument("texts", reason),
-                });
+                return Err(self.unknown(id));
             };
             let (token, position) = (token.to_f32(), position.to_f32());
             values.extend(token.iter().zip(position.iter()).map(|(a, b)| a + b));

@@ -113,6 +113,18 @@ pub struct Splits {
     pub validation: Option<Arc<dyn Dataset>>,
 }
 
+/// Removes the test sets from files for validation, unless there are no others.
+fn without_tests<P: AsRef<Path>>(files: &mut Vec<P>) {
+    let is_test = |file: &P| {
+        let name = name_of(file.as_ref()).to_lowercase();
+        let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+        words.any(|word| word == "test")
+    };
+    if files.iter().any(|file| !is_test(file)) {
+        files.retain(|file| !is_test(file));
+    }
+}
+
 fn has_extension(path: &Path, extension: &str) -> bool {
     path.extension()
         .is_some_and(|found| found.eq_ignore_ascii_case(extension))

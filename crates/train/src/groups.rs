@@ -92,7 +92,15 @@ pub(crate) fn levels(names: &[&str]) -> (Vec<usize>, usize) {
 fn is_final_norm(name: &str) -> bool {
     let mut segments = name.rsplit('.').skip(1);
     let layer = segments.next().unwrap_or_default();
-    matches!(layer, "norm" | "layernorm" | "post_layernorm" | "ln_post") && matches!(depth(name), Depth::Head)
+    const NORMS: [&str; 6] = [
+        "norm",
+        "layernorm",
+        "post_layernorm",
+        "ln_post",
+        "final_layer_norm",
+        "ln_final",
+    ];
+    NORMS.contains(&layer) && matches!(depth(name), Depth::Head)
 }
 
 /// Returns the position of a tensor in the model by its name.
@@ -172,5 +180,29 @@ mod tests {
         assert!(!decays("norm.weight", &[64]));
         assert!(!decays("pos_embed", &[1, 64, 64]));
         assert!(!decays("vit.embeddings.cls_token", &[1, 1, 64]));
+    }
+
+    /// The norm after the last block of each tower belongs to that block.
+    #[test]
+    fn final_norms_of_both_towers_belong_to_the_last_layer() {
+        for [block, norm, head] in [
+            [
+                "vision_model.encoder.layers.0.layer_norm1.weight",
+                "vision_model.post_layernorm.weight",
+                "visual_projection.weight",
+            ],
+            [
+                "text_model.encoder.layers.0.layer_norm1.weight",
+                "text_model.final_layer_norm.weight",
+                "text_projection.weight",
+            ],
+            [
+                "transformer.resblocks.0.ln_1.weight",
+                "ln_final.weight",
+                "text_projection",
+            ],
+        ] {
+            assert_eq!(rate_factors(&[block, norm, head], 0.5), [0.5, 0.5, 1.0], "{norm}");
+        }
     }
 }

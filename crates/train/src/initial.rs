@@ -84,6 +84,14 @@ enum Rule {
     Truncated(f64),
 }
 
+/// Returns true for a file of weights, in safetensors or of PyTorch.
+fn has_weights(file: &Path) -> bool {
+    let extension = file.extension().unwrap_or_default();
+    ["safetensors", "bin", "pt", "pth"]
+        .iter()
+        .any(|known| extension == *known)
+}
+
 impl<'a> Start<'a> {
     /// Finds out what `model` names: a configuration if it is a `.json` file or a directory without weights, a
     /// checkpoint if it exists or has a slash, and otherwise an architecture.
@@ -96,7 +104,7 @@ impl<'a> Start<'a> {
                 .iter()
                 .any(|name| directory.join(name).exists())
                 && !directory.join(INDEX).exists()
-                && !files.any(|file| file.path().extension().is_some_and(|end| end == "safetensors"))
+                && !files.any(|file| has_weights(&file.path()))
         };
         match model.to_str() {
             _ if is_json => Self::Config(model),

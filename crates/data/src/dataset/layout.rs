@@ -8,7 +8,7 @@ use super::pairs;
 #[cfg(feature = "parquet")]
 use super::parquet::Parquet;
 use super::webdataset::WebDataset;
-use super::{Dataset, Split, Splits, folder, has_extension, idx, name_of};
+use super::{Dataset, Split, Splits, folder, has_extension, idx, name_of, without_tests};
 use crate::error::{Error, Result};
 
 /// Opens a dataset, and finds its layout:
@@ -54,6 +54,14 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
             return open_shards(&folder, shards);
         }
         let lists = of_kind(pairs::is_list_of_folder);
+        // Beside directories of classes, a table may be about something else.
+        let (with_pairs, others): (Vec<PathBuf>, Vec<PathBuf>) =
+            lists.into_iter().partition(|list| pairs::has_columns(list));
+        let lists = if with_pairs.is_empty() && !others.is_empty() && !has_directories(&folder)? {
+            others
+        } else {
+            with_pairs
+        };
         if !lists.is_empty() {
             return pairs::open_splits(&folder, &lists);
         }
@@ -63,6 +71,16 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
 
 fn is_shard(path: &Path) -> bool {
     has_extension(path, "tar") || has_extension(path, "parquet")
+}
+
+fn has_directories(folder: &Path) -> Result<bool> {
+    let io = |source| Error::io(folder, source);
+    for entry in fs::read_dir(folder).map_err(io)? {
+        if entry.map_err(io)?.path().is_dir() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Returns the files in a directory, sorted by name. A missing directory has none.
@@ -84,11 +102,6 @@ fn files_in(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Opens the shards of each split. Shards whose name denotes no split are for training.
 fn open_shards(path: &Path, shards: Vec<PathBuf>) -> Result<Splits> {
-    let word = |file: &PathBuf, word: &str| {
-        let name = name_of(file).to_lowercase();
-        name.split(|c: char| !c.is_ascii_alphanumeric())
-            .any(|found| found == word)
-    };
     let (mut train, mut validation) = (Vec::new(), Vec::new());
     for shard in shards {
         match Split::of_name(&name_of(&shard)) {
@@ -96,10 +109,7 @@ fn open_shards(path: &Path, shards: Vec<PathBuf>) -> Result<Splits> {
             _ => train.push(shard),
         }
     }
-    // A test set is used for validation only if there is no other.
-    if validation.iter().any(|shard| !word(shard, "test")) {
-        validation.retain(|shard| !word(shard, "test"));
-    }
+    without_tests(&mut validation);
     if train.is_empty() {
         let reason =
             "there are only shards for validation. Add shards for training, named with the word `train`";

@@ -1,6 +1,7 @@
 //! Lists of images with captions: CSV, TSV and JSON Lines files.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use csv::{ReaderBuilder, StringRecord};
 use hipvit_files::regular_file;
 use serde_json::{Map, Value};
 
-use super::{Content, Dataset, Split, Splits, has_extension, name_of};
+use super::{Content, Dataset, Split, Splits, has_extension, name_of, without_tests};
 use crate::error::{Error, Result};
 
 /// Names of the column of images, the first of which a file has counts.
@@ -27,6 +28,9 @@ pub(super) const CAPTION_COLUMNS: [&str; 3] = ["title", "caption", "text"];
 
 /// Beginnings of the names of lists in a directory, beside those of splits.
 const LISTS: [&str; 3] = ["metadata", "captions", "pairs"];
+
+/// Maximum length of the first line of a list, in bytes.
+const MAX_HEADER: u64 = 1 << 20;
 
 /// Image files with captions. The classes are the captions.
 ///
@@ -115,6 +119,23 @@ pub(super) fn is_list_of_folder(path: &Path) -> bool {
     is_list(path) && (LISTS.contains(&stem.as_str()) || Split::of_name(&stem).is_some())
 }
 
+/// Returns true if a list has a column of images and one of captions, by its first line.
+pub(super) fn has_columns(path: &Path) -> bool {
+    let Ok(file) = regular_file::open(path) else {
+        return false;
+    };
+    let mut line = Vec::new();
+    let read = BufReader::new(file).take(MAX_HEADER).read_until(b'\n', &mut line);
+    if read.is_err() {
+        return false;
+    }
+    if is_json(path) {
+        json_lines(path, &line).is_ok_and(|lines| !lines.is_empty())
+    } else {
+        table_lines(path, &line).is_ok()
+    }
+}
+
 /// Reads a table with a line of names. Columns are separated by tabs if the first line has one and no comma, or if the file is a TSV.
 fn table_lines(path: &Path, bytes: &[u8]) -> Result<Vec<Line>> {
     let first = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -172,6 +193,7 @@ fn missing(names: &[&str]) -> String {
 
 /// Reads an object per line.
 fn json_lines(path: &Path, bytes: &[u8]) -> Result<Vec<Line>> {
+    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let mut lines = Vec::new();
     for (index, text) in bytes.split(|&byte| byte == b'\n').enumerate() {
         let line = index as u64 + 1;
@@ -202,6 +224,8 @@ pub(super) fn open_splits(path: &Path, lists: &[PathBuf]) -> Result<Splits> {
         };
         lists.iter().filter(belongs).collect::<Vec<_>>()
     };
+    let mut validation = of(Split::Validation);
+    without_tests(&mut validation);
     let only = |lists: Vec<&PathBuf>, what: &str| match lists.as_slice() {
         [] => Ok(None),
         [list] => Ok(Some(Arc::new(Pairs::open(list)?) as Arc<dyn Dataset>)),
@@ -215,7 +239,7 @@ pub(super) fn open_splits(path: &Path, lists: &[PathBuf]) -> Result<Splits> {
     let train = train.ok_or_else(|| Error::dataset(path, "has lists for validation only. Add train.csv"))?;
     Ok(Splits {
         train,
-        validation: only(of(Split::Validation), "validation")?,
+        validation: only(validation, "validation")?,
     })
 }
 

@@ -168,16 +168,19 @@ impl Parquet {
         let file = SerializedFileReader::new(Positioned(Arc::new(file))).map_err(damaged)?;
         let columns = find_columns(file.metadata()).map_err(|reason| Error::dataset(path, reason))?;
         self.has_captions |= columns.has_captions;
+        let start = self.labels.len();
         for group in 0..file.num_row_groups() {
             let first = self.labels.len();
+            let row_of_file = first - start;
             let reader = file.get_row_group(group).map_err(damaged)?;
             let rows = reader.metadata().num_rows() as usize;
             let column = reader.get_column_reader(columns.label).map_err(damaged)?;
             let labels = if columns.has_captions {
                 let captions = read_captions(column, rows).map_err(damaged)?;
                 for (row, caption) in captions.iter().enumerate() {
-                    let checked = checked_caption(caption)
-                        .map_err(|reason| Error::dataset(path, format!("image {}: {reason}", first + row)))?;
+                    let checked = checked_caption(caption).map_err(|reason| {
+                        Error::dataset(path, format!("image {}: {reason}", row_of_file + row))
+                    })?;
                     self.captions.push(checked.to_owned());
                 }
                 vec![0; captions.len()]
@@ -186,7 +189,7 @@ impl Parquet {
             };
             let labels = labels.into_iter().enumerate().map(|(row, label)| {
                 usize::try_from(label).map_err(|_| {
-                    let reason = format!("image {}: {label} is not a class", first + row);
+                    let reason = format!("image {}: {label} is not a class", row_of_file + row);
                     Error::dataset(path, reason)
                 })
             });

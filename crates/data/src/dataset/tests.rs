@@ -354,8 +354,33 @@ fn lists_have_images_with_captions() {
     let splits = open(&set).unwrap();
     assert_eq!(captioned(&*splits.train), [("one", 1), ("again", 1)]);
     assert_eq!(captioned(&*splits.validation.unwrap()), [("three", 3)]);
+    // A test set is used only if there is no other.
+    write(set.join("test.csv"), "image,caption\n../images/2.bmp,two\n");
+    assert_eq!(
+        captioned(&*open(&set).unwrap().validation.unwrap()),
+        [("three", 3)]
+    );
     write(set.join("train.jsonl"), lines);
     refused(&set, &["several lists for training: train.csv and train.jsonl"]);
+}
+
+/// ImageNet's competition has tables of labels beside its directories.
+#[test]
+fn tables_beside_directories_of_classes_are_not_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    for class in ["cat", "dog"] {
+        let directory = folder.path().join(class);
+        fs::create_dir(&directory).unwrap();
+        fs::write(directory.join("1.bmp"), bmp(1)).unwrap();
+    }
+    write(folder.path().join("train_labels.csv"), "id,label\n1,cat\n");
+    write(
+        folder.path().join("LOC_val_solution.csv"),
+        "ImageId,PredictionString\n",
+    );
+    let splits = open(folder.path()).unwrap();
+    assert!(!splits.train.has_captions());
+    assert_eq!(splits.train.classes(), ["cat", "dog"]);
 }
 
 #[test]

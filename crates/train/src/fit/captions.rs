@@ -119,6 +119,7 @@ fn inputs(
 ) -> Result<(Vec<TextInput>, usize), FitError> {
     let encoded = dataset.classes().par_iter().map(|caption| {
         let tokens = tokenizer.encode(caption)?;
+        tower.check_ids(&tokens.ids)?;
         Ok::<_, Error>((tower.pair_input(tokens.ids), tokens.truncated))
     });
     let encoded: Vec<(TextInput, bool)> = encoded.collect::<Result<_, _>>()?;
@@ -161,6 +162,11 @@ pub(crate) fn check(recipe: &Recipe, has_captions: bool, has_ranks: bool) -> Res
             !of_pairs,
             "loss.kind",
             "is a loss of classes, but the data are pairs of images and captions. Set it to contrastive, or start from the recipe pairs",
+        ),
+        (
+            recipe.loss.label_smoothing > 0.0,
+            "loss.label_smoothing",
+            "is for classes, but the data are pairs of images and captions. Set it to 0",
         ),
         (
             has_ranks,

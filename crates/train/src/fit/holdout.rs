@@ -1,5 +1,6 @@
 //! Divides a dataset without a validation set into images for training and images for validation.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,8 +75,7 @@ pub(crate) fn divided(
 /// Holds out `share` of the images of each class for validation, or of all pairs of images and captions. `seed` determines which.
 pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
     let [train, validation] = if dataset.has_captions() {
-        // Few captions have several images.
-        divide(&vec![0; dataset.len()], 1, share, seed)
+        divide_images(&*dataset, share, seed)
     } else {
         let labels: Vec<usize> = (0..dataset.len()).map(|index| dataset.label(index)).collect();
         divide(&labels, dataset.classes().len(), share, seed)
@@ -88,6 +88,28 @@ pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
         validation: (!validation.is_empty()).then(|| subset(validation)),
         train: subset(train),
     }
+}
+
+/// Divides the different images of a dataset, which may have several captions each, so that no image is in both parts.
+fn divide_images(dataset: &dyn Dataset, share: f64, seed: u64) -> [Vec<usize>; 2] {
+    let mut numbers = HashMap::new();
+    let mut indices: Vec<Vec<usize>> = Vec::new();
+    for index in 0..dataset.len() {
+        let number = *numbers.entry(dataset.name(index)).or_insert(indices.len());
+        if number == indices.len() {
+            indices.push(Vec::new());
+        }
+        indices[number].push(index);
+    }
+    divide(&vec![0; indices.len()], 1, share, seed).map(|part| {
+        let mut part: Vec<usize> = part
+            .iter()
+            .flat_map(|&number| &indices[number])
+            .copied()
+            .collect();
+        part.sort_unstable();
+        part
+    })
 }
 
 /// Divides images with these labels. Returns the sorted indices of those that remain, and of those that are held out: `share` of the images of
@@ -118,9 +140,26 @@ pub(crate) fn divide(labels: &[usize], classes: usize, share: f64, seed: u64) ->
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use hipvit_data::InMemory;
 
     use super::*;
+
+    #[test]
+    fn the_captions_of_an_image_stay_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let list = folder.path().join("pairs.csv");
+        let line = |index: usize| format!("{}.png,caption {index}\n", index / 5);
+        let lines: String = (0..100).map(line).collect();
+        std::fs::write(&list, format!("filepath,title\n{lines}")).unwrap();
+        let splits = hold_out(Arc::new(hipvit_data::Pairs::open(&list).unwrap()), 0.25, 3);
+        let validation = splits.validation.unwrap();
+        assert_eq!((splits.train.len(), validation.len()), (75, 25));
+        let names =
+            |set: &dyn Dataset| -> BTreeSet<String> { (0..set.len()).map(|index| set.name(index)).collect() };
+        assert!(names(&*splits.train).is_disjoint(&names(&*validation)));
+    }
 
     #[test]
     fn each_class_gives_its_share_and_no_image_is_in_both() {

@@ -1,6 +1,6 @@
 //! Retrieval among the validation pairs: how often the caption of an image is among the nearest, and an image of a caption.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use hipvit::ndarray::{Array2, ArrayView1, Axis, s};
@@ -25,6 +25,9 @@ struct Pairs {
     indices: Vec<usize>,
     /// Column of each image's caption.
     columns: Vec<usize>,
+    /// Number of each image among the different ones. A list with several captions of an image has it several times.
+    numbers: Vec<usize>,
+    different: Vec<Image>,
     /// `[images, D]`, each of unit length.
     images: Array2<f32>,
     /// `[captions, D]`, each of unit length.
@@ -35,10 +38,18 @@ struct Pairs {
     scale: f64,
 }
 
+/// An image that may be in the set several times.
+struct Image {
+    /// Its first row.
+    first: usize,
+    /// Columns of its captions.
+    captions: BTreeSet<usize>,
+}
+
 /// Result of a block of images.
 struct Block {
     results: Vec<ImageResult>,
-    /// Number of captions that are nearer than its own, for each image.
+    /// Number of captions that are nearer than the nearest of its own, for each image that was not in the set before.
     ranks: Vec<usize>,
     /// Number of other images that are nearer than the nearest of its own, for each caption.
     nearer: Vec<usize>,
@@ -76,7 +87,8 @@ impl Fit {
         }
         let scale = self.trainer.contrastive_scale()?;
         let scale = scale.map_or(captions.contrastive().scale, |[scale, _]| scale);
-        let pairs = Pairs::new(&session, captions, &images, rows, scale.into())?;
+        let names: Vec<String> = images.iter().map(|&(index, _)| dataset.name(index)).collect();
+        let pairs = Pairs::new(&session, captions, (&images, &names), rows, scale.into())?;
         let (results, recall) = pairs.compare();
         let mut tally = Tally::new(loss_kind(&self.recipe));
         for result in &results {
@@ -90,11 +102,11 @@ impl Fit {
 }
 
 impl Pairs {
-    /// Embeds the captions of `images`, which are `(index, label)`. `rows` has the embeddings of the images.
+    /// Embeds the captions of `images`, which are `(index, label)` and have names. `rows` has the embeddings of the images.
     fn new(
         session: &Session,
         captions: &Captions,
-        images: &[(usize, usize)],
+        (images, names): (&[(usize, usize)], &[String]),
         rows: Vec<f32>,
         scale: f64,
     ) -> Result<Self, FitError> {
@@ -107,9 +119,13 @@ impl Pairs {
         let texts = TextEncoder::new(session)?.embed(&ids)?;
         let width = rows.len() / images.len().max(1);
         let rows = Array2::from_shape_vec((images.len(), width), rows);
+        let own: Vec<usize> = images.iter().map(|(_, label)| columns[label]).collect();
+        let (numbers, different) = by_image(names, &own);
         Ok(Self {
             indices: images.iter().map(|&(index, _)| index).collect(),
-            columns: images.iter().map(|(_, label)| columns[label]).collect(),
+            columns: own,
+            numbers,
+            different,
             images: unit(rows.map_err(|error| Error::internal("evaluation", error))?),
             texts: unit(texts),
             labels: columns.into_keys().collect(),
@@ -143,13 +159,14 @@ impl Pairs {
 
     /// Returns, for each caption, the largest similarity with one of its images, and the number of the image.
     fn nearest_own(&self) -> Vec<(f32, usize)> {
-        let mut nearest = vec![(f32::NEG_INFINITY, usize::MAX); self.labels.len()];
+        let mut nearest = vec![(f32::NAN, usize::MAX); self.labels.len()];
         for start in (0..self.indices.len()).step_by(BLOCK) {
             for (image, row) in self.similarities(start).rows().into_iter().enumerate() {
                 let image = start + image;
                 let column = self.columns[image];
-                if row[column] > nearest[column].0 {
-                    nearest[column] = (row[column], image);
+                let found = (row[column], self.numbers[image]);
+                if precedes(found, nearest[column]) {
+                    nearest[column] = found;
                 }
             }
         }
@@ -170,15 +187,23 @@ impl Pairs {
         };
         for (image, row) in self.similarities(start).rows().into_iter().enumerate() {
             let image = start + image;
-            let column = self.columns[image];
-            let is_nearer =
-                |(at, &found): (usize, &f32)| at != column && precedes((found, at), (row[column], column));
-            let rank = row.iter().enumerate().filter(|&pair| is_nearer(pair)).count();
-            block.ranks.push(rank);
-            for (at, &found) in row.iter().enumerate().filter(|(at, _)| *at != column) {
-                block.nearer[at] += usize::from(precedes((found, image), own[at]));
-            }
             block.results.push(self.result(image, row));
+            let number = self.numbers[image];
+            let Image { first, captions } = &self.different[number];
+            if *first != image {
+                continue;
+            }
+            let of_captions = captions.iter().map(|&at| (row[at], at));
+            let nearer = |best, other| if precedes(other, best) { other } else { best };
+            let best = of_captions.fold((f32::NAN, usize::MAX), nearer);
+            let others = || row.iter().enumerate().filter(|(at, _)| !captions.contains(at));
+            let rank = others()
+                .filter(|&(at, &found)| precedes((found, at), best))
+                .count();
+            block.ranks.push(rank);
+            for (at, &found) in others() {
+                block.nearer[at] += usize::from(precedes((found, number), own[at]));
+            }
         }
         block
     }
@@ -191,20 +216,42 @@ impl Pairs {
             .copied()
             .enumerate()
             .fold(first, |best, other| if other.1 > best.1 { other } else { best });
+        let column = self.columns[image];
+        let is_own = self.different[self.numbers[image]].captions.contains(&nearest);
+        let nearest = if is_own { column } else { nearest };
         let logit = |similarity: f32| self.scale * (f64::from(similarity) - f64::from(largest));
         let log_sum = row
             .iter()
             .map(|&similarity| logit(similarity).exp())
             .sum::<f64>()
             .ln();
-        let own = row[self.columns[image]];
+        let own = row[column];
         ImageResult::new(
             self.indices[image],
-            [self.labels[self.columns[image]], self.labels[nearest]],
+            [self.labels[column], self.labels[nearest]],
             (-log_sum).exp() as f32,
             log_sum - logit(own),
         )
     }
+}
+
+/// Finds the different images by their names. Returns the number of each row's image, and the images.
+fn by_image(names: &[String], columns: &[usize]) -> (Vec<usize>, Vec<Image>) {
+    let mut known = HashMap::new();
+    let mut different: Vec<Image> = Vec::new();
+    let number = |(row, (name, &column)): (usize, (_, &usize))| {
+        let number = *known.entry(name).or_insert(different.len());
+        if number == different.len() {
+            different.push(Image {
+                first: row,
+                captions: BTreeSet::new(),
+            });
+        }
+        different[number].captions.insert(column);
+        number
+    };
+    let numbers = names.iter().zip(columns).enumerate().map(number).collect();
+    (numbers, different)
 }
 
 /// Returns true if the first of two numbers with places comes before the second: if it is larger, or equal and earlier. All numbers come
@@ -232,8 +279,13 @@ fn unit(mut rows: Array2<f32>) -> Array2<f32> {
 mod tests {
     use super::*;
 
-    /// Returns pairs in a plane, by the angles of images and of captions in degrees.
+    /// Returns pairs in a plane, by the angles of different images and of captions in degrees.
     fn pairs(images: &[(usize, f64)], texts: &[f64]) -> Pairs {
+        let names: Vec<String> = (0..images.len()).map(|image| image.to_string()).collect();
+        named_pairs(&names, images, texts)
+    }
+
+    fn named_pairs(names: &[String], images: &[(usize, f64)], texts: &[f64]) -> Pairs {
         let rows = |angles: Vec<f64>| {
             let values = angles.iter().flat_map(|angle| {
                 let (sin, cos) = angle.to_radians().sin_cos();
@@ -241,9 +293,13 @@ mod tests {
             });
             unit(Array2::from_shape_vec((angles.len(), 2), values.collect()).unwrap())
         };
+        let columns: Vec<usize> = images.iter().map(|&(column, _)| column).collect();
+        let (numbers, different) = by_image(names, &columns);
         Pairs {
             indices: (0..images.len()).map(|image| 10 + image).collect(),
-            columns: images.iter().map(|&(column, _)| column).collect(),
+            columns,
+            numbers,
+            different,
             images: rows(images.iter().map(|&(_, angle)| angle).collect()),
             texts: rows(texts.to_vec()),
             labels: (0..texts.len()).map(|text| 100 + text).collect(),
@@ -272,6 +328,30 @@ mod tests {
         // The image of 50° is the last of all seven.
         assert!((recall.text_to_image_1 - 5.0 / 6.0).abs() < 1e-9, "{recall:?}");
         assert!((recall.text_to_image_5 - 5.0 / 6.0).abs() < 1e-9, "{recall:?}");
+    }
+
+    /// As COCO's captions: each caption of an image has a line.
+    #[test]
+    fn an_image_may_have_several_captions() {
+        let angles = [0.0, 60.0];
+        let images: Vec<(usize, f64)> = (0..6).map(|text| (text, angles[text / 3])).collect();
+        let names: Vec<String> = (0..6).map(|text| format!("{}.png", text / 3)).collect();
+        // The third caption of the first image is nearer to the second image.
+        let texts = [1.0, 2.0, 40.0, 58.0, 61.0, 62.0];
+        let (results, recall) = named_pairs(&names, &images, &texts).compare();
+        assert_eq!(results.len(), 6);
+        let found = [recall.image_to_text_1, recall.image_to_text_5];
+        assert_eq!(found, [1.0, 1.0], "the nearest caption of each image is its own");
+        assert!((recall.text_to_image_1 - 5.0 / 6.0).abs() < 1e-9, "{recall:?}");
+        assert_eq!(recall.text_to_image_5, 1.0);
+    }
+
+    /// A model that has diverged finds nothing.
+    #[test]
+    fn embeddings_that_are_no_numbers_are_not_found() {
+        let images: Vec<(usize, f64)> = (0..10).map(|text| (text, f64::NAN)).collect();
+        let (_, recall) = pairs(&images, &[f64::NAN; 10]).compare();
+        assert_eq!((recall.image_to_text_5, recall.text_to_image_5), (0.0, 0.0));
     }
 
     /// A model that embeds everything equally finds what comes first.

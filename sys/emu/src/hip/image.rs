@@ -142,7 +142,7 @@ pub(super) fn fits(target: &str, part: &Part) -> bool {
 fn generic(arch: &str) -> Option<&'static str> {
     match arch {
         _ if arch.starts_with("gfx103") => Some("gfx10-3-generic"),
-        _ if arch.starts_with("gfx11") => Some("gfx11-generic"),
+        _ if arch.starts_with("gfx110") || arch.starts_with("gfx115") => Some("gfx11-generic"),
         _ if arch.starts_with("gfx120") => Some("gfx12-generic"),
         _ => None,
     }
