@@ -30,7 +30,7 @@ impl Pairs {
             write_digits(&pairs.path(&format!("data/{split}")), 3, skip, each);
             pairs.write_list(split, &pairs.lines(split));
         }
-        let recipe = "epochs = 8\nbatch = 16\n[loss]\nkind = \"contrastive\"\n[optimizer]\nlr = 5e-3\n[schedule]\nwarmup_epochs = 1\n";
+        let recipe = "epochs = 8\nbatch = 16\n[loss]\nkind = \"contrastive\"\nlabel_smoothing = 0.0\n[optimizer]\nlr = 5e-3\n[schedule]\nwarmup_epochs = 1\n";
         fs::write(pairs.path("recipe.toml"), recipe).unwrap();
         pairs
     }
