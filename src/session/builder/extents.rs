@@ -20,7 +20,7 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// The errors of [`load`](Self::load), and [`Error::Argument`] if two inputs differ in an extent of the same name.
+    /// The errors of [`load`](Self::load), and [`Error::Argument`](crate::Error::Argument) if two inputs differ in an extent of the same name.
     pub fn load_for<'a>(
         &self,
         path: impl AsRef<Path>,
