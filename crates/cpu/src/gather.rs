@@ -8,7 +8,7 @@ use super::{CpuOp, Operands};
 
 impl CpuOp for Gather {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let (x, indices) = (operands.values(0)?, operands.integers(1)?);
+        let (x, indices) = (operands.values(0)?, operands.values(1)?);
         let shape = operands.batched_shape(0)?;
         let extent = shape[self.axis];
         let inner: usize = shape[self.axis + 1..].iter().product();

@@ -8,7 +8,7 @@ use super::{CpuOp, Operands};
 
 impl CpuOp for GatherBackward {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let (indices, dy) = (operands.integers(0)?, operands.values(1)?);
+        let (indices, dy) = (operands.values(0)?, operands.values(1)?);
         let dx = &mut *results[0];
         let inner = dx.len() / self.rows.max(1);
         if inner == 0 || indices.is_empty() {

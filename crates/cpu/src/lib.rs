@@ -79,7 +79,7 @@ pub fn check(op: &Op) -> Result<(), OpError> {
     CpuOp::check(op)
 }
 
-/// Computes a step of a plan in f32. `inputs` are those of the graph, in its order, and `arena` has the plan's buffers. The step runs in the
+/// Computes a step of a plan in f32. `inputs` are those of the graph, in its order and with integers as f32, and `arena` has the plan's buffers. The step runs in the
 /// rayon pool of the calling thread.
 ///
 /// # Errors

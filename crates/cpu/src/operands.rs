@@ -176,16 +176,6 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Returns the operand's integers as f32. They are exact up to 2²⁴.
-    pub(crate) fn integers(&self, index: usize) -> Result<Cow<'a, [f32]>, OpError> {
-        if let Some(&Operand::Input(id)) = self.step.inputs.get(index)
-            && let Input::Integers(values) = self.input(id)?
-        {
-            return Ok(values.iter().map(|&value| value as f32).collect());
-        }
-        self.values(index).map(Cow::Borrowed)
-    }
-
     /// Returns the elements of an optional operand. `None` unless `present`.
     pub(crate) fn optional(&self, present: bool, index: usize) -> Result<Option<&'a [f32]>, OpError> {
         if present {
