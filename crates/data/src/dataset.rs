@@ -16,6 +16,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use std::sync::Arc;
 
+use hipvit_files::regular_file;
 use hipvit_image::{DecodeOptions, RgbImage};
 
 pub use folder::ImageFolder;
@@ -36,6 +37,13 @@ pub enum Content {
     Encoded(Vec<u8>),
     /// Pixels.
     Decoded(RgbImage),
+}
+
+impl Content {
+    fn of_file(path: &Path) -> Result<Self> {
+        let bytes = regular_file::read(path).map_err(|source| Error::io(path, source))?;
+        Ok(Self::Encoded(bytes))
+    }
 }
 
 /// A set of images with their classes. Several threads may read it at once.
@@ -95,8 +103,7 @@ enum Split {
 impl Split {
     /// Returns the split that a file's or directory's name denotes, by words that are separated by punctuation.
     fn of_name(name: &str) -> Option<Self> {
-        let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
-        words.find_map(|word| match word.to_ascii_lowercase().as_str() {
+        words(name).find_map(|word| match word.to_ascii_lowercase().as_str() {
             "train" | "training" => Some(Self::Train),
             "val" | "valid" | "validation" | "test" | "testing" | "t10k" => Some(Self::Validation),
             _ => None,
@@ -113,12 +120,16 @@ pub struct Splits {
     pub validation: Option<Arc<dyn Dataset>>,
 }
 
+/// Returns the words of a name, which punctuation separates.
+fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_ascii_alphanumeric())
+}
+
 /// Removes the test sets from files for validation, unless there are no others.
 fn without_tests<P: AsRef<Path>>(files: &mut Vec<P>) {
     let is_test = |file: &P| {
-        let name = name_of(file.as_ref()).to_lowercase();
-        let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
-        words.any(|word| word == "test")
+        let name = name_of(file.as_ref());
+        words(&name).any(|word| word.eq_ignore_ascii_case("test"))
     };
     if files.iter().any(|file| !is_test(file)) {
         files.retain(|file| !is_test(file));
@@ -135,6 +146,16 @@ fn name_of(path: &Path) -> String {
         .unwrap_or_default()
         .to_string_lossy()
         .into_owned()
+}
+
+/// Makes captions classes. Returns the different ones, sorted, and the class of each caption.
+fn caption_classes(captions: &[String]) -> (Vec<String>, Vec<usize>) {
+    let mut classes = captions.to_vec();
+    classes.sort_unstable();
+    classes.dedup();
+    let class = |caption| classes.partition_point(|class| class < caption);
+    let labels = captions.iter().map(class).collect();
+    (classes, labels)
 }
 
 /// Returns names for classes that only have numbers: those of the training set, or the numbers.

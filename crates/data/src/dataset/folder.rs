@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hipvit_files::regular_file;
 use hipvit_image::EXTENSIONS;
 use walkdir::WalkDir;
 
@@ -95,7 +94,7 @@ pub(super) fn open_splits(path: &Path) -> Result<Splits> {
 }
 
 /// Returns the directories in a directory, sorted by name. Hidden ones are left out.
-fn folders_in(path: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn folders_in(path: &Path) -> Result<Vec<PathBuf>> {
     let io = |source| Error::io(path, source);
     let mut folders = Vec::new();
     for entry in fs::read_dir(path).map_err(io)? {
@@ -145,8 +144,6 @@ impl Dataset for ImageFolder {
     }
 
     fn read(&self, index: usize) -> Result<Content> {
-        let path = &self.files[index].0;
-        let bytes = regular_file::read(path).map_err(|source| Error::io(path, source))?;
-        Ok(Content::Encoded(bytes))
+        Content::of_file(&self.files[index].0)
     }
 }

@@ -40,9 +40,9 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
     if metadata.is_file() {
         return open_shards(path, vec![path.to_owned()]);
     }
-    for folder in [path.to_owned(), path.join("raw"), path.join("data")] {
-        let files = files_in(&folder)?;
-        if let Some(splits) = idx::open_splits(&folder, &files)? {
+    for directory in [path.to_owned(), path.join("raw"), path.join("data")] {
+        let files = files_in(&directory)?;
+        if let Some(splits) = idx::open_splits(&directory, &files)? {
             return Ok(splits);
         }
         let of_kind = |is: fn(&Path) -> bool| -> Vec<PathBuf> {
@@ -51,19 +51,20 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
         };
         let shards = of_kind(is_shard);
         if !shards.is_empty() {
-            return open_shards(&folder, shards);
+            return open_shards(&directory, shards);
         }
         let lists = of_kind(pairs::is_list_of_folder);
         // Beside directories of classes, a table may be about something else.
         let (with_pairs, others): (Vec<PathBuf>, Vec<PathBuf>) =
             lists.into_iter().partition(|list| pairs::has_columns(list));
-        let lists = if with_pairs.is_empty() && !others.is_empty() && !has_directories(&folder)? {
-            others
-        } else {
-            with_pairs
-        };
+        let lists =
+            if with_pairs.is_empty() && !others.is_empty() && folder::folders_in(&directory)?.is_empty() {
+                others
+            } else {
+                with_pairs
+            };
         if !lists.is_empty() {
-            return pairs::open_splits(&folder, &lists);
+            return pairs::open_splits(&directory, &lists);
         }
     }
     folder::open_splits(path)
@@ -71,16 +72,6 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
 
 fn is_shard(path: &Path) -> bool {
     has_extension(path, "tar") || has_extension(path, "parquet")
-}
-
-fn has_directories(folder: &Path) -> Result<bool> {
-    let io = |source| Error::io(folder, source);
-    for entry in fs::read_dir(folder).map_err(io)? {
-        if entry.map_err(io)?.path().is_dir() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// Returns the files in a directory, sorted by name. A missing directory has none.

@@ -1,6 +1,5 @@
 //! Lists of images with captions: CSV, TSV and JSON Lines files.
 
-use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use csv::{ReaderBuilder, StringRecord};
 use hipvit_files::regular_file;
 use serde_json::{Map, Value};
 
-use super::{Content, Dataset, Split, Splits, has_extension, name_of, without_tests};
+use super::{Content, Dataset, Split, Splits, caption_classes, has_extension, name_of, without_tests};
 use crate::error::{Error, Result};
 
 /// Names of the column of images, the first of which a file has counts.
@@ -63,22 +62,18 @@ impl Pairs {
             return Err(Error::dataset(path, "has no pairs of an image and a caption"));
         }
         let folder = path.parent().unwrap_or(Path::new(""));
-        let mut numbers = BTreeMap::new();
+        let mut captions = Vec::with_capacity(lines.len());
         for (line, image, caption) in &lines {
             if image.trim().is_empty() {
                 return Err(at(path, *line, "there is no path of an image"));
             }
             let caption = checked_caption(caption).map_err(|reason| at(path, *line, reason))?;
-            numbers.insert(caption, 0);
+            captions.push(caption.to_owned());
         }
-        let captions: Vec<String> = numbers.keys().map(|&caption| caption.to_owned()).collect();
-        numbers
-            .values_mut()
-            .enumerate()
-            .for_each(|(at, number)| *number = at);
-        let file = |(_, image, caption): &Line| (folder.join(image.trim()), numbers[caption.trim()]);
+        let (captions, labels) = caption_classes(&captions);
+        let images = lines.iter().map(|(_, image, _)| folder.join(image.trim()));
         Ok(Self {
-            files: lines.iter().map(file).collect(),
+            files: images.zip(labels).collect(),
             captions,
         })
     }
@@ -261,9 +256,7 @@ impl Dataset for Pairs {
     }
 
     fn read(&self, index: usize) -> Result<Content> {
-        let path = &self.files[index].0;
-        let bytes = regular_file::read(path).map_err(|source| Error::io(path, source))?;
-        Ok(Content::Encoded(bytes))
+        Content::of_file(&self.files[index].0)
     }
 
     fn has_captions(&self) -> bool {

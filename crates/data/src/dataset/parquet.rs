@@ -15,7 +15,7 @@ use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReade
 use serde_json::Value;
 
 use super::pairs::{CAPTION_COLUMNS, checked_caption};
-use super::{Content, Dataset, numbered_classes};
+use super::{Content, Dataset, caption_classes, numbered_classes};
 use crate::error::{Error, Result};
 
 /// Images in Parquet files: a column `image` with the field `bytes`, and a column of numbers `label`, or without it a column of captions
@@ -153,12 +153,7 @@ impl Parquet {
             let reason = "contains no images with captions, or captions in some files only";
             return Err(Error::dataset(path, reason));
         }
-        self.classes.clone_from(&captions);
-        self.classes.sort_unstable();
-        self.classes.dedup();
-        for (label, caption) in self.labels.iter_mut().zip(&captions) {
-            *label = self.classes.partition_point(|class| class < caption);
-        }
+        (self.classes, self.labels) = caption_classes(&captions);
         Ok(self)
     }
 
