@@ -11,3 +11,14 @@ pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 pub(super) const PROCESSOR: &str = "processor_config.json";
 pub(super) const ADAPTER_CONFIG: &str = "adapter_config.json";
 pub(super) const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
+
+/// Names of the files of a model that convert texts to tokens.
+pub const TOKENIZER_FILES: [&str; 7] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "spiece.model",
+    "vocab.json",
+    "merges.txt",
+];

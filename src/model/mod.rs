@@ -56,6 +56,7 @@ mod weights;
 
 pub use checkpoint::{Checkpoint, Copied, Copies, Format, Replacement, TensorValues, replace_file};
 pub use compressed_tensors::{Quantization, Sparsity};
+pub use file_names::TOKENIZER_FILES;
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};
 pub use info::{Family, Info, Library, OnnxInfo};

@@ -30,19 +30,12 @@ use crate::model::{document, file_names};
 use hipvit_files::regular_file;
 use hipvit_files::temporary;
 
-/// Files other than weights that hipvit reads if a repository has them.
-const CONFIGS: [&str; 13] = [
+/// Files other than weights and those of a tokenizer that hipvit reads if a repository has them.
+const CONFIGS: [&str; 6] = [
     file_names::CONFIG,
     file_names::PREPROCESSOR,
     file_names::PROCESSOR,
     file_names::OPEN_CLIP,
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "spiece.model",
-    "vocab.json",
-    "merges.txt",
     file_names::ADAPTER_CONFIG,
     file_names::ADAPTER_WEIGHTS,
 ];
@@ -252,7 +245,10 @@ impl Download<'_> {
                 let of_model = [file_names::CONFIG, file_names::OPEN_CLIP];
                 let is_read =
                     |name: &&str| has(name) && *name != weights && !(is_adapter && of_model.contains(name));
-                let configs = CONFIGS.into_iter().filter(is_read);
+                let configs = CONFIGS
+                    .into_iter()
+                    .chain(file_names::TOKENIZER_FILES)
+                    .filter(is_read);
                 Ok(configs.chain([weights]).map(str::to_owned).collect())
             }
             None => Err(self.no_weights()),

@@ -1,5 +1,6 @@
 //! The captions of a run on pairs of images and texts.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use hipvit::error::Error;
@@ -18,8 +19,8 @@ const TOKENS_STEP: usize = 8;
 #[derive(Debug)]
 pub(super) struct Captions {
     /// By the number of the caption.
-    train: Vec<TextInput>,
-    validation: Vec<TextInput>,
+    train: BTreeMap<usize, TextInput>,
+    validation: BTreeMap<usize, TextInput>,
     truncated: usize,
     /// True if the token that represents a text depends on the text.
     has_places: bool,
@@ -51,9 +52,10 @@ impl Captions {
         let (train, truncated) = inputs(tower, &tokenizer, &*splits.train)?;
         let validation = match &splits.validation {
             Some(set) => inputs(tower, &tokenizer, &**set)?.0,
-            None => Vec::new(),
+            None => BTreeMap::new(),
         };
-        let longest = train.iter().chain(&validation).map(|text| text.ids.len()).max();
+        let texts = train.values().chain(validation.values());
+        let longest = texts.map(|text| text.ids.len()).max();
         let tokens = tower.needed(longest.unwrap_or(1).next_multiple_of(TOKENS_STEP));
         Ok(Some(Self {
             train,
@@ -79,7 +81,7 @@ impl Captions {
         let width = self.pairs.tokens;
         let mut batch = CaptionBatch::default();
         for (row, &label) in labels.iter().enumerate() {
-            let TextInput { ids, place } = &self.train[label];
+            let TextInput { ids, place } = &self.train[&label];
             batch.tokens.extend(ids.iter().take(width).map(|&id| id as i32));
             batch.tokens.resize((row + 1) * width, 0);
             if self.has_places {
@@ -92,7 +94,7 @@ impl Captions {
 
     /// Returns the ids of a validation caption.
     pub(super) fn validation(&self, label: usize) -> &[u32] {
-        &self.validation[label].ids
+        &self.validation[&label].ids
     }
 }
 
@@ -111,20 +113,23 @@ pub(crate) fn text_tower<'a>(tower: Option<&'a TextTower>, directory: &Path) -> 
     })
 }
 
-/// Returns the captions of a dataset as tokens, and the number of those that are truncated.
+/// Returns the captions of a dataset's images as tokens, by their numbers, and how many of them are truncated.
 fn inputs(
     tower: &TextTower,
     tokenizer: &Tokenizer,
     dataset: &dyn Dataset,
-) -> Result<(Vec<TextInput>, usize), FitError> {
-    let encoded = dataset.classes().par_iter().map(|caption| {
-        let tokens = tokenizer.encode(caption)?;
+) -> Result<(BTreeMap<usize, TextInput>, usize), FitError> {
+    // After a hold-out, both splits name the captions of all pairs.
+    let labels: BTreeSet<usize> = (0..dataset.len()).map(|index| dataset.label(index)).collect();
+    let encoded = labels.into_par_iter().map(|label| {
+        let tokens = tokenizer.encode(&dataset.classes()[label])?;
         tower.check_ids(&tokens.ids)?;
-        Ok::<_, Error>((tower.pair_input(tokens.ids), tokens.truncated))
+        Ok::<_, Error>((label, tower.pair_input(tokens.ids), tokens.truncated))
     });
-    let encoded: Vec<(TextInput, bool)> = encoded.collect::<Result<_, _>>()?;
-    let truncated = encoded.iter().filter(|(_, truncated)| *truncated).count();
-    Ok((encoded.into_iter().map(|(text, _)| text).collect(), truncated))
+    let encoded: Vec<(usize, TextInput, bool)> = encoded.collect::<Result<_, _>>()?;
+    let truncated = encoded.iter().filter(|(_, _, truncated)| *truncated).count();
+    let texts = encoded.into_iter().map(|(label, text, _)| (label, text));
+    Ok((texts.collect(), truncated))
 }
 
 /// Checks that the recipe fits the kind of the data.

@@ -1,6 +1,7 @@
 //! Divides a dataset without a validation set into images for training and images for validation.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,15 +91,21 @@ pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
     }
 }
 
+/// Numbers images by their names, in the order in which they first occur.
+pub(super) fn numbered<N: Eq + Hash>(names: impl Iterator<Item = N>) -> Vec<usize> {
+    let mut known = HashMap::new();
+    let number = |name| {
+        let next = known.len();
+        *known.entry(name).or_insert(next)
+    };
+    names.map(number).collect()
+}
+
 /// Divides the different images of a dataset, which may have several captions each, so that no image is in both parts.
 fn divide_images(dataset: &dyn Dataset, share: f64, seed: u64) -> [Vec<usize>; 2] {
-    let mut numbers = HashMap::new();
-    let mut indices: Vec<Vec<usize>> = Vec::new();
-    for index in 0..dataset.len() {
-        let number = *numbers.entry(dataset.name(index)).or_insert(indices.len());
-        if number == indices.len() {
-            indices.push(Vec::new());
-        }
+    let numbers = numbered((0..dataset.len()).map(|index| dataset.name(index)));
+    let mut indices = vec![Vec::new(); numbers.iter().max().map_or(0, |most| most + 1)];
+    for (index, number) in numbers.into_iter().enumerate() {
         indices[number].push(index);
     }
     divide(&vec![0; indices.len()], 1, share, seed).map(|part| {

@@ -1,9 +1,10 @@
 //! Retrieval among the validation pairs: how often the caption of an image is among the nearest, and an image of a caption.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hipvit::ndarray::{Array2, ArrayView1, Axis, s};
+use hipvit::outputs::normalize;
 use hipvit::session::TextEncoder;
 use hipvit::{Error, Session};
 use hipvit_data::Dataset;
@@ -11,6 +12,7 @@ use rayon::prelude::*;
 
 use super::captions::Captions;
 use super::evaluation::ImageResult;
+use super::holdout::numbered;
 use super::recall::Recall;
 use super::{Callbacks, Evaluation, Fit, FitError, Tally, broken_elsewhere, broken_texts, loss_kind};
 use crate::inference::run_dataset;
@@ -235,12 +237,11 @@ impl Pairs {
     }
 }
 
-/// Finds the different images by their names. Returns the number of each row's image, and the images.
+/// Returns the number of each row's image, and the different images.
 fn by_image(names: &[String], columns: &[usize]) -> (Vec<usize>, Vec<Image>) {
-    let mut known = HashMap::new();
+    let numbers = numbered(names.iter());
     let mut different: Vec<Image> = Vec::new();
-    let number = |(row, (name, &column)): (usize, (_, &usize))| {
-        let number = *known.entry(name).or_insert(different.len());
+    for (row, (&number, &column)) in numbers.iter().zip(columns).enumerate() {
         if number == different.len() {
             different.push(Image {
                 first: row,
@@ -248,9 +249,7 @@ fn by_image(names: &[String], columns: &[usize]) -> (Vec<usize>, Vec<Image>) {
             });
         }
         different[number].captions.insert(column);
-        number
-    };
-    let numbers = names.iter().zip(columns).enumerate().map(number).collect();
+    }
     (numbers, different)
 }
 
@@ -267,11 +266,7 @@ fn share_below(ranks: &[usize], limit: usize) -> f64 {
 
 /// Divides each row by its length.
 fn unit(mut rows: Array2<f32>) -> Array2<f32> {
-    for mut row in rows.axis_iter_mut(Axis(0)) {
-        let squares: f64 = row.iter().map(|&value| f64::from(value).powi(2)).sum();
-        let length = squares.sqrt().max(1e-12);
-        row.mapv_inplace(|value| (f64::from(value) / length) as f32);
-    }
+    rows.axis_iter_mut(Axis(0)).for_each(normalize);
     rows
 }
 

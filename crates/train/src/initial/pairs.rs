@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use hipvit::error::{Error, Result};
-use hipvit::model::{self, Checkpoint, LoadOptions};
+use hipvit::model::{self, Checkpoint, LoadOptions, TOKENIZER_FILES};
 use hipvit_files::regular_file;
 
 use super::config::layer_scale;
@@ -15,17 +15,6 @@ use super::{
 use crate::ContrastiveOptions;
 use crate::fit::text_tower;
 use crate::objective::{BIAS_TENSOR, SCALE_TENSOR};
-
-/// Files of a model that convert texts to tokens.
-const TOKENIZER: [&str; 7] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "spiece.model",
-];
 
 impl InitialModel {
     /// Creates a model with both towers and its tokenizer. `seed` determines all new weights.
@@ -108,7 +97,9 @@ impl InitialModel {
 
 /// Reads the files of a tokenizer that a directory has.
 fn tokenizer_files(directory: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
-    let places = TOKENIZER.into_iter().map(|name| (name, directory.join(name)));
+    let places = TOKENIZER_FILES
+        .into_iter()
+        .map(|name| (name, directory.join(name)));
     let existing = places.filter(|(_, file)| fs::metadata(file).is_ok());
     existing
         .map(|(name, file)| {
