@@ -1,6 +1,7 @@
 //! `hipvit search`.
 
 mod html;
+mod method;
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -15,6 +16,7 @@ use hipvit::{DType, RunConfig, Session};
 use hipvit_search::{Hit, Index, Kind, Metric, Pair};
 use serde::Serialize;
 
+use self::method::Method;
 use super::agreement;
 use super::decode_args::DecodeArgs;
 use super::escape::one_line;
@@ -67,6 +69,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     config: RunConfig,
     #[command(flatten)]
+    method: Method,
+    #[command(flatten)]
     output: OutputArgs<Lines>,
 }
 
@@ -75,7 +79,8 @@ Examples:
   hipvit embed photos/ -m openai/clip-vit-base-patch32 -o photos.npy
   hipvit search photos.npy --image query.jpg --html results.html
   hipvit search photos.npy --text \"a dog on a beach\" -k 20
-  hipvit search photos.npy --duplicates 0.95 -o duplicates.csv";
+  hipvit search photos.npy --duplicates 0.95 -o duplicates.csv
+  hipvit search photos.npy --build-graph && hipvit search photos.npy --approximate --image query.jpg";
 
 /// Maximum number of pairs of near-duplicates.
 const MAX_PAIRS: usize = 1_000_000;
@@ -159,7 +164,7 @@ impl From<By> for Metric {
 impl Args {
     pub(crate) fn run(&self) -> Result<Outcome> {
         let has_queries = !self.image.is_empty() || self.texts.is_given();
-        if !has_queries && self.duplicates.is_none() {
+        if !has_queries && self.duplicates.is_none() && !self.method.builds() {
             let text = "what to search for is required: --image FILE, --text TEXT, --text-file FILE or --duplicates T";
             return Err(Usage(text).into());
         }
@@ -170,6 +175,12 @@ impl Args {
             let pairs = index.duplicates(threshold, MAX_PAIRS)?;
             let page = page.map(|page| (page, html::duplicates(&index, &pairs)));
             return finish(write_pairs(format, sink, &index, &pairs)?, page);
+        }
+        if self.method.builds() {
+            self.method.build(&index, self.metric.into())?;
+            if !has_queries {
+                return Ok(Outcome::Complete);
+            }
         }
         let texts = self.texts.read(!self.image.is_empty())?.unwrap_or_default();
         let session = self.session(&index)?;
@@ -266,7 +277,8 @@ impl Args {
             );
             return Err(Usage(text).into());
         }
-        let hits = index.search(&embeddings, self.top, self.metric.into())?;
+        let (metric, device) = (self.metric.into(), session.device());
+        let hits = self.method.search(index, &embeddings, self.top, metric, device)?;
         for (query, hits) in queries.iter_mut().zip(hits) {
             query.hits = hits;
         }

@@ -33,6 +33,14 @@ pub enum Error {
         /// Reason, as text.
         reason: String,
     },
+    /// The graph of an approximate search is damaged, stale, or cannot be built.
+    #[error("{}: {reason}", path.display())]
+    Graph {
+        /// Path of the graph.
+        path: PathBuf,
+        /// Reason, and what to do.
+        reason: String,
+    },
     /// A GPU failed, or has too little memory.
     #[error(transparent)]
     Device(#[from] hipvit::Error),
@@ -46,6 +54,14 @@ impl Error {
 
     pub(crate) fn index(path: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
         Self::Index {
+            path: path.as_ref().to_owned(),
+            reason: reason.to_string(),
+        }
+    }
+
+    #[cfg(feature = "approximate")]
+    pub(crate) fn graph(path: impl AsRef<Path>, reason: impl std::fmt::Display) -> Self {
+        Self::Graph {
             path: path.as_ref().to_owned(),
             reason: reason.to_string(),
         }

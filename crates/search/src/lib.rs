@@ -1,8 +1,8 @@
 //! Search over embeddings: the rows that are nearest to a query, and pairs of near-duplicates.
 //!
 //! An [`Index`] is one file or a directory of shards that `hipvit embed` wrote, as `.npy` or `.safetensors`, in f32 or f16. The files are
-//! memory-mapped. [`Index::search`] is exact: it compares the queries with every row, on all cores. `GpuIndex` keeps the rows in the memory
-//! of a GPU, in f16.
+//! memory-mapped. [`Index::search`] is exact: it compares the queries with every row, on all cores. [`GpuIndex`] keeps the rows in the memory
+//! of a GPU, in f16. With the feature `approximate`, `Approximate` searches a graph of neighbours, which is faster and may miss rows.
 //!
 //! ```
 //! use hipvit_search::{Index, Metric};
@@ -22,10 +22,13 @@
 //! Candidates are found in f32. Their scores are then computed in f64 from the stored values, so that the scores do not depend on the device
 //! or on the other queries. Equal scores are ordered by row. Rows with NaN are never found.
 
+#[cfg(feature = "approximate")]
+mod approximate;
 mod description;
 mod duplicates;
 mod error;
 mod exact;
+mod gpu;
 mod index;
 mod mapped;
 mod metric;
@@ -37,9 +40,12 @@ mod shard;
 mod tests;
 mod top;
 
+#[cfg(feature = "approximate")]
+pub use approximate::{Approximate, GraphOptions};
 pub use description::{Description, Kind};
 pub use duplicates::Pair;
 pub use error::{Error, Result};
+pub use gpu::{GpuIndex, GpuRows, MAX_K};
 pub use index::Index;
 pub use metric::{Hit, Metric};
 pub use shard::Element;
