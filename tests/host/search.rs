@@ -231,3 +231,28 @@ fn pages_embed_thumbnails_and_escape_names() {
     assert_eq!(table[0], "first,second,first_row,second_row,similarity");
     assert_eq!(table.len(), 2);
 }
+
+#[test]
+fn a_graph_is_built_searched_and_refused_when_it_is_stale() {
+    let folder = tempfile::tempdir().unwrap();
+    let index = folder.path().join("a.npy");
+    let query = samples().join("4.png");
+    lines(&["embed", text(&samples()), "-o", text(&index)]);
+    let search = ["search", text(&index), "--image", text(&query)];
+    let error = refused(&[&search[..], &["--search-on-gpu"]].concat());
+    assert!(error.contains("--search-on-gpu needs a GPU"), "{error}");
+    let output = run(&[&search[..], &["--approximate"]].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert!(stderr(&output).contains("a.hnsw.json: "), "{}", stderr(&output));
+
+    assert!(lines(&["search", text(&index), "--build-graph"]).is_empty());
+    // All of ten rows are in reach.
+    assert_eq!(
+        records(&[&search[..], &["--approximate"]].concat()),
+        records(&search)
+    );
+    lines(&["embed", text(&query), "-o", text(&index)]);
+    let output = run(&[&search[..], &["--approximate"]].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("is stale"), "{}", stderr(&output));
+}

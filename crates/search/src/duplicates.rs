@@ -101,6 +101,7 @@ impl Search<'_> {
             queries.products(
                 block.shard.values(block.rows.clone(), &mut widened),
                 &mut products,
+                None,
             );
             for (index, products) in products.chunks_exact(queries.len()).enumerate() {
                 let second = block.first + index;

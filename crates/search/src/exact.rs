@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use crate::error::{Error, Result};
 use crate::index::{Block, Index};
 use crate::metric::{Hit, Metric};
-use crate::products::{Queries, squared_lengths};
+use crate::products::Queries;
 use crate::top::Top;
 
 /// Number of candidates beyond k. The score in f64 decides among them, since scores in f32 are rounded.
@@ -111,10 +111,8 @@ impl Worker {
             lengths,
         } = &mut self.scratch;
         let values = block.shard.values(block.rows.clone(), widened);
-        queries.products(values, products);
-        if metric != Metric::InnerProduct {
-            squared_lengths(values, block.shard.width, lengths);
-        }
+        let squares = (metric != Metric::InnerProduct).then_some(&mut *lengths);
+        queries.products(values, products, squares);
         for (index, products) in products.chunks_exact(queries.len()).enumerate() {
             let row = (block.first + index) as u32;
             // The score of a row, up to a factor or a summand that depends on the query only.

@@ -38,8 +38,9 @@ impl<'a> Queries<'a> {
         self.values.len() / self.width
     }
 
-    /// Writes the products with `rows` `[n, width]` to `out` as `[n, queries]`.
-    pub(crate) fn products(&self, rows: &[f32], out: &mut Vec<f32>) {
+    /// Writes the products with `rows` `[n, width]` to `out` as `[n, queries]`. Writes the squared length of each row to `squares`, if it is
+    /// given.
+    pub(crate) fn products(&self, rows: &[f32], out: &mut Vec<f32>, squares: Option<&mut Vec<f32>>) {
         let count = rows.len() / self.width;
         out.resize(count * self.len(), 0.0);
         let multiplied = self.packed.as_ref().is_some_and(|packed| {
@@ -49,15 +50,27 @@ impl<'a> Queries<'a> {
                 .gemm(out, a, b, GemmOptions::default())
                 .is_ok()
         });
-        if !multiplied {
-            RowProducts {
-                queries: self.values,
-                rows,
-                width: self.width,
-                out,
+        if multiplied {
+            if let Some(squares) = squares {
+                squared_lengths(rows, self.width, squares);
             }
-            .dispatch();
+            return;
         }
+        let squares = match squares {
+            Some(squares) => {
+                squares.resize(count, 0.0);
+                squares.as_mut_slice()
+            }
+            None => &mut [],
+        };
+        RowProducts {
+            queries: self.values,
+            rows,
+            width: self.width,
+            out,
+            squares,
+        }
+        .dispatch();
     }
 }
 
@@ -72,6 +85,8 @@ struct RowProducts<'a> {
     rows: &'a [f32],
     width: usize,
     out: &'a mut [f32],
+    /// Squared length of each row. Empty if it is not wanted.
+    squares: &'a mut [f32],
 }
 
 impl SimdOp for RowProducts<'_> {
@@ -81,9 +96,17 @@ impl SimdOp for RowProducts<'_> {
     fn eval<I: Isa>(self, isa: I) {
         let count = self.queries.len() / self.width;
         let rows = self.rows.chunks_exact(self.width);
+        let mut squares = self.squares.iter_mut();
         for (row, out) in rows.zip(self.out.chunks_exact_mut(count)) {
-            for (query, out) in self.queries.chunks_exact(self.width).zip(out) {
-                *out = dot(isa, row, query);
+            let mut products = self.queries.chunks_exact(self.width).zip(out);
+            // The row is loaded once for its length and the first query.
+            if let Some(square) = squares.next()
+                && let Some((query, out)) = products.next()
+            {
+                [*out, *square] = dots(isa, row, [query, row]);
+            }
+            for (query, out) in products {
+                [*out] = dots(isa, row, [query]);
             }
         }
     }
@@ -101,33 +124,53 @@ impl SimdOp for SquaredLengths<'_> {
     #[inline(always)]
     fn eval<I: Isa>(self, isa: I) {
         for (row, out) in self.rows.chunks_exact(self.width).zip(self.out) {
-            *out = dot(isa, row, row);
+            [*out] = dots(isa, row, [row]);
         }
     }
 }
 
-/// Returns the inner product of two slices of equal length.
+/// Returns the inner products of `a` with slices of its length.
+///
+/// Vectors stay in loops and out of closures, which would not be compiled for the instruction set.
 #[inline(always)]
-fn dot<I: Isa>(isa: I, a: &[f32], b: &[f32]) -> f32 {
+#[allow(
+    clippy::needless_range_loop,
+    reason = "iterators of vectors would not be compiled for the instruction set"
+)]
+fn dots<I: Isa, const N: usize>(isa: I, a: &[f32], others: [&[f32]; N]) -> [f32; N] {
     const SUMS: usize = 4;
     let ops = isa.f32();
     let lanes = ops.len();
-    let mut sums = [ops.zero(); SUMS];
-    let (mut a_parts, mut b_parts) = (a.chunks_exact(lanes * SUMS), b.chunks_exact(lanes * SUMS));
-    for (a, b) in a_parts.by_ref().zip(b_parts.by_ref()) {
-        let (a, b) = (ops.load_many::<SUMS>(a), ops.load_many::<SUMS>(b));
+    let mut sums = [[ops.zero(); SUMS]; N];
+    let step = lanes * SUMS;
+    let whole = a.len() / step * step;
+    let mut at = 0;
+    while at < whole {
         for part in 0..SUMS {
-            sums[part] = ops.mul_add(a[part], b[part], sums[part]);
+            let begin = at + part * lanes;
+            let x = ops.load(&a[begin..begin + lanes]);
+            for n in 0..N {
+                let y = ops.load(&others[n][begin..begin + lanes]);
+                sums[n][part] = ops.mul_add(x, y, sums[n][part]);
+            }
+        }
+        at += step;
+    }
+    while at + lanes <= a.len() {
+        let x = ops.load(&a[at..at + lanes]);
+        for n in 0..N {
+            let y = ops.load(&others[n][at..at + lanes]);
+            sums[n][0] = ops.mul_add(x, y, sums[n][0]);
+        }
+        at += lanes;
+    }
+    let mut results = [0.0; N];
+    for n in 0..N {
+        let [first, second, third, fourth] = sums[n];
+        results[n] = ops.sum(ops.add(ops.add(first, second), ops.add(third, fourth)));
+        for index in at..a.len() {
+            results[n] += a[index] * others[n][index];
         }
     }
-    let mut sum = ops.add(ops.add(sums[0], sums[1]), ops.add(sums[2], sums[3]));
-    let (mut a_parts, mut b_parts) = (
-        a_parts.remainder().chunks_exact(lanes),
-        b_parts.remainder().chunks_exact(lanes),
-    );
-    for (a, b) in a_parts.by_ref().zip(b_parts.by_ref()) {
-        sum = ops.mul_add(ops.load(a), ops.load(b), sum);
-    }
-    let rest = a_parts.remainder().iter().zip(b_parts.remainder());
-    ops.sum(sum) + rest.map(|(a, b)| a * b).sum::<f32>()
+    results
 }

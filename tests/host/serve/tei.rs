@@ -27,7 +27,9 @@ fn inputs_are_embedded_to_unit_length_in_their_order() {
         .map(|row| row.to_vec())
         .collect();
     let mut unit = plain.clone();
-    unit.iter_mut().for_each(|row| normalize(row));
+    for row in &mut unit {
+        normalize(row);
+    }
     let inputs = json!([url(3), url(1)]);
     assert_eq!(vectors(&post(json!({"inputs": inputs}))), unit);
     assert_eq!(vectors(&post(json!({"inputs": inputs, "model": MODEL}))), unit);

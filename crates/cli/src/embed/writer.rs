@@ -43,7 +43,7 @@ enum Part {
     /// The second field is the heading of the first column, until the header is written.
     Csv(Box<csv::Writer<Sink>>, Option<&'static str>),
     /// The second field is the file of the description.
-    Npy(Npy<Sink>, Option<Sink>),
+    Npy(Box<Npy<Sink>>, Option<Sink>),
     Safetensors(Sink, Tensors),
     Parquet(Box<Parquet>),
 }
@@ -88,7 +88,7 @@ impl Part {
             Format::Npy => {
                 let mut sidecars = sidecars.into_iter();
                 let names = sidecars.next();
-                Self::Npy(Npy::new(sink, names, &directory), sidecars.next())
+                Self::Npy(Box::new(Npy::new(sink, names, &directory)), sidecars.next())
             }
             Format::Safetensors => {
                 let tensors = Tensors::new(&directory);

@@ -34,7 +34,7 @@ pub(super) fn results(index: &Index, session: &Session, queries: &[Query]) -> Re
         if let Some(picture) = &query.picture {
             content += &format!(
                 "<div class=\"row\">{}</div>\n",
-                figure(thumbnail(picture)?.as_deref(), "query")
+                figure(Some(&thumbnail(picture)?), "query")
             );
         }
         let rows: Vec<usize> = query.hits.iter().map(|hit| hit.row).collect();
@@ -93,42 +93,37 @@ fn figure(picture: Option<&str>, caption: &str) -> String {
 
 /// Returns the thumbnails of rows, as URLs. A row has none if it is a text, or if its file cannot be decoded.
 fn pictures(index: &Index, rows: &[usize]) -> Vec<Option<String>> {
-    let is_text = |index: &Index| {
-        index
-            .description()
-            .is_some_and(|description| description.kind == Kind::Text)
-    };
-    if is_text(index) {
+    if has_texts(index) {
         return vec![None; rows.len()];
     }
     let picture = |&row: &usize| {
-        let name = index.name(row);
-        let image = open(Path::new(&*name), Limits::default()).ok()?;
-        thumbnail(&image).ok()?
+        let image = open(Path::new(&*index.name(row)), Limits::default()).ok()?;
+        thumbnail(&image).ok()
     };
     rows.par_iter().map(picture).collect()
 }
 
+/// Returns true if the rows of an index are texts.
+fn has_texts(index: &Index) -> bool {
+    index
+        .description()
+        .is_some_and(|description| description.kind == Kind::Text)
+}
+
 /// Returns an image of at most [`SIDE`] pixels a side as a URL.
-fn thumbnail(image: &RgbImage) -> Result<Option<String>> {
+fn thumbnail(image: &RgbImage) -> hipvit::image::Result<String> {
     let longest = image.width.max(image.height);
+    if longest <= SIDE {
+        return data_url(image);
+    }
     let side = |length: usize| (length * SIDE).div_ceil(longest).max(1);
-    let small;
-    let shown = if longest > SIDE {
-        small = resize(image, side(image.width), side(image.height), Filter::Bilinear)?;
-        &small
-    } else {
-        image
-    };
-    Ok(Some(data_url(shown)?))
+    let small = resize(image, side(image.width), side(image.height), Filter::Bilinear)?;
+    data_url(&small)
 }
 
 /// Says that images of an index of images were not found.
 fn note_missing(index: &Index, missing: usize) {
-    let are_texts = index
-        .description()
-        .is_some_and(|description| description.kind == Kind::Text);
-    if missing > 0 && !are_texts {
+    if missing > 0 && !has_texts(index) {
         output::note(&format!(
             "the page lacks {missing} pictures, whose names in the index are no image files from here. Run the command in the directory of `hipvit embed`"
         ));
