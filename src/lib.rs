@@ -123,7 +123,7 @@
 //! - [`error`]: the error type.
 //!
 //! Crates that build on this one: hipvit-quantize (8 bits, 2:4), hipvit-explain (attention maps, attributions), hipvit-diagnostics
-//! (validation, benchmarks), hipvit-serve (HTTP and gRPC), hipvit-cli (the program `hipvit`).
+//! (validation, benchmarks), hipvit-search (search over embeddings), hipvit-serve (HTTP and gRPC), hipvit-cli (the program `hipvit`).
 //!
 //! # Features
 //!

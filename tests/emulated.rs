@@ -36,6 +36,8 @@ fn works(arch: &str) {
         "gpu::golden_models_agree_in_every_dtype",
         "gpu::replayed_graphs_give_the_bits_of_the_steps",
         "gpu::resize::images_are_resized_to_the_same_bytes",
+        "gpu::search::a_gpu_finds_the_rows_that_the_cpu_finds",
+        "gpu::search::a_gpu_orders_ties_and_rows_that_improve",
         "gpu::reproducible_sessions_give_an_image_the_same_bits_at_any_batch_size",
         "gpu::selection::miopen_computes_patch_embeddings_and_attention",
         "gpu::naflex::images_of_any_aspect_ratio_agree_in_every_dtype",

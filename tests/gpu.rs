@@ -34,6 +34,7 @@ mod patterns;
 mod quantized;
 mod resize;
 mod rounded_training;
+mod search;
 mod selection;
 mod sparse;
 mod states;

@@ -37,6 +37,7 @@ mod profile;
 mod pull;
 mod quantize;
 mod resume;
+mod search;
 mod serve;
 mod session;
 mod sparse;

@@ -5448,6 +5448,177 @@ const _: () = {
     ][::core::mem::offset_of!(ScatterElementsArgs, reserved) - 92usize];
 };
 
+/// Threads per block.
+pub const SEARCH_THREADS: u32 = 256;
+
+/// Maximum number of queries of `search_scores`.
+pub const SEARCH_QUERIES: u32 = 4;
+
+/// Rows that a wave of `search_scores` multiplies at once.
+pub const SEARCH_ROWS: u32 = 4;
+
+/// Scores per block of `search_best`, and candidates that `search_merge` sorts at once. A power of two.
+pub const SEARCH_PART: u32 = 2048;
+
+/// Maximum number of parts.
+pub const SEARCH_PARTS: u32 = 1024;
+
+/// Maximum number of rows that are kept per query.
+pub const SEARCH_KEPT: u32 = 1024;
+
+/// `search_scores`: inner products of rows with a few queries.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SearchScoresArgs {
+    /// T `[rows, width]`.
+    pub x: DeviceAddress,
+    /// T `[queries, width]`.
+    pub query: DeviceAddress,
+    /// f32 `[queries, rows]`. Aliases no operand.
+    pub scores: DeviceAddress,
+    /// Number of rows.
+    pub rows: u32,
+    /// Values of a row.
+    pub width: u32,
+    /// Number of queries, at most [`SEARCH_QUERIES`].
+    pub queries: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SearchScoresArgs"][::core::mem::size_of::<SearchScoresArgs>() - 40usize];
+    [
+        "Alignment of SearchScoresArgs",
+    ][::core::mem::align_of::<SearchScoresArgs>() - 8usize];
+    [
+        "Offset of field: SearchScoresArgs::x",
+    ][::core::mem::offset_of!(SearchScoresArgs, x) - 0usize];
+    [
+        "Offset of field: SearchScoresArgs::query",
+    ][::core::mem::offset_of!(SearchScoresArgs, query) - 8usize];
+    [
+        "Offset of field: SearchScoresArgs::scores",
+    ][::core::mem::offset_of!(SearchScoresArgs, scores) - 16usize];
+    [
+        "Offset of field: SearchScoresArgs::rows",
+    ][::core::mem::offset_of!(SearchScoresArgs, rows) - 24usize];
+    [
+        "Offset of field: SearchScoresArgs::width",
+    ][::core::mem::offset_of!(SearchScoresArgs, width) - 28usize];
+    [
+        "Offset of field: SearchScoresArgs::queries",
+    ][::core::mem::offset_of!(SearchScoresArgs, queries) - 32usize];
+    [
+        "Offset of field: SearchScoresArgs::reserved",
+    ][::core::mem::offset_of!(SearchScoresArgs, reserved) - 36usize];
+};
+
+/** `search_best`: the keys of each part that are above the last kept key, at most `kept` of them. A key is a score, then the complement of a
+ row, as 64 bits. Larger keys are better. NaN and absent rows have the key 0.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SearchBestArgs {
+    /// f32 `[queries, rows]`.
+    pub scores: DeviceAddress,
+    /// f32 `[rows]`, added to the scores. May be null.
+    pub offsets: DeviceAddress,
+    /// Kept keys `[queries, kept]`, in descending order.
+    pub best: DeviceAddress,
+    /// Found keys `[queries, parts, kept]`, in any order. Aliases no operand.
+    pub found: DeviceAddress,
+    /// Number of found keys `[queries, parts]`. Aliases no operand.
+    pub counts: DeviceAddress,
+    /// Number of rows.
+    pub rows: u32,
+    /// Number of the first row.
+    pub first: u32,
+    /// Number of queries.
+    pub queries: u32,
+    /// Keys that are kept per query, at most [`SEARCH_KEPT`].
+    pub kept: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SearchBestArgs"][::core::mem::size_of::<SearchBestArgs>() - 56usize];
+    ["Alignment of SearchBestArgs"][::core::mem::align_of::<SearchBestArgs>() - 8usize];
+    [
+        "Offset of field: SearchBestArgs::scores",
+    ][::core::mem::offset_of!(SearchBestArgs, scores) - 0usize];
+    [
+        "Offset of field: SearchBestArgs::offsets",
+    ][::core::mem::offset_of!(SearchBestArgs, offsets) - 8usize];
+    [
+        "Offset of field: SearchBestArgs::best",
+    ][::core::mem::offset_of!(SearchBestArgs, best) - 16usize];
+    [
+        "Offset of field: SearchBestArgs::found",
+    ][::core::mem::offset_of!(SearchBestArgs, found) - 24usize];
+    [
+        "Offset of field: SearchBestArgs::counts",
+    ][::core::mem::offset_of!(SearchBestArgs, counts) - 32usize];
+    [
+        "Offset of field: SearchBestArgs::rows",
+    ][::core::mem::offset_of!(SearchBestArgs, rows) - 40usize];
+    [
+        "Offset of field: SearchBestArgs::first",
+    ][::core::mem::offset_of!(SearchBestArgs, first) - 44usize];
+    [
+        "Offset of field: SearchBestArgs::queries",
+    ][::core::mem::offset_of!(SearchBestArgs, queries) - 48usize];
+    [
+        "Offset of field: SearchBestArgs::kept",
+    ][::core::mem::offset_of!(SearchBestArgs, kept) - 52usize];
+};
+
+/// `search_merge`: merges the found keys of all parts into the kept keys.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SearchMergeArgs {
+    /// Kept keys `[queries, kept]`, in descending order.
+    pub best: DeviceAddress,
+    /// Found keys `[queries, parts, kept]`.
+    pub found: DeviceAddress,
+    /// Number of found keys `[queries, parts]`.
+    pub counts: DeviceAddress,
+    /// Number of queries.
+    pub queries: u32,
+    /// Number of parts, at most [`SEARCH_PARTS`].
+    pub parts: u32,
+    /// Keys that are kept per query.
+    pub kept: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SearchMergeArgs"][::core::mem::size_of::<SearchMergeArgs>() - 40usize];
+    [
+        "Alignment of SearchMergeArgs",
+    ][::core::mem::align_of::<SearchMergeArgs>() - 8usize];
+    [
+        "Offset of field: SearchMergeArgs::best",
+    ][::core::mem::offset_of!(SearchMergeArgs, best) - 0usize];
+    [
+        "Offset of field: SearchMergeArgs::found",
+    ][::core::mem::offset_of!(SearchMergeArgs, found) - 8usize];
+    [
+        "Offset of field: SearchMergeArgs::counts",
+    ][::core::mem::offset_of!(SearchMergeArgs, counts) - 16usize];
+    [
+        "Offset of field: SearchMergeArgs::queries",
+    ][::core::mem::offset_of!(SearchMergeArgs, queries) - 24usize];
+    [
+        "Offset of field: SearchMergeArgs::parts",
+    ][::core::mem::offset_of!(SearchMergeArgs, parts) - 28usize];
+    [
+        "Offset of field: SearchMergeArgs::kept",
+    ][::core::mem::offset_of!(SearchMergeArgs, kept) - 32usize];
+    [
+        "Offset of field: SearchMergeArgs::reserved",
+    ][::core::mem::offset_of!(SearchMergeArgs, reserved) - 36usize];
+};
+
 /// `sgd`: a step of SGD with momentum.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -6349,6 +6520,11 @@ macro_rules! kernel_list {
                 }
                 scatter_elements {
                     ScatterElements(ScatterElementsArgs),
+                }
+                search {
+                    SearchBest(SearchBestArgs),
+                    SearchMerge(SearchMergeArgs),
+                    SearchScores(SearchScoresArgs),
                 }
                 sgd {
                     Sgd(SgdArgs),

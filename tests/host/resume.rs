@@ -147,8 +147,10 @@ fn an_interrupted_run_is_resumed_in_every_form() {
             );
             // The errors of the finished images too.
             assert_eq!(errors, stderr(&whole), "{form}");
-            if names.exists() {
-                fs::remove_file(&names).unwrap();
+            for sidecar in [&names, &folder.join("r.index.json")] {
+                if sidecar.exists() {
+                    fs::remove_file(sidecar).unwrap();
+                }
             }
             fs::remove_file(folder.join(form)).unwrap();
         }

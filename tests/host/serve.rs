@@ -14,6 +14,7 @@ mod openai;
 mod operation;
 mod repository;
 mod request_keys;
+mod tei;
 mod tensors;
 mod texts;
 mod traces;

@@ -198,8 +198,12 @@ fn an_image_that_became_a_text_is_named() {
 #[test]
 fn help_lists_texts_alone_under_their_heading() {
     for (command, options) in [
-        ("classify", &["--text", "--text-file", "--template"][..]),
-        ("embed", &["--text", "--text-file"]),
+        (
+            "classify",
+            &["--text", "--text-file", "--text-column", "--template"][..],
+        ),
+        ("embed", &["--text", "--text-file", "--text-column"]),
+        ("search", &["--text", "--text-file", "--text-column"]),
     ] {
         let help = hipvit([command, "-h"]);
         let help = stdout(&help);

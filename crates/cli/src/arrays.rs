@@ -1,6 +1,6 @@
 //! File formats for arrays with one row per image: NumPy, safetensors and Parquet.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
 #[cfg(feature = "parquet")]
@@ -10,7 +10,7 @@ use anyhow::Result;
 #[cfg(feature = "parquet")]
 use parquet::{
     data_type::{ByteArray, ByteArrayType, FloatType},
-    file::{properties::WriterProperties, writer::SerializedFileWriter},
+    file::{metadata::KeyValue, properties::WriterProperties, writer::SerializedFileWriter},
     schema::parser::parse_message_type,
 };
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
@@ -132,6 +132,8 @@ pub(crate) struct Tensors {
     /// Metadata key of the row names.
     kind: &'static str,
     images: Vec<String>,
+    /// Metadata besides the row names.
+    metadata: BTreeMap<String, String>,
     arrays: BTreeMap<String, Rows>,
 }
 
@@ -142,6 +144,7 @@ impl Tensors {
             directory: directory.to_owned(),
             kind: "images",
             images: Vec::new(),
+            metadata: BTreeMap::new(),
             arrays: BTreeMap::new(),
         }
     }
@@ -171,6 +174,11 @@ impl Tensors {
             .push(shape, values)
     }
 
+    /// Adds an entry to the metadata.
+    pub(crate) fn describe(&mut self, key: &str, value: String) {
+        self.metadata.insert(key.to_owned(), value);
+    }
+
     /// Writes a safetensors file with the arrays. The metadata contains the row names as JSON.
     pub(crate) fn write(&mut self, out: &mut impl Write) -> Result<()> {
         let mut tensors = Vec::with_capacity(self.arrays.len());
@@ -187,8 +195,13 @@ impl Tensors {
             offset = end;
         }
         let images = serde_json::to_string(&self.images)?;
-        let metadata = HashMap::from([(self.kind.to_owned(), images)]);
-        let mut header = serde_json::to_string(&Metadata::new(Some(metadata), tensors)?)?;
+        let mut metadata = self.metadata.clone();
+        metadata.insert(self.kind.to_owned(), images);
+        // In the order of the keys, so that equal results are equal files.
+        let metadata = serde_json::to_string(&metadata)?;
+        let arrays = serde_json::to_string(&Metadata::new(None, tensors)?)?;
+        let comma = if self.arrays.is_empty() { "" } else { "," };
+        let mut header = format!("{{\"__metadata__\":{metadata}{comma}{}", &arrays[1..]);
         while !header.len().is_multiple_of(size_of::<u64>()) {
             header.push(' ');
         }
@@ -274,11 +287,13 @@ impl Parquet {
         Ok(())
     }
 
-    /// Writes the remaining rows. Returns the file that is still to be finished.
-    pub(crate) fn finish(mut self) -> Result<Sink> {
+    /// Writes the remaining rows, and the metadata `key` with its value. Returns the file that is still to be finished.
+    pub(crate) fn finish(mut self, (key, value): (&str, &str)) -> Result<Sink> {
         if !self.names.is_empty() {
             self.write_group()?;
         }
+        self.writer
+            .append_key_value_metadata(KeyValue::new(key.to_owned(), value.to_owned()));
         let Self { mut out, writer, .. } = self;
         out.write_all(&writer.into_inner()?)?;
         Ok(out)
@@ -323,7 +338,7 @@ impl Parquet {
         Err(no_parquet())
     }
 
-    pub(crate) fn finish(self) -> Result<Sink> {
+    pub(crate) fn finish(self, _: (&str, &str)) -> Result<Sink> {
         Ok(self.0)
     }
 }

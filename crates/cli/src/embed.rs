@@ -1,23 +1,27 @@
 //! `hipvit embed`.
 
+mod writer;
+
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use anyhow::Result;
 use hipvit::ndarray::{Array3, ArrayView2, ArrayViewD};
 use hipvit::outputs::normalize;
 use hipvit::pipeline::{Item, Source};
-use hipvit::timing::Timing;
-use hipvit::{ImageOutputs, Replays};
+use hipvit::{ImageOutputs, Session};
+use hipvit_search::{Description, Kind};
 use serde::Serialize;
-use serde_json::json;
 
-use super::arrays::{Npy, Parquet, Tensors, check_names_fit};
+use self::writer::Writer;
+use super::agreement;
+use super::arrays::{Tensors, check_names_fit};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::launcher::DistributedArgs;
 use super::model_args::{RunArgs, report_fallback};
 use super::outcome::{Outcome, Usage};
-use super::output::{self, Sink};
+use super::output::Sink;
 use super::partial::ResumeArgs;
 use super::ranks::{Ranks, Work};
 use super::record::{self, Record};
@@ -58,6 +62,9 @@ pub(crate) struct Args {
     /// The shape is [rows, columns, channels]. --layers then leaves out the tokens before the patches.
     #[arg(long, help_heading = "Output")]
     dense: bool,
+    /// Write shards of N rows each: NAME-00000.npy, NAME-00001.npy, …
+    #[arg(long, value_name = "N", requires = "output", help_heading = "Output")]
+    shard_rows: Option<NonZeroUsize>,
     #[command(flatten)]
     output: OutputArgs<Vectors>,
     #[command(flatten)]
@@ -74,7 +81,9 @@ Examples:
   hipvit embed photos/ -m MODEL --normalize -o embeddings.npy    # row names in embeddings.names.txt
   hipvit embed photos/ -m MODEL -o embeddings.npy --resume
   hipvit embed cat.jpg -m MODEL --tokens --layers 5,11 -o tokens.safetensors
-  hipvit embed -m openai/clip-vit-base-patch32 --text \"a cat\" \"a dog\" -o texts.npy";
+  hipvit embed photos/ -m MODEL --shard-rows 1000000 -o index/photos.npy    # a directory for `hipvit search`
+  hipvit embed -m openai/clip-vit-base-patch32 --text \"a cat\" \"a dog\" -o texts.npy
+  hipvit embed -m openai/clip-vit-base-patch32 --text-file captions.csv --text-column caption -o captions.parquet";
 
 #[derive(Clone, Debug)]
 struct Vectors;
@@ -109,16 +118,6 @@ enum Tokens {
     Map(Vec<Vec<Vec<f32>>>),
 }
 
-/// Writer of the results in one format.
-enum Writer {
-    Json(Sink),
-    /// The second field is the heading of the first column, until the header is written.
-    Csv(Box<csv::Writer<Sink>>, Option<&'static str>),
-    Npy(Npy<Sink>),
-    Safetensors(Sink, Tensors),
-    Parquet(Box<Parquet>),
-}
-
 impl Args {
     pub(crate) fn run(&self) -> Result<Outcome> {
         self.distributed.run(&self.model, |ranks| self.run_at(ranks))
@@ -130,7 +129,8 @@ impl Args {
         }
         self.inputs.require()?;
         let (format, sink) = self.output.open_at(ranks)?;
-        let names = self.output.open_names(format, sink.as_ref())?;
+        self.check_shards(format)?;
+        let sidecars = self.sidecars(format, sink.as_ref())?;
         if (self.tokens || !self.layers.is_empty()) && !matches!(format, Format::Json | Format::Safetensors) {
             let name = format.name();
             let text = format!("{name} holds embeddings only: use json or safetensors for tokens and layers");
@@ -141,7 +141,7 @@ impl Args {
         }
         let partial = self.resume.open(sink.as_ref())?;
         let images = self.inputs.list_at(ranks)?;
-        self.inputs.check_outputs(&images, sink.iter().chain(&names))?;
+        self.inputs.check_outputs(&images, sink.iter().chain(&sidecars))?;
         let (sources, unlisted) = images.into_sources();
         if format == Format::Safetensors {
             check_names_fit(sources.iter().map(Source::name))?;
@@ -163,7 +163,8 @@ impl Args {
         let Some((mut results, sink)) = results.zip(sink) else {
             return Ok(Outcome::Complete);
         };
-        let mut writer = Writer::new(format, sink, names, "image")?;
+        let description = self.describe(&session, &model, Kind::Image)?;
+        let mut writer = Writer::new(format, sink, sidecars, description, self.shard_rows)?;
         let (mut embedded, mut width) = (0, 0);
         let failed = results.visit(|item| {
             if embedded == 0 {
@@ -171,14 +172,14 @@ impl Args {
             }
             embedded += 1;
             width = item.embedding().len();
-            if let Writer::Json(out) = &mut writer {
+            if let Some(out) = writer.json() {
                 return record::write(out, &Record::new(&session, item.name(), self.embedded(item)));
             }
             let outputs = item.outputs();
             writer.row(item.name(), &self.embedding(&outputs))?;
-            match &mut writer {
-                Writer::Safetensors(_, tensors) => self.push_tokens(tensors, &outputs),
-                _ => Ok(()),
+            match writer.tensors() {
+                Some(tensors) => self.push_tokens(tensors, &outputs),
+                None => Ok(()),
             }
         })?;
         let timed = self.timing.then(|| (results.timing(), session.hip_graphs()));
@@ -228,7 +229,8 @@ impl Args {
     fn run_texts(&self, ranks: &mut Ranks) -> Result<Outcome> {
         self.check_texts(ranks)?;
         let (format, sink) = self.output.open_at(ranks)?;
-        let names = self.output.open_names(format, sink.as_ref())?;
+        self.check_shards(format)?;
+        let sidecars = self.sidecars(format, sink.as_ref())?;
         let Some((sink, texts)) = sink.zip(self.texts.read(false)?) else {
             return Ok(Outcome::Complete);
         };
@@ -239,11 +241,12 @@ impl Args {
             &session,
             embedded.truncated.iter().filter_map(|&index| texts.get(index)),
         );
-        let mut writer = Writer::new(format, sink, names, "text")?;
+        let description = self.describe(&session, &model, Kind::Text)?;
+        let mut writer = Writer::new(format, sink, sidecars, description, self.shard_rows)?;
         for (text, embedding) in texts.iter().zip(embedded.embeddings.rows()) {
             let embedding = self.scaled(embedding.to_vec());
-            match &mut writer {
-                Writer::Json(out) => {
+            match writer.json() {
+                Some(out) => {
                     let embedded = Embedded {
                         embedding,
                         prefix_tokens: None,
@@ -252,12 +255,43 @@ impl Args {
                     };
                     record::write(out, &Record::for_text(&session, text, embedded))?;
                 }
-                writer => writer.row(text, &embedding)?,
+                None => writer.row(text, &embedding)?,
             }
         }
         let outcome = format::finish(writer.finish(None)?, Outcome::Complete, texts.len())?;
         self.output.wrote(&format::shape(embedded.embeddings.shape()));
         Ok(outcome)
+    }
+
+    /// Describes the embeddings, so that `hipvit search` finds the model.
+    fn describe(&self, session: &Session, model: &RunArgs, kind: Kind) -> Result<Description> {
+        let path = model.model.model.as_deref();
+        Ok(Description {
+            model: session.name().to_owned(),
+            source: path.map(|path| path.display().to_string()),
+            digest: agreement::model(path)?,
+            kind,
+            normalized: self.normalize,
+            shard: None,
+        })
+    }
+
+    /// Rejects shards of formats that are one text.
+    fn check_shards(&self, format: Format) -> Result<()> {
+        let has_rows = matches!(format, Format::Npy | Format::Safetensors | Format::Parquet);
+        if self.shard_rows.is_some() && (!has_rows || self.output.file().is_none()) {
+            let text = "--shard-rows needs a file for the shards: add --output FILE.npy, FILE.safetensors or FILE.parquet";
+            return Err(Usage(text).into());
+        }
+        Ok(())
+    }
+
+    /// Opens the files beside a NumPy array. Shards have their own.
+    fn sidecars(&self, format: Format, sink: Option<&Sink>) -> Result<Vec<Sink>> {
+        let array = sink
+            .and_then(Sink::path)
+            .filter(|_| format == Format::Npy && self.shard_rows.is_none());
+        array.map_or(Ok(Vec::new()), writer::sidecars)
     }
 
     /// Rejects options that apply to images only.
@@ -312,77 +346,6 @@ impl Args {
             push(format!("layers.{block}"), tokens.map(ArrayView2::into_dyn))?;
         }
         Ok(())
-    }
-}
-
-impl Writer {
-    /// Creates a writer. `kind` is what each row describes: "image" or "text".
-    fn new(format: Format, sink: Sink, names: Option<Sink>, kind: &'static str) -> Result<Self> {
-        let directory = sink.directory();
-        Ok(match format {
-            Format::Csv => Self::Csv(Box::new(csv::Writer::from_writer(sink)), Some(kind)),
-            Format::Npy => Self::Npy(Npy::new(sink, names, &directory)),
-            Format::Safetensors => {
-                let tensors = Tensors::new(&directory);
-                let tensors = if kind == "text" {
-                    tensors.of_texts()
-                } else {
-                    tensors
-                };
-                Self::Safetensors(sink, tensors)
-            }
-            Format::Parquet => Self::Parquet(Box::new(Parquet::new(sink, kind)?)),
-            _ => Self::Json(sink),
-        })
-    }
-
-    /// Writes the row of an image or a text. Not used for JSON, which has records.
-    fn row(&mut self, name: &str, embedding: &[f32]) -> Result<()> {
-        match self {
-            Self::Json(_) => {}
-            Self::Csv(out, header) => {
-                if let Some(kind) = header.take() {
-                    let names = (0..embedding.len()).map(|index| format!("e{index}"));
-                    format::written(out.write_record(std::iter::once(kind.to_owned()).chain(names)))?;
-                }
-                let values = embedding.iter().map(ToString::to_string);
-                format::written(out.write_record(std::iter::once(name.to_owned()).chain(values)))?;
-            }
-            Self::Npy(npy) => npy.push(name, &[embedding.len()], embedding)?,
-            Self::Safetensors(_, tensors) => {
-                tensors.image(name);
-                tensors.push("embeddings", &[embedding.len()], embedding)?;
-            }
-            Self::Parquet(table) => table.push(name, embedding)?,
-        }
-        Ok(())
-    }
-
-    /// Writes what remains. Returns the files that are still to be finished. The times of the phases are the last line
-    /// of JSON, or go to standard error.
-    fn finish(self, timed: Option<(&Timing, Option<Replays>)>) -> Result<Vec<Sink>> {
-        if let Self::Json(mut sink) = self {
-            if let Some((timing, hip_graphs)) = timed {
-                record::write(&mut sink, &json!({ "timing": timing, "hip_graphs": &hip_graphs }))?;
-            }
-            return Ok(vec![sink]);
-        }
-        if let Some((timing, hip_graphs)) = timed {
-            output::say(&timing.to_string());
-            hip_graphs
-                .into_iter()
-                .for_each(|graphs| output::say(&graphs.to_string()));
-        }
-        Ok(match self {
-            Self::Json(sink) => vec![sink],
-            Self::Csv(writer, _) => vec![writer.into_inner().map_err(csv::IntoInnerError::into_error)?],
-            Self::Npy(npy) => npy.finish()?,
-            Self::Safetensors(mut sink, mut tensors) => {
-                tensors.write(&mut sink)?;
-                vec![sink]
-            }
-            Self::Parquet(table) => vec![table.finish()?],
-        })
     }
 }
 

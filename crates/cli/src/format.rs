@@ -51,7 +51,7 @@ impl Format {
             Json => "JSON, with one object per line for several results",
             Csv => "Comma-separated values with a header",
             Md => "Markdown table",
-            Npy => "NumPy array with a row per image, and row names in FILE.names.txt",
+            Npy => "NumPy array with a row per image, and row names in NAME.names.txt",
             Safetensors => "Named arrays, with row names in the metadata `images`",
             Parquet if cfg!(feature = "parquet") => "Table with the columns image and embedding",
             Parquet => "Not available: hipvit was built without the feature `parquet`",

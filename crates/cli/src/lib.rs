@@ -54,6 +54,7 @@ mod ranks;
 mod record;
 mod results;
 mod run;
+mod search;
 #[cfg(feature = "serve")]
 mod serve;
 mod target;
@@ -111,6 +112,8 @@ enum Command {
     Classify(classify::Args),
     /// Print or write the embedding of each image
     Embed(embed::Args),
+    /// Find the embeddings nearest to an image or a text
+    Search(search::Args),
     /// Measure accuracy over labelled images
     Eval(eval::Args),
     /// Show which parts of an image a result comes from
@@ -181,6 +184,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let result = match cli.command {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
+        Command::Search(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Explain(args) => args.run(),
         Command::Trace(args) => args.run(),

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use hipvit::labels::Labels;
 use hipvit::{Session, ZeroShot, ZeroShotOptions};
+use hipvit_files::regular_file;
 
 use super::inputs::is_image;
-use super::outcome::Usage;
+use super::outcome::{Usage, refused};
 use super::output;
 
 /// Texts that the command line names.
@@ -21,6 +22,9 @@ pub(crate) struct Texts {
     /// File with the texts, one per line or as JSON
     #[arg(long, value_name = "FILE", conflicts_with = "text", help_heading = "Texts")]
     text_file: Option<PathBuf>,
+    /// Column of the texts, if --text-file is CSV with a header
+    #[arg(long, value_name = "NAME", requires = "text_file", help_heading = "Texts")]
+    text_column: Option<String>,
 }
 
 /// Texts as labels.
@@ -69,11 +73,52 @@ impl Texts {
             }
             output::note(&reason);
         }
-        Ok(match &self.text_file {
-            Some(file) => Some(Labels::from_file(file)?.iter().map(str::to_owned).collect()),
-            None => (!self.text.is_empty()).then(|| self.text.clone()),
+        Ok(match (&self.text_file, &self.text_column) {
+            (Some(file), Some(name)) => Some(column(file, name)?),
+            (Some(file), None) => Some(Labels::from_file(file)?.iter().map(str::to_owned).collect()),
+            (None, _) => (!self.text.is_empty()).then(|| self.text.clone()),
         })
     }
+}
+
+/// Reads the column `name` of a CSV file.
+///
+/// # Errors
+///
+/// Returns [`hipvit::Error::Io`] if the file cannot be read, and [`Usage`] if it is not CSV, has no such column, or has a
+/// blank text.
+fn column(file: &Path, name: &str) -> Result<Vec<String>> {
+    let wrong = |reason: String| Usage(format!("{}: {reason}", file.display()));
+    let opened = regular_file::open(file).map_err(refused(file))?;
+    let mut reader = csv::Reader::from_reader(opened);
+    let header = reader
+        .headers()
+        .map_err(|error| wrong(format!("is not CSV: {error}")))?;
+    let Some(index) = header
+        .iter()
+        .position(|column| column.trim_start_matches('\u{feff}') == name)
+    else {
+        let columns: Vec<&str> = header.iter().collect();
+        let reason = format!("has no column `{name}`. Its columns are: {}", columns.join(", "));
+        return Err(wrong(reason).into());
+    };
+    let mut texts = Vec::new();
+    for row in reader.records() {
+        let row = row.map_err(|error| wrong(format!("is not CSV: {error}")))?;
+        let text = row.get(index).unwrap_or_default();
+        if text.trim().is_empty() {
+            let reason = format!(
+                "row {} has no text in the column `{name}`. Fill or remove it",
+                texts.len() + 1
+            );
+            return Err(wrong(reason).into());
+        }
+        texts.push(text.to_owned());
+    }
+    if texts.is_empty() {
+        return Err(wrong("has no rows below its header".to_owned()).into());
+    }
+    Ok(texts)
 }
 
 /// Returns true for an existing file with the extension of an image.
@@ -111,5 +156,32 @@ impl TextArgs {
         let zero_shot = session.zero_shot_with(texts, &options)?;
         warn_of_truncated(session, zero_shot.truncated());
         Ok(zero_shot)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_of_csv_has_texts_with_commas_and_line_breaks() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("captions.csv");
+        let read = |text: &str, name: &str| {
+            std::fs::write(&file, text).unwrap();
+            column(&file, name).map_err(|error| error.to_string())
+        };
+        let text = "\u{feff}caption,id\n\"a cat, asleep\",1\n\"two\nlines\",2\n";
+        assert_eq!(read(text, "caption").unwrap(), ["a cat, asleep", "two\nlines"]);
+        assert_eq!(read(text, "id").unwrap(), ["1", "2"]);
+        for (text, reason) in [
+            (text, "has no column `text`. Its columns are: "),
+            ("text,id\na,1\n ,2\n", "row 2 has no text"),
+            ("text\n", "has no rows"),
+            ("text,id\na\n", "is not CSV"),
+        ] {
+            let error = read(text, "text").unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
     }
 }

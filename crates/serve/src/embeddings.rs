@@ -1,9 +1,10 @@
-//! `/v1/embeddings`: OpenAI's embeddings for texts and images. Images are `data:` URLs or objects with an
-//! `image` or an `image_url`, as in servers of multimodal embeddings. The server fetches nothing from other
-//! servers.
+//! `/v1/embeddings`, OpenAI's embeddings for texts and images, and `/embed`, those of Text Embeddings Inference
+//! (TEI). Images are `data:` URLs or objects with an `image` or an `image_url`, as in servers of multimodal
+//! embeddings. The server fetches nothing from other servers.
 
 use std::fmt;
 
+use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -80,10 +81,32 @@ const ENCODED_VALUES: &str = "values are little-endian FP32; leave it out";
 const IMAGE_PROCESSOR: &str = "images are processed as the model's configuration says; leave it out";
 const CHAT: &str = "inputs are texts and images without roles; leave it out";
 
+/// Form of requests and responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// `/v1/embeddings`: `input` of a `model`; vectors as computed, in objects.
+    #[default]
+    OpenAi,
+    /// `/embed`: `inputs`, of the only model unless one is named; vectors of length 1, in a list.
+    Tei,
+}
+
+impl Form {
+    /// Returns the key of the inputs.
+    fn inputs(self) -> &'static str {
+        match self {
+            Self::OpenAi => "input",
+            Self::Tei => "inputs",
+        }
+    }
+}
+
 /// A request as received.
 #[derive(Debug, Default)]
 pub(super) struct Request {
+    /// Name of the model. Empty for the only one.
     pub(super) model: String,
+    form: Form,
     inputs: Vec<Input>,
     base64: bool,
     dimensions: Option<u64>,
@@ -101,32 +124,52 @@ enum Input {
 }
 
 /// Parses a request's body. The kinds of its inputs are not checked.
-pub(super) fn read(body: &[u8]) -> Result<Request, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::json(&error))
+pub(super) fn read(body: &[u8], form: Form) -> Result<Request, Failure> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let read = json.deserialize_map(RequestVisitor(form));
+    let read = read.and_then(|request| json.end().map(|()| request));
+    read.map_err(|error| Failure::json(&error))
 }
 
-impl<'de> Deserialize<'de> for Request {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(RequestVisitor)
-    }
+/// Returns a failure in the form that clients of TEI read.
+pub(super) fn tei_error(failure: Failure) -> Response {
+    let kind = match failure.kind() {
+        Kind::Overloaded(_) => "overloaded",
+        Kind::Unavailable => "unhealthy",
+        Kind::Internal | Kind::DeadlineExceeded => "backend",
+        _ => "validation",
+    };
+    let body = serde_json::json!({ "error": failure.message(), "error_type": kind });
+    let mut response = failure.into_response();
+    *response.body_mut() = body.to_string().into();
+    response.headers_mut().remove(hyper::header::CONTENT_LENGTH);
+    response
 }
 
-struct RequestVisitor;
+struct RequestVisitor(Form);
 
 impl<'de> Visitor<'de> for RequestVisitor {
     type Value = Request;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with `model` and `input`")
+        f.write_str(match self.0 {
+            Form::OpenAi => "an object with `model` and `input`",
+            Form::Tei => "an object with `inputs`",
+        })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Request, A::Error> {
-        let mut request = Request::default();
+        let form = self.0;
+        let mut request = Request {
+            form,
+            normalized: form == Form::Tei,
+            ..Request::default()
+        };
         let (mut model, mut inputs) = (None, None);
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "model" => model = Some(map.next_value()?),
-                "input" => inputs = Some(map.next_value::<Inputs>()?.0),
+                key if key == form.inputs() => inputs = Some(map.next_value::<Inputs>()?.0),
                 "encoding_format" => {
                     request.base64 = match map.next_value::<Option<String>>()?.as_deref() {
                         None | Some("float") => false,
@@ -139,7 +182,16 @@ impl<'de> Visitor<'de> for RequestVisitor {
                 }
                 "dimensions" => request.dimensions = map.next_value()?,
                 "normalized" | "normalize" => {
-                    request.normalized = map.next_value::<Option<bool>>()?.unwrap_or(false);
+                    request.normalized = map.next_value::<Option<bool>>()?.unwrap_or(form == Form::Tei);
+                }
+                // The only direction is TEI's default.
+                "truncation_direction" if form == Form::Tei => {
+                    let direction = map.next_value::<Option<String>>()?;
+                    if direction.is_some_and(|direction| !direction.eq_ignore_ascii_case("right")) {
+                        return Err(A::Error::custom(format!(
+                            "`truncation_direction` is not supported: {TRUNCATED_SIDE}"
+                        )));
+                    }
                 }
                 "priority" | "timeout" | "truncate" => {
                     let Scalar(value) = map.next_value()?;
@@ -155,8 +207,12 @@ impl<'de> Visitor<'de> for RequestVisitor {
                 }
             }
         }
-        request.model = model.ok_or_else(|| A::Error::missing_field("model"))?;
-        request.inputs = inputs.ok_or_else(|| A::Error::missing_field("input"))?;
+        request.model = match (model, form) {
+            (Some(model), _) => model,
+            (None, Form::Tei) => String::new(),
+            (None, Form::OpenAi) => return Err(A::Error::missing_field("model")),
+        };
+        request.inputs = inputs.ok_or_else(|| A::Error::missing_field(form.inputs()))?;
         Ok(request)
     }
 }
@@ -367,7 +423,7 @@ impl Request {
             return Err(Failure::invalid(reason));
         }
         if self.inputs.is_empty() {
-            return Err(Failure::invalid("`input` is empty"));
+            return Err(Failure::invalid(format!("`{}` is empty", self.form.inputs())));
         }
         self.decode_inputs(model.inputs.no_texts.as_deref())
     }
@@ -376,7 +432,8 @@ impl Request {
     pub(super) fn decode_inputs(&self, no_texts: Option<&str>) -> Result<Decoded, Failure> {
         let mut decoded = Decoded::default();
         for (index, input) in self.inputs.iter().enumerate() {
-            let wrong = |reason: TensorError| Failure::invalid(format!("`input`[{index}] {reason}"));
+            let key = self.form.inputs();
+            let wrong = |reason: TensorError| Failure::invalid(format!("`{key}`[{index}] {reason}"));
             let (text, image) = match input {
                 Input::Plain(text) if is_data_url(text) || is_url(text) || is_image(text.as_bytes()) => {
                     (None, Some(text))
@@ -473,6 +530,11 @@ impl Request {
                 object: "embedding",
             });
         }
+        let failed = |error: serde_json::Error| Failure::new(Kind::Internal, error.to_string());
+        if self.form == Form::Tei {
+            let vectors: Vec<Vector> = data.into_iter().map(|data| data.embedding).collect();
+            return serde_json::to_string(&vectors).map_err(failed);
+        }
         // Images have no tokens.
         let tokens = texts.map_or(0, |texts| texts.text_tokens);
         let cut = texts.map(|texts| texts.truncated.as_slice()).unwrap_or_default();
@@ -488,7 +550,7 @@ impl Request {
                 total_tokens: tokens,
             },
         };
-        serde_json::to_string(&body).map_err(|error| Failure::new(Kind::Internal, error.to_string()))
+        serde_json::to_string(&body).map_err(failed)
     }
 }
 

@@ -36,7 +36,10 @@ pub fn infer_message(message: &[u8]) {
 
 /// Reads the body of a request for embeddings.
 pub fn embeddings(body: &[u8]) {
-    if let Ok(request) = embeddings::read(body) {
+    for form in [embeddings::Form::OpenAi, embeddings::Form::Tei] {
+        let Ok(request) = embeddings::read(body, form) else {
+            continue;
+        };
         let _ = request.decode_inputs(None);
     }
 }

@@ -17,6 +17,7 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::{Value, json};
 
 use super::blocking::at_length;
+use super::embeddings::Form;
 use super::failure::{Failure, Kind};
 use super::metadata::{EXTENSIONS, NAME};
 use super::protocol::json;
@@ -61,7 +62,8 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v2/repository/index", post(repository_index))
         .route("/v2/repository/models/{model}/load", post(repository_load))
         .route("/v2/repository/models/{model}/unload", post(repository_unload))
-        .route("/v1/embeddings", post(embed))
+        .route("/v1/embeddings", post(openai_embeddings))
+        .route("/embed", post(tei_embeddings))
         .method_not_allowed_fallback(expect_post)
         .fallback(not_found)
         .with_state(service)
@@ -143,7 +145,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
 
 /// Paths of the server, listed by the error of an unknown path.
 const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
-    (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; /health; /metrics";
+    (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; (POST) /embed; /health; /metrics";
 
 async fn not_found(uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(MAX_SHOWN_CHARS).collect();
@@ -293,12 +295,34 @@ fn refuse_encoding(headers: &HeaderMap) -> Result<()> {
     }
 }
 
-async fn embed(
+async fn openai_embeddings(
     State(service): State<Arc<Service>>,
     Extension(call): Extension<Call>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
+    let embedded = embed(service, call, &headers, body, Form::OpenAi).await;
+    embedded.map_or_else(openai::model_error, json_body)
+}
+
+async fn tei_embeddings(
+    State(service): State<Arc<Service>>,
+    Extension(call): Extension<Call>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let embedded = embed(service, call, &headers, body, Form::Tei).await;
+    embedded.map_or_else(embeddings::tei_error, json_body)
+}
+
+/// Embeds the inputs of a request. Returns the response's body.
+async fn embed(
+    service: Arc<Service>,
+    call: Call,
+    headers: &HeaderMap,
+    body: Bytes,
+    form: Form,
+) -> Result<String> {
     let call = Call {
         protocol: "embeddings",
         copies: json::COPIES,
@@ -307,11 +331,14 @@ async fn embed(
     // Label of metrics: only existing names.
     let mut known = String::new();
     let mut read = || -> Result<_> {
-        refuse_encoding(&headers)?;
-        expect_json(&headers, &body, "Send an image as a data: URL in `input`")?;
+        refuse_encoding(headers)?;
+        expect_json(headers, &body, "Send an image as a data: URL in the inputs")?;
         at_length(body.len(), || {
             call.memory.grow(json::decoded_size(&body))?;
-            let request = embeddings::read(&body)?;
+            let mut request = embeddings::read(&body, form)?;
+            if request.model.is_empty() && form == Form::Tei {
+                request.model = only_model(&service)?;
+            }
             // Report an unknown model before errors of the inputs.
             let model = service.model(&request.model, "")?;
             call.note.model(&model.name);
@@ -320,16 +347,26 @@ async fn embed(
             Ok((request, decoded))
         })
     };
-    let embedded = match read() {
+    match read() {
         Ok((request, decoded)) => request.run(&service, call, decoded).await,
         Err(failure) => {
             service.refused(&call, &known, &failure);
             Err(failure)
         }
-    };
-    match embedded {
-        Ok(body) => json_body(body),
-        Err(failure) => openai::model_error(failure),
+    }
+}
+
+/// Returns the name of the only loaded model.
+fn only_model(service: &Service) -> Result<String> {
+    let mut names: Vec<String> = service.loaded().iter().map(|model| model.name.clone()).collect();
+    names.dedup();
+    match &names[..] {
+        [name] => Ok(name.clone()),
+        [] => Err(Failure::new(Kind::Unavailable, "no model is loaded")),
+        names => Err(Failure::invalid(format!(
+            "the server has several models: add `model`, one of {}",
+            names.join(", ")
+        ))),
     }
 }
 

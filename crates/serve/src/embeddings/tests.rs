@@ -3,7 +3,10 @@ use serde_json::json;
 use super::*;
 
 fn decoded(input: Value, no_texts: Option<&str>) -> Result<Decoded, Failure> {
-    let request = read(json!({"model": "m", "input": input}).to_string().as_bytes())?;
+    let request = read(
+        json!({"model": "m", "input": input}).to_string().as_bytes(),
+        Form::OpenAi,
+    )?;
     request.decode_inputs(no_texts)
 }
 
@@ -98,7 +101,7 @@ fn keys_are_followed_or_refused_by_name() {
     let read = |key: &str, value: Value| {
         let mut body = json!({"model": "m", "input": "a", "user": "me", "my_own": {"a": [1]}});
         body[key] = value;
-        super::read(body.to_string().as_bytes())
+        super::read(body.to_string().as_bytes(), Form::OpenAi)
     };
     assert!(read("encoding_format", json!("base64")).unwrap().base64);
     assert!(!read("encoding_format", json!(null)).unwrap().base64);
@@ -125,6 +128,38 @@ fn keys_are_followed_or_refused_by_name() {
     }
     let error = decoded(json!([1]), None).unwrap_err();
     assert_eq!(error.message(), format!("the request's JSON: {TOKEN_IDS}"));
-    let error = super::read(b"{\"model\": \"m\"}").unwrap_err();
+    let error = super::read(b"{\"model\": \"m\"}", Form::OpenAi).unwrap_err();
     assert!(error.message().contains("missing field `input`"), "{error}");
+}
+
+#[test]
+fn requests_of_tei_need_no_model_and_want_unit_length() {
+    let read = |body: Value| super::read(body.to_string().as_bytes(), Form::Tei);
+    let request =
+        read(json!({"inputs": ["a", "b"], "truncate": true, "truncation_direction": "Right"})).unwrap();
+    assert_eq!(
+        (request.model.as_str(), request.inputs.len(), request.normalized),
+        ("", 2, true)
+    );
+    assert_eq!(request.parameters["truncate"], true);
+    assert!(
+        !read(json!({"inputs": "a", "normalize": false}))
+            .unwrap()
+            .normalized
+    );
+    assert_eq!(read(json!({"inputs": "a", "model": "m"})).unwrap().model, "m");
+    for (body, reason) in [
+        (json!({"input": "a"}), "missing field `inputs`"),
+        (
+            json!({"inputs": "a", "truncation_direction": "Left"}),
+            "`truncation_direction` is not supported",
+        ),
+        (
+            json!({"inputs": "a", "prompt_name": "query"}),
+            "`prompt_name` is not supported",
+        ),
+    ] {
+        let error = read(body).unwrap_err();
+        assert!(error.message().contains(reason), "{}", error.message());
+    }
 }
