@@ -164,23 +164,23 @@ impl<'a> Reader<'a> {
         self.bits.position()
     }
 
-    /// Reads a block of a sequential scan and multiplies it by its quantisation steps.
+    /// Reads a block of a sequential scan. Passes the other coefficients to `put`, with their positions in file order, and
+    /// returns the DC coefficient.
     ///
-    /// Returns the position, in file order, of the last coefficient that may differ from 0.
+    /// Positions beyond 63, which damaged files reach, are those of the last coefficient.
     #[inline(always)]
     pub(super) fn sequential(
         &mut self,
         component: usize,
         dc: &Huffman,
         ac: &Huffman,
-        steps: &Steps,
-        block: &mut Block,
-    ) -> usize {
+        mut put: impl FnMut(usize, i16),
+    ) -> i16 {
         let mut bits = self.bits;
         let before = &mut self.before[component & 3];
         *before = before.wrapping_add(dc.difference(&mut bits));
-        block[0] = (*before as i16).wrapping_mul(steps[0]);
-        let (mut next, mut last) = (1, 0);
+        let first = *before as i16;
+        let mut next = 1;
         while next < 64 {
             bits.refill();
             let entry = ac.entry(&mut bits);
@@ -199,16 +199,14 @@ impl<'a> Reader<'a> {
                 extend(bits.take(size), size) as i16
             };
             next += run;
-            last = next;
-            let at = usize::from(ZIGZAG[next & 127]) & 63;
-            block[at] = value.wrapping_mul(steps[at]);
+            put(next, value);
             next += 1;
         }
         if next > 64 {
             bits.mark_damaged();
         }
         self.bits = bits;
-        last
+        first
     }
 
     fn first_dc(&mut self, component: usize, dc: &Huffman, low: u32, block: &mut Block) {
@@ -391,7 +389,6 @@ impl Coefficients {
         scan: &Scan,
         cancellation: Cancellation<'_>,
     ) -> Result<usize, Failure> {
-        let unit: Steps = [1; 64];
         let mut reader = Reader::new(markers, scan);
         reader.resynchronised = self.resynchronised;
         for &ScanComponent { index, .. } in &scan.components {
@@ -421,7 +418,9 @@ impl Coefficients {
         }
         let decode = |reader: &mut Reader<'_>, part: Part<'_>, block: &mut Block| match (part.dc, part.ac) {
             (Some(dc), Some(ac)) => {
-                reader.sequential(part.index, dc, ac, &unit, block);
+                block[0] = reader.sequential(part.index, dc, ac, |next, value| {
+                    block[usize::from(ZIGZAG[next & 127]) & 63] = value;
+                });
             }
             (Some(dc), None) => reader.first_dc(part.index, dc, scan.low, block),
             (None, Some(ac)) if refines => reader.refine_ac(ac, scan, block),
