@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ImageErrorKind;
 use crate::error::{Error, Result};
-use crate::image::{self, DecodeBuffers, DecodeOptions, Preprocess, RgbImage};
+use crate::image::{self, Cancellation, DecodeBuffers, DecodeOptions, DeviceImage, Preprocess, RgbImage};
 #[cfg(doc)]
 use crate::session::ResizeOn;
 
@@ -89,6 +89,23 @@ impl Source {
             }
             Self::Decoded(_, image) => Ok(image),
             Self::Stdin | Self::Pixels(..) => self.decode(options),
+        }
+    }
+
+    /// Decodes the source into reused memory, for a GPU that computes the pixels of JPEGs.
+    pub(super) fn into_device_image(
+        self,
+        options: DecodeOptions,
+        buffers: &mut DecodeBuffers,
+    ) -> Result<DeviceImage> {
+        match self {
+            Self::File(path) => Ok(image::open_for_device(&path, options, buffers)?),
+            Self::Bytes(name, bytes) => {
+                let never = Cancellation::never();
+                Ok(image::decode_for_device(&name, &bytes, options, buffers, never)?)
+            }
+            Self::Decoded(_, image) => Ok(image.into()),
+            Self::Stdin | Self::Pixels(..) => Ok(self.decode(options)?.into()),
         }
     }
 
