@@ -227,16 +227,15 @@ impl<'a> Jpeg<'a> {
         let coefficients = collect(frame, &mut self.markers, self.scan, free, cancellation)?;
         for (index, component) in frame.components.iter().enumerate() {
             packer.set_steps(index, &coefficients.steps[index].unwrap_or([0; 64]));
-            for (y, row) in coefficients.blocks[index]
-                .chunks_exact(component.padded_wide)
-                .enumerate()
-            {
+            let rows = coefficients.blocks[index].chunks_exact(component.padded_wide);
+            let filled = coefficients.filled[index].chunks_exact(component.padded_wide);
+            for (y, (row, filled)) in rows.zip(filled).enumerate() {
                 cancellation.check()?;
                 packer.reserve(row.len());
                 let first = packer.block(index, 0, y);
                 let mut writer = packer.writer();
-                for (x, block) in row.iter().enumerate() {
-                    writer.block(first + x, |entries| pack(block, entries));
+                for ((block, &filled), at) in row.iter().zip(filled).zip(first..) {
+                    writer.block(at, |entries| pack(block, filled, entries));
                 }
             }
         }

@@ -280,33 +280,24 @@ pub(super) fn push(entries: &mut Entries, count: usize, position: usize, value: 
     count + 2
 }
 
-/// Packs a block of collected coefficients. Returns the number of entries.
-pub(super) fn pack(block: &Block, entries: &mut Entries) -> usize {
+/// Packs a block of collected coefficients. `filled` has the bits of those that are not 0, by their positions in file
+/// order. Returns the number of entries.
+pub(super) fn pack(block: &Block, filled: u64, entries: &mut Entries) -> usize {
     entries[0] = block[0] as u16;
     let mut count = 1;
-    for (index, row) in block.as_chunks::<8>().0.iter().enumerate() {
-        if row.iter().fold(0, |any, value| any | value) == 0 {
-            continue;
-        }
-        for (x, &value) in row.iter().enumerate() {
-            if value != 0 && index + x > 0 {
-                count = push(entries, count, usize::from(POSITIONS[8 * index + x]), value);
-            }
-        }
+    let mut rest = filled & !1;
+    while rest != 0 {
+        let position = rest.trailing_zeros() as usize;
+        count = push(
+            entries,
+            count,
+            position,
+            block[usize::from(ZIGZAG[position & 127]) & 63],
+        );
+        rest &= rest - 1;
     }
     count
 }
-
-/// Maps the position of a coefficient in the block to that in file order.
-const POSITIONS: [u8; 64] = {
-    let mut positions = [0; 64];
-    let mut at = 0;
-    while at < 64 {
-        positions[ZIGZAG[at] as usize] = at as u8;
-        at += 1;
-    }
-    positions
-};
 
 /// Reads a block as the device does.
 #[cfg(test)]
@@ -342,7 +333,9 @@ mod tests {
         ) {
             let block: Block = block.try_into().unwrap();
             let mut entries = [0; BLOCK_ENTRIES + 1];
-            let count = pack(&block, &mut entries);
+            let filled = (0..64).filter(|&at| block[usize::from(ZIGZAG[at])] != 0);
+            let filled = filled.fold(0, |filled, at| filled | 1 << at);
+            let count = pack(&block, filled, &mut entries);
             prop_assert_eq!(unpack(&entries[..count]), block);
         }
     }
