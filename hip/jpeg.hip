@@ -2,7 +2,7 @@
 //
 // jpeg_samples unpacks and dequantises the coefficients and computes the inverse DCT ("islow"): the factorisation of Loeffler, Ligtenberg
 // and Moschytz in fixed point, columns first. As in libjpeg-turbo's SIMD code, sums of two coefficients wrap at 16 bits, and the results of
-// the columns saturate at 16 bits; they wrap if only the first row has coefficients that are not 0. jpeg_pixels scales the second and third
+// the columns saturate at 16 bits. The latter wrap if only the first row has coefficients that are not 0. jpeg_pixels scales the second and third
 // component to the size of the first ("fancy" upsampling) and converts the colours.
 //
 // Shapes: words → samples [blocks, 64] → RGB [height, width, 3], see jpeg.h.

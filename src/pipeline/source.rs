@@ -92,6 +92,23 @@ impl Source {
         }
     }
 
+    /// Reads and decodes the image for a GPU that computes the pixels of JPEGs: the input of a run as
+    /// [`RunInput::DeviceImages`](crate::RunInput::DeviceImages).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Source::decode`].
+    pub fn decode_for_device(&self, options: impl Into<DecodeOptions>) -> Result<DeviceImage> {
+        let mut buffers = DecodeBuffers::default();
+        Ok(match self {
+            Self::File(path) => image::open_for_device(path, options, &mut buffers)?,
+            Self::Bytes(name, bytes) => {
+                image::decode_for_device(name, bytes, options, &mut buffers, Cancellation::never())?
+            }
+            Self::Stdin | Self::Decoded(..) | Self::Pixels(..) => self.decode(options)?.into(),
+        })
+    }
+
     /// Decodes the source into reused memory, for a GPU that computes the pixels of JPEGs.
     pub(super) fn into_device_image(
         self,

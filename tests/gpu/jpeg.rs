@@ -9,10 +9,11 @@ use hipvit::image::{
 };
 use hipvit::kernels::{DeviceJpeg, JpegKernels, jpeg_samples};
 use hipvit::pipeline::{Pipeline, Source};
-use hipvit::{ResizeOn, Session};
+use hipvit::{ResizeOn, RunInput, RunOptions, Session};
 
 use crate::support::at;
 use crate::support::gpu::{device, gpu};
+use crate::support::session::same;
 
 /// Returns the names and bytes of all JPEGs among the samples, by name.
 fn jpegs() -> Vec<(String, Vec<u8>)> {
@@ -173,6 +174,30 @@ fn pipelines_give_the_same_results_wherever_jpegs_are_decoded() {
         });
         result.collect::<Vec<_>>()
     };
+    let file = at("tests/data/image/samples/progressive-420.jpg");
+    let source = Source::from(file.as_path());
+    let one = |resize| {
+        Session::builder()
+            .device(device)
+            .resize(resize)
+            .tinyvit32()
+            .unwrap()
+    };
+    let expected = one(ResizeOn::Host)
+        .run(&[source.decode(Limits::default()).unwrap()])
+        .unwrap();
+    let image = source.decode_for_device(Limits::default()).unwrap();
+    let input = || RunInput::DeviceImages(vec![&image]);
+    same(
+        &one(ResizeOn::Device)
+            .run_with(input(), RunOptions::new())
+            .unwrap(),
+        &expected,
+    );
+    let error = one(ResizeOn::Host)
+        .run_with(input(), RunOptions::new())
+        .unwrap_err();
+    assert!(error.to_string().contains("ResizeOn::Device"), "{error}");
     for upright in [false, true] {
         let expected = results(ResizeOn::Host, true, upright);
         assert!(expected.iter().filter(|result| result.is_ok()).count() > 30);

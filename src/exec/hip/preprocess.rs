@@ -14,7 +14,9 @@ use crate::exec::slabs::{self, Images, Place, PlacedImage, Slab, Slabs};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
 use crate::image::{JpegGeometry, Padding, Preprocess, RgbImage};
-use crate::kernels::{DeviceJpeg, DevicePass, ImagePass, JpegKernels, ResizeKernels, jpeg_samples};
+use crate::kernels::{
+    DeviceJpeg, DevicePass, ImagePass, JPEG_IMAGES, JpegKernels, ResizeKernels, jpeg_samples,
+};
 use crate::tensor::DType;
 
 /// Maximum bytes of decoded images on the device at a time, per run. The samples and pixels of JPEGs that the device decodes count separately.
@@ -278,8 +280,8 @@ impl HipPreprocess {
     fn decode(&self, memory: Operand<'_>, mut images: &[OnDevice<'_>]) -> Result<()> {
         while !images.is_empty() {
             let (mut end, mut count) = (0, 0);
-            // A larger image is computed alone.
-            for image in images {
+            // A larger image is computed alone. Other parts fill whole launches.
+            for image in images.iter().take(JPEG_IMAGES as usize) {
                 let bytes = image.jpeg.as_ref().map_or(0, decoded_bytes);
                 if count > 0 && end + bytes > GROUP {
                     break;

@@ -69,7 +69,7 @@ impl From<RgbImage> for DeviceImage {
 
 /// Decodes the content of an image file for a device, in the memory of `buffers`. Errors call the image `name`.
 ///
-/// Grey, YCbCr and RGB JPEGs become coefficients, unless they must be rotated. The pixels of these coefficients equal
+/// Grey, YCbCr and RGB JPEGs become coefficients, unless they must be rotated or memory is short. The pixels of these coefficients equal
 /// those of [`decode_unless`](super::decode_unless), and it returns the same errors.
 ///
 /// # Errors

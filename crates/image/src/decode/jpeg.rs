@@ -65,7 +65,7 @@ pub(super) enum Decoded {
     Pixels(RgbImage),
 }
 
-/// Decodes a JPEG to coefficients, of which a device computes the pixels, if it can.
+/// Decodes a JPEG to coefficients, of which a device computes the pixels, if it can and memory suffices.
 pub(super) fn decode_for_device(
     bytes: &[u8],
     claim: &mut Claim<'_>,
@@ -73,13 +73,17 @@ pub(super) fn decode_for_device(
 ) -> Result<Decoded, Failure> {
     let jpeg = Jpeg::read(bytes)?;
     let coding = coding(&jpeg.frame, &jpeg.markers);
-    let Some(geometry) = JpegGeometry::new(&jpeg.frame, coding) else {
+    let fits = |geometry: &JpegGeometry| {
+        jpeg.packing(geometry).saturating_add(bytes.len() as u64) <= claim.limits.max_memory
+    };
+    let geometry = JpegGeometry::new(&jpeg.frame, coding).filter(fits);
+    let Some(geometry) = geometry else {
         return jpeg.decode(claim, std::mem::take(pixels)).map(Decoded::Pixels);
     };
     claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
     // As much as the pixels, to accept the same images as the host.
     let memory = jpeg.memory(coding)?;
-    claim.reserve(memory.max(coefficients::memory(&geometry, bytes.len()) + jpeg.collected()))?;
+    claim.reserve(memory.max(jpeg.packing(&geometry)))?;
     let packer = Packer::new(geometry, std::mem::take(words));
     let free = Cell::new(FREE_VISITS);
     let coefficients = jpeg.coefficients(packer, &free, claim.cancellation())?;
@@ -162,6 +166,15 @@ impl<'a> Jpeg<'a> {
         }
         let pixels = frame.width as u64 * frame.height as u64 * coding.pixel_bytes(frame) as u64;
         Ok(pixels + Plane::bytes(frame) + self.collected())
+    }
+
+    /// Returns the number of bytes that packing the coefficients needs, without the file.
+    fn packing(&self, geometry: &JpegGeometry) -> u64 {
+        let components = self.frame.components.iter();
+        let row = components
+            .map(|component| component.padded_wide * component.v)
+            .sum();
+        coefficients::memory(geometry, row, self.markers.bytes().len()) + self.collected()
     }
 
     /// Returns the number of bytes of the coefficients that are collected if there are several scans.

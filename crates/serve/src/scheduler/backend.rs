@@ -9,7 +9,7 @@ use super::request::{BatchResults, Content, Prepared, TextResults};
 use super::turns::Turns;
 use crate::statistics::RunTimes;
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Images, InputData, Submission};
+use hipvit::exec::{InputData, Submission};
 use hipvit::hip;
 use hipvit::image::{
     Cancellation, DecodeBuffers, DeviceImage, Limits, Permit, RgbImage, decode_for_device, decode_unless,
@@ -165,7 +165,14 @@ impl SessionBackend {
         for (slot, image) in memory.chunks_exact_mut(session.image_bytes()).zip(pixels) {
             slot.copy_from_slice(image);
         }
-        self.submit(InputData::Staged(staging), pixels.len(), timing)
+        let how = Submission {
+            timed: timing.is_some(),
+            // Block instead of spinning, to leave the core to decoder threads.
+            sleeps: true,
+            ..Submission::default()
+        };
+        let run = session.submit(InputData::Staged(staging), pixels.len(), how, Err)?;
+        session.finish(run, timing)
     }
 
     /// Returns an image that the GPU resizes. Batches take whatever is ready, so an image that keeps its permit never
@@ -173,17 +180,6 @@ impl SessionBackend {
     fn prepared(&self, image: DeviceImage, permit: Option<Permit>) -> Result<Prepared> {
         self.session.preprocess().placement(image.size())?;
         Ok(Prepared::Image(image, permit.map(Arc::new)))
-    }
-
-    fn submit(&self, input: InputData<'_>, images: usize, timing: Option<&mut Timing>) -> Result<Outputs> {
-        let how = Submission {
-            timed: timing.is_some(),
-            // Block instead of spinning, to leave the core to decoder threads.
-            sleeps: true,
-            ..Submission::default()
-        };
-        let run = self.session.submit(input, images, how, Err)?;
-        self.session.finish(run, timing)
     }
 
     fn run_batch(&self, batch: &[Prepared], timing: Option<&mut Timing>) -> Result<Outputs> {
@@ -202,7 +198,8 @@ impl SessionBackend {
                     _ => None,
                 });
                 let images = images.collect::<Option<Vec<_>>>().ok_or_else(mixed)?;
-                self.submit(InputData::Images(Images::decoded(&images)), images.len(), timing)
+                self.session
+                    .run_unchecked(RunInput::DeviceImages(images), options(timing))
             }
             Some(Prepared::ToExplain(..)) => Err(Error::internal("batch", "is to be explained")),
             Some(Prepared::Text(_)) => Err(Error::internal("batch", "has texts for images")),

@@ -153,12 +153,15 @@ impl JpegCoefficients {
     }
 }
 
-/// Maximum number of bytes of the packed coefficients of `bytes` bytes of data.
-pub(super) fn memory(geometry: &JpegGeometry, bytes: usize) -> u64 {
+/// Maximum number of bytes that packing takes, for a file of `bytes` bytes whose rows of MCUs have `row` blocks.
+pub(super) fn memory(geometry: &JpegGeometry, row: usize, bytes: usize) -> u64 {
     let blocks = geometry.blocks() as u64;
-    // A coefficient takes at least two bits of a sequential scan. Vectors grow by doubling.
-    let entries = (blocks * BLOCK_ENTRIES as u64).min(blocks + 2 * 4 * bytes as u64);
-    4 * (STEP_WORDS as u64 + blocks) + 2 * 2 * entries
+    let row = BLOCK_ENTRIES as u64 * row as u64;
+    // A coefficient takes at least two bits of the file, and at most two entries.
+    let entries = row + (blocks * BLOCK_ENTRIES as u64).min(blocks + 8 * bytes as u64);
+    let words = STEP_WORDS as u64 + blocks + entries / 2 + 1;
+    // While the memory grows by a half, the old one exists too.
+    4 * words * 5 / 2
 }
 
 /// Packs the coefficients of an image.

@@ -108,6 +108,38 @@ fn rotated_jpegs_are_decoded_by_the_host() {
     ));
 }
 
+/// Packing takes more memory than pixels. An image that only fits as pixels is decoded by the host.
+#[test]
+fn short_memory_is_left_for_pixels() {
+    let path =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/image/samples/restarts-420.jpg");
+    let bytes = std::fs::read(path).unwrap();
+    let (mut jpegs, mut pixels, mut refused) = (0, 0, 0);
+    for max_memory in (0..200_000).step_by(1000) {
+        let limits = Limits {
+            max_memory,
+            ..Limits::default()
+        };
+        let expected = decode_image("x", &bytes, limits);
+        match (for_device("x", &bytes, limits.into()), expected) {
+            (Ok(DeviceImage::Jpeg(_)), Ok(_)) => jpegs += 1,
+            (Ok(DeviceImage::Pixels(image)), Ok(expected)) => {
+                assert_eq!(image, expected);
+                pixels += 1;
+            }
+            (Err(got), Err(expected)) => {
+                assert_eq!(got.to_string(), expected.to_string());
+                refused += 1;
+            }
+            (got, expected) => panic!("{max_memory}: {:?}, {:?}", got.err(), expected.err()),
+        }
+    }
+    assert!(
+        jpegs > 0 && pixels > 0 && refused > 0,
+        "{jpegs}, {pixels}, {refused}"
+    );
+}
+
 /// A cut file gives the host's error wherever it is cut.
 #[test]
 fn errors_are_those_of_the_host() {
