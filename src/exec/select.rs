@@ -319,6 +319,22 @@ mod tests {
         dtype: DType::BF16,
     };
 
+    pub(super) const CONV: ConvShape = ConvShape {
+        images: 2,
+        size: [14, 12],
+        channels: 6,
+        features: 8,
+        kernel: [3, 1],
+        stride: [1, 2],
+        dilation: [1, 1],
+        padding: [[1, 1], [0, 0]],
+        groups: 2,
+        dtype: DType::BF16,
+        bias: true,
+        activation: Some(Activation::Relu),
+        residual: false,
+    };
+
     pub(super) fn key() -> Key {
         Key {
             device: "Some GPU".into(),

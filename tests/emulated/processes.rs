@@ -272,6 +272,7 @@ fn losses_on_gpus(set: &Set, ranks: usize, name: &str, more: &[&str]) -> Vec<f64
         let output = child.wait_with_output().unwrap();
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{name}, rank {rank}: {text}");
+        assert!(!text.contains("not replayed"), "{name}, rank {rank}: {text}");
     }
     losses(set, name)
 }

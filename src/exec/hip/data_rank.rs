@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::exchanges::{GroupComms, RankComms};
@@ -22,6 +22,7 @@ struct Votes {
     collectives: Arc<Collectives>,
     /// True after the executor's end.
     ended: Arc<AtomicBool>,
+    watcher: Option<JoinHandle<()>>,
 }
 
 impl Agree for Votes {
@@ -34,6 +35,11 @@ impl Agree for Votes {
 impl Drop for Votes {
     fn drop(&mut self) {
         self.ended.store(true, Ordering::Release);
+        if let Some(watcher) = self.watcher.take() {
+            watcher.thread().unpark();
+            // It must not use a communicator when the process ends. A panic of it has been reported.
+            let _ = watcher.join();
+        }
     }
 }
 
@@ -72,7 +78,8 @@ impl HipExecutor {
         };
         let comms = Arc::new(comms);
         let ended = Arc::new(AtomicBool::new(false));
-        watch(comms.clone(), Arc::downgrade(collectives), ended.clone())?;
+        let watched = (Arc::downgrade(&comms), Arc::downgrade(collectives));
+        let watcher = watch(watched, ended.clone())?;
         self.set_rank(Rank {
             number: rank,
             count: ranks,
@@ -86,6 +93,7 @@ impl HipExecutor {
             agreement: Arc::new(Votes {
                 collectives: collectives.clone(),
                 ended,
+                watcher: Some(watcher),
             }),
         });
         Ok(())
@@ -131,11 +139,14 @@ impl Creation<'_> {
     }
 }
 
-/// Starts a thread that ends the collectives on the GPU if a rank is lost, since RCCL would wait for it.
-fn watch(comms: Arc<RankComms>, collectives: Weak<Collectives>, ended: Arc<AtomicBool>) -> Result<()> {
+/// Starts a thread that ends the collectives on the GPU if a rank is lost, since RCCL would wait for it. The executor destroys the communicators.
+fn watch(
+    (comms, collectives): (Weak<RankComms>, Weak<Collectives>),
+    ended: Arc<AtomicBool>,
+) -> Result<JoinHandle<()>> {
     let look = move || {
         while !ended.load(Ordering::Acquire) {
-            let Some(collectives) = collectives.upgrade() else {
+            let (Some(comms), Some(collectives)) = (comms.upgrade(), collectives.upgrade()) else {
                 return;
             };
             if collectives.has_lost() {
@@ -145,13 +156,12 @@ fn watch(comms: Arc<RankComms>, collectives: Weak<Collectives>, ended: Arc<Atomi
                 }
                 return;
             }
-            drop(collectives);
-            thread::sleep(CHECK_INTERVAL);
+            drop((comms, collectives));
+            thread::park_timeout(CHECK_INTERVAL);
         }
     };
     let thread = thread::Builder::new().name("hipvit-ranks".into());
     thread
         .spawn(look)
-        .map_err(|error| Error::resource("threads", error))?;
-    Ok(())
+        .map_err(|error| Error::resource("threads", error))
 }

@@ -5,8 +5,8 @@ use super::executor::HipExecutor;
 use super::libraries::Libraries;
 use super::lower::{Call, LinearCall};
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{DeviceAddress, Gemm};
-use crate::kernels::KernelCall;
+use crate::hip::{Access, DeviceAddress, Gemm};
+use crate::kernels::{KernelArguments, KernelCall};
 use crate::ops::{Activation, ActivationBackward, Op};
 
 impl HipExecutor {
@@ -35,7 +35,7 @@ impl HipExecutor {
     ) -> bool {
         match (calls, of_next) {
             ([Call::Kernel(KernelCall::AdamW(arguments))], [Call::Kernel(KernelCall::AdamW(more))]) => {
-                arguments.merge(more)
+                !conflict(arguments, more, self.dtype.size()) && arguments.merge(more)
             }
             ([call @ Call::Linear(_)], of_next) => {
                 let Call::Linear(linear) = *call else {
@@ -122,6 +122,23 @@ fn with_derivative(linear: &LinearCall, backward: ActivationBackward, next: &[Ca
     )
 }
 
+/// Returns true if one of two calls writes memory that the other accesses, so that they cannot be one launch, whose blocks run in any order. The
+/// plan may place a result over an operand that only the first call reads. `element` is the size of an element of the dtype.
+fn conflict(first: &impl KernelArguments, second: &impl KernelArguments, element: usize) -> bool {
+    let of_first = accesses(first, element);
+    accesses(second, element).into_iter().any(|b| {
+        let conflicts =
+            |a: &Access| (a.written || b.written) && overlap((a.address, a.bytes), (b.address, b.bytes));
+        of_first.iter().any(conflicts)
+    })
+}
+
+fn accesses(arguments: &impl KernelArguments, element: usize) -> Vec<Access> {
+    let mut all = Vec::new();
+    arguments.accesses(element, &mut |access| all.push(access));
+    all
+}
+
 /// Returns true if two ranges of memory, each with its number of bytes, have a common byte.
 fn overlap((first, bytes): (DeviceAddress, usize), (second, more): (DeviceAddress, usize)) -> bool {
     let (first, second) = (first.as_u64(), second.as_u64());
@@ -132,7 +149,7 @@ fn overlap((first, bytes): (DeviceAddress, usize), (second, more): (DeviceAddres
 mod tests {
     use super::*;
     use crate::hip::{DType, Matrix};
-    use crate::kernels::{ActivationBackwardArgs, BiasActivationArgs};
+    use crate::kernels::{ADAMW_TENSORS, ActivationBackwardArgs, AdamWArgs, AdamWTensor, BiasActivationArgs};
 
     fn at(n: u64) -> DeviceAddress {
         DeviceAddress::from_raw(n << 20)
@@ -154,6 +171,44 @@ mod tests {
             int8: None,
             sparse: None,
         }
+    }
+
+    #[test]
+    fn updates_that_write_each_others_operands_are_separate_launches() {
+        let update = |base: u64, rounded: DeviceAddress| {
+            let tensor = AdamWTensor {
+                weight: at(base),
+                gradient: at(base + 1),
+                first: at(base + 2),
+                second: at(base + 3),
+                new_weight: at(base),
+                new_first: at(base + 2),
+                new_second: at(base + 3),
+                rounded,
+                elements: 10,
+                first_block: 0,
+            };
+            AdamWArgs {
+                tensors: [tensor; ADAMW_TENSORS as usize],
+                rates: at(100),
+                factor: at(101),
+                count: 1,
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                weight_decay: 0.0,
+                rate_factor: 1.0,
+                f32_gradient: 0,
+                reserved: 0,
+            }
+        };
+        let first = update(0, at(10));
+        assert!(!conflict(&first, &update(20, at(30)), 2));
+        // The gradient of the first update has 20 bytes.
+        let over_gradient = |byte| conflict(&first, &update(20, at(1).offset(byte)), 2);
+        assert_eq!([0, 19, 20].map(over_gradient), [true, true, false]);
+        assert!(conflict(&update(20, at(1)), &first, 2));
+        assert!(conflict(&first, &update(20, at(10)), 2), "both write");
     }
 
     #[test]

@@ -503,7 +503,8 @@ pub struct ConvShape {
     pub channels: usize,
     /// Channels of the result.
     pub features: usize,
-    /// Elements of a window.
+    /// Elements of a window. Files also name the measured candidate `kernel`.
+    #[serde(rename = "window")]
     pub kernel: [usize; 2],
     /// Distance of windows.
     pub stride: [usize; 2],

@@ -386,7 +386,7 @@ fn path(key: &Key) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{ATTENTION, PATCHES, PATTERN, key, shape};
+    use super::super::tests::{ATTENTION, CONV, PATCHES, PATTERN, key, shape};
     use super::*;
 
     const FAST: Choice = Choice::Hipblaslt {
@@ -409,6 +409,7 @@ mod tests {
         store.insert(PATCHES, Choice::Miopen, 2.0);
         store.insert(ATTENTION, Choice::Builtin, 3.0);
         store.insert(PATTERN, tile(), 4.0);
+        store.insert(CONV, Choice::Miopen, 5.0);
         store
     }
 
@@ -420,7 +421,7 @@ mod tests {
         store.write(&path).unwrap();
         let text = read(&path).unwrap();
         let read = Store::parse(&text).unwrap();
-        assert_eq!((read.key(), read.len()), (&both("3.5.1"), 5));
+        assert_eq!((read.key(), read.len()), (&both("3.5.1"), 6));
         assert_eq!(read.key().libraries, "hipBLASLt 1, MIOpen 3.5.1");
         for (problem, candidate) in [
             (shape(3).into(), Some(FAST)),
@@ -429,11 +430,11 @@ mod tests {
             (PATCHES.into(), Some(Choice::Miopen)),
             (Problem::from(ATTENTION), Some(Choice::Builtin)),
             (Problem::from(PATTERN), Some(tile())),
+            (Problem::from(CONV), Some(Choice::Miopen)),
         ] {
             assert_eq!(read.get(&problem), candidate, "{problem}");
         }
-        // The list of convolutions has no entry, but a line.
-        assert_eq!(text.lines().count(), 1 + 5 * 2 + 5 + 1, "{text}");
+        assert_eq!(text.lines().count(), 1 + 5 * 2 + 6 + 1, "{text}");
         assert!(text.contains(r#""pattern":"fedcba9876543210""#), "{text}");
         assert_eq!(read.to_json(), text);
         // An existing file is replaced.
@@ -480,7 +481,7 @@ mod tests {
     fn what_is_damaged_counts_as_none() {
         let text = store().to_json();
         for end in 0..text.trim_end().len() {
-            assert!(Store::parse(&text[..end]).is_none_or(|s| s.len() == 5), "{end}");
+            assert!(Store::parse(&text[..end]).is_none_or(|s| s.len() == 6), "{end}");
         }
         assert!(Store::parse(&text.replace("selection/1", "selection/2")).is_none());
         let folder = tempfile::tempdir().unwrap();
