@@ -84,7 +84,7 @@ pub(super) fn decode_for_device(
     // As much as the pixels, to accept the same images as the host.
     let memory = jpeg.memory(coding)?;
     claim.reserve(memory.max(jpeg.packing(&geometry)))?;
-    let packer = Packer::new(geometry, std::mem::take(words));
+    let packer = Packer::new(geometry, std::mem::take(words), bytes.len());
     let free = Cell::new(FREE_VISITS);
     let coefficients = jpeg.coefficients(packer, &free, claim.cancellation())?;
     Ok(Decoded::Coefficients(coefficients))
