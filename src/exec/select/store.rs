@@ -434,7 +434,7 @@ mod tests {
         ] {
             assert_eq!(read.get(&problem), candidate, "{problem}");
         }
-        assert_eq!(text.lines().count(), 1 + 5 * 2 + 6 + 1, "{text}");
+        assert_eq!(text.lines().count(), 1 + 5 * 2 + 6, "{text}");
         assert!(text.contains(r#""pattern":"fedcba9876543210""#), "{text}");
         assert_eq!(read.to_json(), text);
         // An existing file is replaced.
