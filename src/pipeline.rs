@@ -67,6 +67,7 @@ pub struct Pipeline {
     in_flight: usize,
     max_delay: Option<Duration>,
     timed: bool,
+    device_jpeg: bool,
 }
 
 impl Pipeline {
@@ -83,6 +84,7 @@ impl Pipeline {
             },
             max_delay: None,
             timed: false,
+            device_jpeg: true,
         }
     }
 
@@ -133,6 +135,13 @@ impl Pipeline {
     /// Measures the phases on the device, by events on its streams. Off by default.
     pub fn timed(mut self, timed: bool) -> Self {
         self.timed = timed;
+        self
+    }
+
+    /// Sets whether a GPU that [resizes](Session::resize) images also computes the pixels of JPEGs. The host then only decodes their
+    /// coefficients. On by default. The results have the same bits either way.
+    pub fn device_jpeg(mut self, on_device: bool) -> Self {
+        self.device_jpeg = on_device;
         self
     }
 
@@ -202,6 +211,7 @@ impl Pipeline {
         let decoder = Decoder {
             session: self.session.clone(),
             options: self.options,
+            device_jpeg: self.device_jpeg,
             memory: memory.clone(),
             stop: stop.clone(),
         };

@@ -34,6 +34,8 @@ fn works(arch: &str) {
     }
     let some = [
         "gpu::golden_models_agree_in_every_dtype",
+        "gpu::jpeg::coefficients_beyond_any_encoders_have_the_hosts_pixels",
+        "gpu::jpeg::jpegs_have_the_hosts_pixels",
         "gpu::replayed_graphs_give_the_bits_of_the_steps",
         "gpu::resize::images_are_resized_to_the_same_bytes",
         "gpu::search::a_gpu_finds_the_rows_that_the_cpu_finds",
@@ -57,6 +59,7 @@ fn works(arch: &str) {
         "gpu::held_out_digits_are_recognised_in_every_dtype",
         "gpu::four_threads_on_their_streams_get_the_bits_of_one",
         "gpu::a_pipeline_gives_the_bits_of_the_session",
+        "gpu::jpeg::pipelines_give_the_same_results_wherever_jpegs_are_decoded",
         "gpu::many_runs_leave_the_memory_flat",
         "gpu::resize::decoded_images_of_any_size_are_resized_on_the_device",
     ];

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use hipvit::image::{DecodeOptions, Limits, decode};
+use hipvit::image::{Cancellation, DecodeBuffers, DecodeOptions, Limits, decode, decode_for_device};
 use hipvit_fuzz::{check_error, within};
 use libfuzzer_sys::fuzz_target;
 
@@ -34,7 +34,18 @@ fuzz_target!(|data: &[u8]| {
         max_memory: [1 << 14, 1 << 18, 1 << 21, 1 << 24][bytes.len() / 3 % 4],
     };
     let options = DecodeOptions::from(limits).exif_orientation(bytes.len() / 12 % 2 == 0);
-    match within(limits.max_memory + CONSTANT, || decode("image", &bytes, options)) {
+    let on_host = within(limits.max_memory + CONSTANT, || decode("image", &bytes, options));
+    let on_device = within(limits.max_memory + CONSTANT, || {
+        let mut buffers = DecodeBuffers::default();
+        decode_for_device("image", &bytes, options, &mut buffers, Cancellation::never())
+    });
+    match (&on_host, &on_device) {
+        (Ok(image), Ok(decoded)) => assert_eq!(decoded.size(), [image.width, image.height]),
+        (Err(expected), Err(error)) => assert_eq!(error.to_string(), expected.to_string()),
+        (Ok(_), Err(error)) => panic!("only for a device: {error}"),
+        (Err(error), Ok(_)) => panic!("only on the host: {error}"),
+    }
+    match on_host {
         Ok(image) => {
             assert!((image.width as u64) * (image.height as u64) <= limits.max_pixels);
             assert_eq!(image.data.len(), image.width * image.height * 3);

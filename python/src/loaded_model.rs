@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use hipvit::hip::{Device, Stream};
 use hipvit::image::{DecodeOptions, RgbImage};
 use hipvit::pipeline::Source;
-use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, RunInput, RunOptions, Session};
+use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, ResizeOn, RunInput, RunOptions, Session};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -144,6 +144,20 @@ fn rows(session: &Session, outputs: &LibraryOutputs) -> Rows {
     Rows::of(outputs, session.labels().clone(), session.scores())
 }
 
+/// Decodes images. An error has the position of its image.
+fn decode(sources: Vec<Source>) -> Result<Vec<RgbImage>, (Error, Option<usize>)> {
+    let images = sources
+        .into_iter()
+        .enumerate()
+        .map(|(index, source)| match source {
+            Source::Decoded(_, image) => Ok(image),
+            source => source
+                .decode(DecodeOptions::default())
+                .map_err(|error| (error, Some(index))),
+        });
+    images.collect()
+}
+
 /// Runs images. Decoded images run without the threads of a pipeline. An error has the position of its image.
 fn run(
     session: &Session,
@@ -156,17 +170,16 @@ fn run(
     let decoded = |source: &Source| matches!(source, Source::Decoded(..));
     let few = count == 1 || sources.iter().all(decoded);
     if few && on_error == OnError::Raise {
-        let images = sources
-            .into_iter()
-            .enumerate()
-            .map(|(index, source)| match source {
-                Source::Decoded(_, image) => Ok(image),
-                source => source
-                    .decode(DecodeOptions::default())
-                    .map_err(|error| (error, Some(index))),
-            });
-        let images: Vec<RgbImage> = images.collect::<Result<_, _>>()?;
-        let outputs = session.run(&images).map_err(whole_run)?;
+        let outputs = match &sources[..] {
+            [source] if !decoded(source) && session.resize() == ResizeOn::Device => {
+                let image = source
+                    .decode_for_device(DecodeOptions::default())
+                    .map_err(|error| (error, Some(0)))?;
+                session.run_with(RunInput::DeviceImages(vec![&image]), RunOptions::new())
+            }
+            _ => session.run(&decode(sources)?),
+        };
+        let outputs = outputs.map_err(whole_run)?;
         let _ = progress.report(count as u64, count as u64);
         return Ok(rows(session, &outputs));
     }

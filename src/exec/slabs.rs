@@ -1,8 +1,9 @@
 //! Pinned memory for decoded images. A decode thread copies an image there while the image is in its caches, and a GPU copies from there.
 //! Separate copy threads would take time from the decode threads, and each image would have to wake one.
 //!
-//! A slab holds several images, so that a batch needs few copies. Pinning is slow, so slabs are made one at a time and reused. An image
-//! stays in pageable memory if no slab has room.
+//! A slab holds several images, so that a batch needs few copies. Pinning is slow, so slabs are made one at a time and reused. Threads wait
+//! for a slab, because copies from pageable memory delay some batches by much. An image stays in pageable memory if it exceeds a slab, or at
+//! the maximum number of slabs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::hip::{Device, Pending, PinnedBuffer, PinnedPart};
-use crate::image::RgbImage;
+use crate::image::{DeviceImage, JpegGeometry, RgbImage};
 
 /// Bytes of a slab. A larger image stays in pageable memory.
 const SLAB: usize = 8 << 20;
@@ -64,7 +65,7 @@ impl Slabs {
         }
     }
 
-    /// Returns an unused or a new slab. `None` at the maximum number of slabs, or while another thread allocates one.
+    /// Returns an unused or a new slab. `None` at the maximum number of slabs, or if pinning fails.
     fn take(&self) -> Option<Slab> {
         {
             let mut state = self.state.lock();
@@ -87,7 +88,8 @@ impl Slabs {
                 return Some(slab);
             }
         }
-        let _growing = self.growing.try_lock()?;
+        // Pinning is slow, and slower on several threads.
+        let _growing = self.growing.lock();
         if Arc::strong_count(&self.alive) > MAX_SLABS {
             return None;
         }
@@ -97,10 +99,6 @@ impl Slabs {
             memory,
             alive: self.alive.clone(),
         })
-    }
-
-    fn keep(&self, slab: Slab) {
-        self.state.lock().unused.push(slab);
     }
 
     /// Takes back a slab that a device still copies from.
@@ -121,6 +119,8 @@ impl Slab {
 pub struct BatchSlabs {
     slabs: Arc<Slabs>,
     state: Mutex<BatchState>,
+    /// Locked by the thread that takes the next slab. The other threads then use that slab.
+    taking: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -144,10 +144,11 @@ impl BatchSlabs {
         Self {
             slabs,
             state: Mutex::default(),
+            taking: Mutex::default(),
         }
     }
 
-    /// Copies an image's pixels into a slab. `None` if no slab has room.
+    /// Copies an image's pixels or coefficients into a slab. `None` if no slab has room.
     pub fn put(&self, pixels: &[u8]) -> Option<SlabPart> {
         let mut part = self.part(pixels.len())?;
         part.memory.copy_from_slice(pixels);
@@ -162,14 +163,14 @@ impl BatchSlabs {
         if let Some(part) = self.state.lock().cut(bytes, aligned) {
             return Some(part);
         }
-        // Release the lock before calling the driver.
-        let slab = self.slabs.take()?;
-        let mut state = self.state.lock();
-        // Another thread may have added a slab in the meantime.
-        if let Some(part) = state.cut(bytes, aligned) {
-            self.slabs.keep(slab);
+        let _taking = self.taking.lock();
+        // Another thread may have taken a slab in the meantime.
+        if let Some(part) = self.state.lock().cut(bytes, aligned) {
             return Some(part);
         }
+        // Release the state's lock before calling the driver.
+        let slab = self.slabs.take()?;
+        let mut state = self.state.lock();
         let Slab { memory, alive } = slab;
         let memory = memory.into_part();
         let slab = state.begun.len();
@@ -189,9 +190,9 @@ impl BatchSlabs {
         let mut parts: Vec<Vec<PinnedPart<u8>>> = begun.iter().map(|_| Vec::new()).collect();
         let mut used = vec![0; begun.len()];
         let mut placed = Vec::with_capacity(images.len());
-        for StagedImage { size, pixels } in images {
+        for StagedImage { size, jpeg, pixels } in images {
             let place = match pixels {
-                StagedPixels::Pageable(pixels) => Place::Pageable(pixels),
+                StagedPixels::Pageable(image) => Place::Pageable(image.bytes()),
                 StagedPixels::Slab(part) => {
                     let missing = || Error::argument("images", "one was submitted before");
                     let SlabPart { slab, memory } = part.take().ok_or_else(missing)?;
@@ -201,7 +202,11 @@ impl BatchSlabs {
                     Place::Slab { slab, at, bytes }
                 }
             };
-            placed.push(PlacedImage { size: *size, place });
+            placed.push(PlacedImage {
+                size: *size,
+                jpeg: *jpeg,
+                place,
+            });
         }
         let slabs = parts.into_iter().zip(used).zip(begun);
         let slabs = slabs.map(|((parts, used), alive)| {
@@ -237,15 +242,17 @@ impl BatchState {
 pub struct StagedImage {
     /// Width and height.
     pub size: [usize; 2],
-    /// RGB bytes.
+    /// Geometry of a JPEG whose pixels the GPU computes.
+    pub jpeg: Option<JpegGeometry>,
+    /// RGB bytes, or the coefficients of a JPEG.
     pub pixels: StagedPixels,
 }
 
-/// Pixels of a decoded image.
+/// Pixels of a decoded image, or coefficients of a JPEG.
 #[derive(Debug)]
 pub enum StagedPixels {
     /// In pageable memory.
-    Pageable(Vec<u8>),
+    Pageable(DeviceImage),
     /// In a slab, until the image is submitted.
     Slab(Option<SlabPart>),
 }
@@ -263,6 +270,8 @@ pub struct Images<'a> {
 pub(super) struct PlacedImage<'a> {
     /// Width and height.
     pub(super) size: [usize; 2],
+    /// Geometry of a JPEG whose coefficients are at `place`.
+    pub(super) jpeg: Option<JpegGeometry>,
     pub(super) place: Place<'a>,
 }
 
@@ -286,10 +295,25 @@ impl<'a> Images<'a> {
     pub fn new(images: &[&'a RgbImage]) -> Self {
         let place = |image: &&'a RgbImage| PlacedImage {
             size: [image.width, image.height],
+            jpeg: None,
             place: Place::Pageable(&image.data),
         };
+        Self::pageable(images.iter().map(place).collect())
+    }
+
+    /// Wraps images as decoded for a GPU, in pageable memory.
+    pub fn decoded(images: &[&'a DeviceImage]) -> Self {
+        let place = |image: &&'a DeviceImage| PlacedImage {
+            size: image.size(),
+            jpeg: image.jpeg(),
+            place: Place::Pageable(image.bytes()),
+        };
+        Self::pageable(images.iter().map(place).collect())
+    }
+
+    fn pageable(images: Vec<PlacedImage<'a>>) -> Self {
         Self {
-            images: images.iter().map(place).collect(),
+            images,
             slabs: Vec::new(),
             home: None,
         }

@@ -3291,6 +3291,165 @@ const _: () = {
     ][::core::mem::offset_of!(InterpolateArgs, exclude_outside) - 92usize];
 };
 
+/// Threads per block of both kernels.
+pub const JPEG_THREADS: u32 = 256;
+
+/// Blocks of 8×8 samples that a block of threads of `jpeg_samples` computes.
+pub const JPEG_BLOCKS: u32 = 32;
+
+/// Pixels that a thread of `jpeg_pixels` computes.
+pub const JPEG_PIXELS: u32 = 4;
+
+/// Maximum number of images of a launch: 3 KiB of arguments, where the drivers take 4 KiB.
+pub const JPEG_IMAGES: u32 = 32;
+
+/// Words of the quantisation steps, before those of the blocks.
+pub const JPEG_STEP_WORDS: u32 = 192;
+
+/// `JpegImage::color`: one component.
+pub const JPEG_GREY: u32 = 0;
+
+/// `JpegImage::color`: red, green and blue.
+pub const JPEG_RGB: u32 = 1;
+
+/// `JpegImage::color`: luma and two colour differences, as in JFIF.
+pub const JPEG_YCBCR: u32 = 2;
+
+/// `JpegImage::upsampling`: repeats samples `repeat_x` and `repeat_y` times.
+pub const JPEG_REPEATED: u32 = 0;
+
+/// `JpegImage::upsampling`: doubles the columns, with weights 3/4 and 1/4.
+pub const JPEG_COLUMNS: u32 = 1;
+
+/// `JpegImage::upsampling`: doubles the rows, with weights 3/4 and 1/4.
+pub const JPEG_ROWS: u32 = 2;
+
+/// `JpegImage::upsampling`: doubles rows and columns.
+pub const JPEG_BOTH: u32 = 3;
+
+/// Arguments of one image of `jpeg_samples` and `jpeg_pixels`.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct JpegImage {
+    /** u32: `JPEG_STEP_WORDS` steps, `blocks` blocks, then `entries` halves of words. The format is that of
+ crates/image/src/decode/jpeg/coefficients.rs.*/
+    pub words: DeviceAddress,
+    /// u8 `[blocks, 64]` for all components: the samples of each, `[8 × blocks high, 8 × blocks wide]`.
+    pub samples: DeviceAddress,
+    /// u8 RGB `[height, width, 3]`.
+    pub pixels: DeviceAddress,
+    /// Entries of all blocks.
+    pub entries: u32,
+    /// Blocks of all components.
+    pub blocks: u32,
+    /// Blocks of the first component.
+    pub luma_blocks: u32,
+    /// Blocks of each other component.
+    pub chroma_blocks: u32,
+    /// Blocks of a row of the first component.
+    pub luma_wide: u32,
+    /// Blocks of a row of the other components.
+    pub chroma_wide: u32,
+    /// Samples of a row of the other components, at least 1.
+    pub chroma_width: u32,
+    /// Rows of samples of the other components, at least 1.
+    pub chroma_height: u32,
+    /// Pixels of a row.
+    pub width: u32,
+    /// Rows of pixels.
+    pub height: u32,
+    /// JPEG_GREY, JPEG_RGB or JPEG_YCBCR.
+    pub color: u32,
+    /// JPEG_REPEATED, JPEG_COLUMNS, JPEG_ROWS or JPEG_BOTH.
+    pub upsampling: u32,
+    /// Columns that JPEG_REPEATED makes of one.
+    pub repeat_x: u32,
+    /// Rows that JPEG_REPEATED makes of one.
+    pub repeat_y: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of JpegImage"][::core::mem::size_of::<JpegImage>() - 80usize];
+    ["Alignment of JpegImage"][::core::mem::align_of::<JpegImage>() - 8usize];
+    [
+        "Offset of field: JpegImage::words",
+    ][::core::mem::offset_of!(JpegImage, words) - 0usize];
+    [
+        "Offset of field: JpegImage::samples",
+    ][::core::mem::offset_of!(JpegImage, samples) - 8usize];
+    [
+        "Offset of field: JpegImage::pixels",
+    ][::core::mem::offset_of!(JpegImage, pixels) - 16usize];
+    [
+        "Offset of field: JpegImage::entries",
+    ][::core::mem::offset_of!(JpegImage, entries) - 24usize];
+    [
+        "Offset of field: JpegImage::blocks",
+    ][::core::mem::offset_of!(JpegImage, blocks) - 28usize];
+    [
+        "Offset of field: JpegImage::luma_blocks",
+    ][::core::mem::offset_of!(JpegImage, luma_blocks) - 32usize];
+    [
+        "Offset of field: JpegImage::chroma_blocks",
+    ][::core::mem::offset_of!(JpegImage, chroma_blocks) - 36usize];
+    [
+        "Offset of field: JpegImage::luma_wide",
+    ][::core::mem::offset_of!(JpegImage, luma_wide) - 40usize];
+    [
+        "Offset of field: JpegImage::chroma_wide",
+    ][::core::mem::offset_of!(JpegImage, chroma_wide) - 44usize];
+    [
+        "Offset of field: JpegImage::chroma_width",
+    ][::core::mem::offset_of!(JpegImage, chroma_width) - 48usize];
+    [
+        "Offset of field: JpegImage::chroma_height",
+    ][::core::mem::offset_of!(JpegImage, chroma_height) - 52usize];
+    [
+        "Offset of field: JpegImage::width",
+    ][::core::mem::offset_of!(JpegImage, width) - 56usize];
+    [
+        "Offset of field: JpegImage::height",
+    ][::core::mem::offset_of!(JpegImage, height) - 60usize];
+    [
+        "Offset of field: JpegImage::color",
+    ][::core::mem::offset_of!(JpegImage, color) - 64usize];
+    [
+        "Offset of field: JpegImage::upsampling",
+    ][::core::mem::offset_of!(JpegImage, upsampling) - 68usize];
+    [
+        "Offset of field: JpegImage::repeat_x",
+    ][::core::mem::offset_of!(JpegImage, repeat_x) - 72usize];
+    [
+        "Offset of field: JpegImage::repeat_y",
+    ][::core::mem::offset_of!(JpegImage, repeat_y) - 76usize];
+};
+
+/// `jpeg_samples` and `jpeg_pixels`: the pixels of several images, of any sizes.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct JpegArgs {
+    /// The first `count` exist.
+    pub images: [JpegImage; 32usize],
+    /// Blocks of threads of each image.
+    pub image_blocks: u32,
+    /// For host-side bounds checks only.
+    pub count: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of JpegArgs"][::core::mem::size_of::<JpegArgs>() - 2568usize];
+    ["Alignment of JpegArgs"][::core::mem::align_of::<JpegArgs>() - 8usize];
+    [
+        "Offset of field: JpegArgs::images",
+    ][::core::mem::offset_of!(JpegArgs, images) - 0usize];
+    [
+        "Offset of field: JpegArgs::image_blocks",
+    ][::core::mem::offset_of!(JpegArgs, image_blocks) - 2560usize];
+    [
+        "Offset of field: JpegArgs::count",
+    ][::core::mem::offset_of!(JpegArgs, count) - 2564usize];
+};
+
 /// Threads per block of `l2_norm` and `l2_norm_part`.
 pub const L2_NORM_THREADS: u32 = 256;
 

@@ -14,7 +14,7 @@ use super::Source;
 use super::gather::Gather;
 use crate::error::{Error, Result};
 use crate::exec::{BatchSlabs, Images, StagedImage, StagedPixels, Staging, StagingPart};
-use crate::image::{DecodeBuffers, DecodeOptions, Limits, RgbImage};
+use crate::image::{DecodeBuffers, DecodeOptions, DeviceImage, Limits, RgbImage};
 use crate::session::{ResizeOn, Session};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
@@ -23,6 +23,8 @@ use crate::timing::{Phase, Timing};
 pub(super) struct Decoder {
     pub(super) session: Session,
     pub(super) options: DecodeOptions,
+    /// True if a GPU that resizes images also computes the pixels of JPEGs.
+    pub(super) device_jpeg: bool,
     pub(super) memory: Arc<DecodeMemory>,
     /// True once the caller has dropped the results. Decoding then stops.
     pub(super) stop: Arc<AtomicBool>,
@@ -30,23 +32,24 @@ pub(super) struct Decoder {
 
 /// Pools of buffers for files and pixels. The allocator would return buffers of this size to the system, so each image would cause page faults.
 pub(super) struct DecodeMemory {
-    files: Mutex<BufferPool>,
-    pixels: Mutex<BufferPool>,
+    files: Mutex<BufferPool<u8>>,
+    pixels: Mutex<BufferPool<u8>>,
+    coefficients: Mutex<BufferPool<u32>>,
 }
 
 /// Maximum size of a pool in bytes: a few batches of photographs.
 const MAX_POOL_BYTES: u64 = 512 << 20;
 
 /// A pool of unused buffers.
-struct BufferPool {
-    buffers: Vec<Vec<u8>>,
+struct BufferPool<T> {
+    buffers: Vec<Vec<T>>,
     /// Total capacity of the buffers.
     bytes: usize,
     /// Maximum of `bytes`.
     limit: usize,
 }
 
-impl BufferPool {
+impl<T> BufferPool<T> {
     fn new(limits: &Limits) -> Self {
         Self {
             buffers: Vec::new(),
@@ -57,15 +60,15 @@ impl BufferPool {
     }
 
     /// Returns an unused buffer, or an empty one.
-    fn take(&mut self) -> Vec<u8> {
+    fn take(&mut self) -> Vec<T> {
         let buffer = self.buffers.pop().unwrap_or_default();
-        self.bytes -= buffer.capacity();
+        self.bytes -= buffer.capacity() * size_of::<T>();
         buffer
     }
 
     /// Stores `buffer` for reuse, or frees it if the pool is full.
-    fn put(&mut self, buffer: Vec<u8>) {
-        let bytes = buffer.capacity();
+    fn put(&mut self, buffer: Vec<T>) {
+        let bytes = buffer.capacity() * size_of::<T>();
         if bytes > 0 && self.bytes + bytes <= self.limit {
             self.bytes += bytes;
             self.buffers.push(buffer);
@@ -78,6 +81,7 @@ impl DecodeMemory {
         Self {
             files: Mutex::new(BufferPool::new(limits)),
             pixels: Mutex::new(BufferPool::new(limits)),
+            coefficients: Mutex::new(BufferPool::new(limits)),
         }
     }
 
@@ -85,6 +89,7 @@ impl DecodeMemory {
         DecodeBuffers {
             file: self.files.lock().take(),
             pixels: self.pixels.lock().take(),
+            coefficients: self.coefficients.lock().take(),
             permit: None,
         }
     }
@@ -92,14 +97,16 @@ impl DecodeMemory {
     fn put(&self, buffers: DecodeBuffers) {
         self.files.lock().put(buffers.file);
         self.pixels.lock().put(buffers.pixels);
+        self.coefficients.lock().put(buffers.coefficients);
     }
 
     /// Returns the pageable buffers of submitted images to the pool.
     pub(super) fn put_images(&self, images: Vec<StagedImage>) {
-        let mut pixels = self.pixels.lock();
         for image in images {
             if let StagedPixels::Pageable(image) = image.pixels {
-                pixels.put(image);
+                let mut buffers = DecodeBuffers::default();
+                image.recycle(&mut buffers);
+                self.put(buffers);
             }
         }
     }
@@ -275,23 +282,35 @@ impl Decoder {
     ) -> Result<StagedImage> {
         let name = source.name();
         let start = Instant::now();
-        let image = decode(source, self.options, buffers)?;
+        let image = self.decode_image(source, buffers)?;
         let decoded = Instant::now();
         timing.add(Phase::Decode, decoded - start);
+        let (size, jpeg) = (image.size(), image.jpeg());
         let rule = self.session.preprocess();
-        rule.check(&image)
+        rule.placement(size)
             .map_err(|error| super::source::unusable(name, &error))?;
-        let size = [image.width, image.height];
         let _span = timeline::span(Activity::Stage);
-        let pixels = match slabs.and_then(|slabs| slabs.put(&image.data)) {
+        let pixels = match slabs.and_then(|slabs| slabs.put(image.bytes())) {
             Some(part) => {
-                buffers.pixels = image.data;
+                image.recycle(buffers);
                 StagedPixels::Slab(Some(part))
             }
-            None => StagedPixels::Pageable(image.data),
+            None => StagedPixels::Pageable(image),
         };
         timing.add(Phase::Stage, decoded.elapsed());
-        Ok(StagedImage { size, pixels })
+        Ok(StagedImage { size, jpeg, pixels })
+    }
+
+    /// Decodes a source for a GPU, and records a span on the timeline.
+    fn decode_image(&self, source: Source, buffers: &mut DecodeBuffers) -> Result<DeviceImage> {
+        if !self.device_jpeg {
+            return decode(source, self.options, buffers).map(DeviceImage::Pixels);
+        }
+        traced(&source.name(), || {
+            let image = source.into_device_image(self.options, buffers)?;
+            let size = image.size();
+            Ok((image, size))
+        })
     }
 
     /// Decodes an image and resizes it into `part`. Only copies a source that already consists of pixels.
@@ -330,12 +349,20 @@ impl Decoder {
 
 /// Decodes a source, and records a span on the timeline.
 fn decode(source: Source, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<RgbImage> {
+    traced(&source.name(), || {
+        let image = source.into_image(options, buffers)?;
+        let size = [image.width, image.height];
+        Ok((image, size))
+    })
+}
+
+/// Calls `decode`, which returns an image and its size, and records a span on the timeline.
+fn traced<T>(name: &str, decode: impl FnOnce() -> Result<(T, [usize; 2])>) -> Result<T> {
     let mut span = timeline::span(Activity::Decode);
-    let name = timeline::is_recording().then(|| source.name());
-    let image = source.into_image(options, buffers)?;
-    if let Some(name) = name {
-        span.arg("image", name);
-        span.arg("size", vec![image.width, image.height]);
+    let (image, size) = decode()?;
+    if timeline::is_recording() {
+        span.arg("image", name.to_owned());
+        span.arg("size", size.to_vec());
     }
     Ok(image)
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::ImageErrorKind;
 use crate::error::{Error, Result};
-use crate::image::{self, DecodeBuffers, DecodeOptions, Preprocess, RgbImage};
+use crate::image::{self, Cancellation, DecodeBuffers, DecodeOptions, DeviceImage, Preprocess, RgbImage};
 #[cfg(doc)]
 use crate::session::ResizeOn;
 
@@ -89,6 +89,40 @@ impl Source {
             }
             Self::Decoded(_, image) => Ok(image),
             Self::Stdin | Self::Pixels(..) => self.decode(options),
+        }
+    }
+
+    /// Reads and decodes the image for a GPU that computes the pixels of JPEGs: the input of a run as
+    /// [`RunInput::DeviceImages`](crate::RunInput::DeviceImages).
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Source::decode`].
+    pub fn decode_for_device(&self, options: impl Into<DecodeOptions>) -> Result<DeviceImage> {
+        let mut buffers = DecodeBuffers::default();
+        Ok(match self {
+            Self::File(path) => image::open_for_device(path, options, &mut buffers)?,
+            Self::Bytes(name, bytes) => {
+                image::decode_for_device(name, bytes, options, &mut buffers, Cancellation::never())?
+            }
+            Self::Stdin | Self::Decoded(..) | Self::Pixels(..) => self.decode(options)?.into(),
+        })
+    }
+
+    /// Decodes the source into reused memory, for a GPU that computes the pixels of JPEGs.
+    pub(super) fn into_device_image(
+        self,
+        options: DecodeOptions,
+        buffers: &mut DecodeBuffers,
+    ) -> Result<DeviceImage> {
+        match self {
+            Self::File(path) => Ok(image::open_for_device(&path, options, buffers)?),
+            Self::Bytes(name, bytes) => {
+                let never = Cancellation::never();
+                Ok(image::decode_for_device(&name, &bytes, options, buffers, never)?)
+            }
+            Self::Decoded(_, image) => Ok(image.into()),
+            Self::Stdin | Self::Pixels(..) => Ok(self.decode(options)?.into()),
         }
     }
 

@@ -159,7 +159,7 @@ option_values! { Sparse, "sparse",
 
 option_values! { ResizeOn, "resize",
     Host = "host": "On the host's threads",
-    Device = "device": "On the GPU, so that the host has more time to decode",
+    Device = "device": "On the GPU, which also computes the pixels of JPEGs",
 }
 
 as_text!(Parallelism, Devices, ImageSize);

@@ -119,6 +119,7 @@ pub enum ResizeOn {
     /// On the host's threads, so that fewer bytes are copied.
     #[default]
     Host,
-    /// On the model's GPU, so that the host has more time to decode.
+    /// On the model's GPU, so that the host has more time to decode. The GPU also computes the pixels of grey, YCbCr and RGB JPEGs from
+    /// their coefficients, unless they are rotated by their EXIF orientation.
     Device,
 }

@@ -19,7 +19,7 @@ use crate::exec::{
 use crate::graph::OutputKind;
 use crate::graph::plan::Plan;
 use crate::hip::{self, ForeignMemory};
-use crate::image::RgbImage;
+use crate::image::{DeviceImage, RgbImage};
 use crate::ops::Op;
 use crate::outputs::{AttentionLayer, Outputs};
 use crate::tensor::{DType, Input};
@@ -31,6 +31,9 @@ use crate::timing::{Phase, Timing};
 pub enum RunInput<'a> {
     /// Decoded images of any size, which the session resizes and crops.
     Images(Vec<&'a RgbImage>),
+    /// Images as [decoded for a GPU](crate::image::decode_for_device). Only for a session that resizes on the
+    /// [device](ResizeOn::Device), which also computes the pixels of JPEGs.
+    DeviceImages(Vec<&'a DeviceImage>),
     /// RGB bytes of images of the model's size: u8 `[images, H, W, 3]`.
     Pixels(&'a [u8]),
     /// Pixel values that the caller has normalised: f32 `[images, 3, H, W]`. Only for a session built with
@@ -222,6 +225,14 @@ impl Session {
                 }
                 Ok(images.len())
             }
+            RunInput::DeviceImages(images) => {
+                if self.resize() == ResizeOn::Host {
+                    let reason =
+                        "are decoded for a GPU that resizes them. Build the session with `ResizeOn::Device`";
+                    return Err(Error::argument("images", reason));
+                }
+                Ok(images.len())
+            }
             RunInput::Pixels(pixels) => {
                 self.check_input(Input::Pixels(pixels))?;
                 Ok(pixels.len() / each)
@@ -263,6 +274,7 @@ impl Session {
             RunInput::Images(images) if self.resize() == ResizeOn::Device => {
                 InputData::Images(Images::new(&images[range]))
             }
+            RunInput::DeviceImages(images) => InputData::Images(Images::decoded(&images[range])),
             RunInput::Images(images) => {
                 let start = Instant::now();
                 let mut staging = self.stage(range.len(), self.batch().min(images.len()))?;

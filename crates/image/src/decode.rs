@@ -38,6 +38,7 @@
 mod bmp;
 mod cancellation;
 mod color;
+mod device_image;
 mod failure;
 #[cfg(feature = "gif")]
 mod gif;
@@ -62,7 +63,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 pub use self::cancellation::Cancellation;
+pub use self::device_image::{DeviceImage, decode_for_device, open_for_device};
 use self::failure::Failure;
+pub use self::jpeg::{JpegCoefficients, JpegColor, JpegGeometry, JpegPlane, JpegUpsampling};
 pub use self::limits::Limits;
 use self::memory::Claim;
 pub use self::memory::Permit;
@@ -121,6 +124,8 @@ pub struct DecodeBuffers {
     pub file: Vec<u8>,
     /// Buffer that becomes the image's pixels.
     pub pixels: Vec<u8>,
+    /// Buffer for the coefficients of a JPEG whose pixels a device computes.
+    pub coefficients: Vec<u32>,
     /// Permit for the pixels of the last image, kept until the next image or until it is dropped.
     pub permit: Option<Permit>,
 }
@@ -199,25 +204,33 @@ pub fn decode_unless(
 ) -> Result<(RgbImage, Option<Permit>)> {
     let mut claim = Claim::new(&options.limits, bytes, cancellation);
     let decoded = decoder(bytes).and_then(|decode| {
-        // A decoder that panics on some bytes has a bug. It fails this image, not the process.
-        catch_unwind(AssertUnwindSafe(|| {
-            // The TIFF decoder always applies the orientation.
-            let orientation = if options.exif_orientation && !is_tiff(bytes) {
-                orientation::stored(bytes, &mut claim)?
-            } else {
-                1
-            };
-            if orientation::needs_transform(orientation) {
-                claim.copy_pixels();
-            }
+        caught(|| {
+            let orientation = transform(bytes, options, &mut claim)?;
             let image = decode(bytes, &mut claim, memory)?;
             Ok(orientation::upright(image, orientation))
-        }))
-        .unwrap_or_else(|_| Err("the decoder failed".into()))
+        })
     });
     let image = decoded.map_err(|failure| failure.into_error(name))?;
     let permit = claim.into_permit(image.data.len() as u64);
     Ok((image, permit))
+}
+
+/// Calls a decoder. One that panics on some bytes has a bug, which fails this image, not the process.
+fn caught<T>(decode: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| Err("the decoder failed".into()))
+}
+
+/// Returns the orientation to apply after decoding, and claims memory for that.
+fn transform(bytes: &[u8], options: DecodeOptions, claim: &mut Claim<'_>) -> Result<u16, Failure> {
+    // The TIFF decoder always applies the orientation.
+    if !options.exif_orientation || is_tiff(bytes) {
+        return Ok(1);
+    }
+    let orientation = orientation::stored(bytes, claim)?;
+    if orientation::needs_transform(orientation) {
+        claim.copy_pixels();
+    }
+    Ok(orientation)
 }
 
 /// Reads and decodes an image. Reads only the first bytes of data that does not begin like an image, because it may be
@@ -227,17 +240,20 @@ pub fn decode_unless(
 ///
 /// Returns [`Error::Io`] if reading fails, and [`Error::Image`] if [`decode()`] does. Both contain `name`.
 pub fn read(name: &str, reader: impl Read, options: impl Into<DecodeOptions>) -> Result<RgbImage> {
-    read_in(name, reader, None, options.into(), &mut DecodeBuffers::default())
+    let options = options.into();
+    let mut buffers = DecodeBuffers::default();
+    read_bytes(name, reader, None, options, &mut buffers)?;
+    decode(name, &buffers.file, options)
 }
 
-/// Reads and decodes an image of `length` bytes, if the length is known.
-fn read_in(
+/// Reads an image of `length` bytes, if the length is known, into the buffer for the file's content.
+fn read_bytes(
     name: &str,
     mut reader: impl Read,
     length: Option<u64>,
     options: DecodeOptions,
     buffers: &mut DecodeBuffers,
-) -> Result<RgbImage> {
+) -> Result<()> {
     let io = |source| Error::io(name, source);
     // Never block while holding a reservation (deadlock).
     buffers.permit = None;
@@ -265,9 +281,17 @@ fn read_in(
     if bytes.len() as u64 > options.limits.max_memory {
         return Err(too_long());
     }
-    let (image, permit) = decode_in(name, bytes, options, std::mem::take(&mut buffers.pixels))?;
-    buffers.permit = permit;
-    Ok(image)
+    Ok(())
+}
+
+/// Reads an image file into the buffer for its content. Returns its name.
+fn read_file(path: &Path, options: DecodeOptions, buffers: &mut DecodeBuffers) -> Result<String> {
+    let io = |source| Error::io(path, source);
+    let file = regular_file::open(path).map_err(io)?;
+    let length = file.metadata().map_err(io)?.len();
+    let name = path.display().to_string();
+    read_bytes(&name, file, Some(length), options, buffers)?;
+    Ok(name)
 }
 
 /// Reads and decodes an image file.
@@ -289,14 +313,10 @@ pub fn open_in(
     options: impl Into<DecodeOptions>,
     buffers: &mut DecodeBuffers,
 ) -> Result<RgbImage> {
-    let io = |source| Error::io(path, source);
-    let file = regular_file::open(path).map_err(io)?;
-    let length = file.metadata().map_err(io)?.len();
-    read_in(
-        &path.display().to_string(),
-        file,
-        Some(length),
-        options.into(),
-        buffers,
-    )
+    let options = options.into();
+    let name = read_file(path, options, buffers)?;
+    let memory = std::mem::take(&mut buffers.pixels);
+    let (image, permit) = decode_in(&name, &buffers.file, options, memory)?;
+    buffers.permit = permit;
+    Ok(image)
 }

@@ -27,8 +27,9 @@ mod rgb_image;
 pub mod threads;
 
 pub use decode::{
-    Cancellation, DecodeBuffers, DecodeOptions, EXTENSIONS, Limits, Permit, decode, decode_in, decode_memory,
-    decode_unless, open, open_in, read,
+    Cancellation, DecodeBuffers, DecodeOptions, DeviceImage, EXTENSIONS, JpegCoefficients, JpegColor,
+    JpegGeometry, JpegPlane, JpegUpsampling, Limits, Permit, decode, decode_for_device, decode_in,
+    decode_memory, decode_unless, open, open_for_device, open_in, read,
 };
 pub use encode::encode_png;
 pub use error::{Error, ImageErrorKind, Result};

@@ -84,11 +84,12 @@ fn generate(hip: &Path) -> Result<String> {
 }
 
 /// Kernels that no step of a plan calls.
-const NOT_CALLED: [&str; 5] = [
+const NOT_CALLED: [&str; 6] = [
     "all_reduce",
     "attention_pattern",
     "attention_pattern_backward",
     "elementwise_formula",
+    "jpeg",
     "resize",
 ];
 

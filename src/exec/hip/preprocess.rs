@@ -13,12 +13,17 @@ use crate::exec::cpu::thread_pool;
 use crate::exec::slabs::{self, Images, Place, PlacedImage, Slab, Slabs};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
-use crate::image::{Padding, Preprocess, RgbImage};
-use crate::kernels::{DevicePass, ImagePass, ResizeKernels};
+use crate::image::{JpegGeometry, Padding, Preprocess, RgbImage};
+use crate::kernels::{
+    DeviceJpeg, DevicePass, ImagePass, JPEG_IMAGES, JpegKernels, ResizeKernels, jpeg_samples,
+};
 use crate::tensor::DType;
 
-/// Maximum bytes of decoded images on the device at a time, per run.
+/// Maximum bytes of decoded images on the device at a time, per run. The samples and pixels of JPEGs that the device decodes count separately.
 const GROUP: usize = 32 << 20;
+
+/// Alignment of images on the device, for the kernels' vector accesses.
+const ALIGNMENT: usize = 16;
 
 /// Maximum number of image sizes whose tables are cached.
 const MAX_SIZES: usize = 64;
@@ -28,6 +33,7 @@ const MAX_SIZES: usize = 64;
 pub(super) struct DeviceResize {
     rule: Preprocess,
     kernels: Arc<ResizeKernels>,
+    jpeg: Arc<JpegKernels>,
 }
 
 impl DeviceResize {
@@ -45,6 +51,7 @@ impl DeviceResize {
         Ok(Self {
             rule: rule.clone(),
             kernels: Arc::new(ResizeKernels::load(device)?),
+            jpeg: Arc::new(JpegKernels::load(device)?),
         })
     }
 
@@ -190,10 +197,10 @@ impl HipPreprocess {
         let Group { images, slabs } = group;
         let images = images
             .into_iter()
-            .map(|(index, image)| Ok((index, image.place, self.prepared(image.size)?)))
+            .map(|(index, image)| Ok((index, image, self.prepared(image.size)?)))
             .collect::<Result<Vec<_>>>()?;
 
-        // Tables come first, so that they are aligned: each consists of whole words. Each table is uploaded once.
+        // Tables and coefficients come first, so that they are aligned: they consist of whole words. Each table is uploaded once.
         let mut parts: Vec<&[u8]> = Vec::new();
         let mut end = 0;
         let mut add = |part| {
@@ -208,15 +215,21 @@ impl HipPreprocess {
                 constants.push((prepared, offsets.collect()));
             }
         }
+        let mut at = vec![0; images.len()];
+        for (at, (_, image, _)) in at.iter_mut().zip(&images) {
+            if let (Place::Pageable(words), Some(_)) = (image.place, image.jpeg) {
+                *at = add(words);
+            }
+        }
         for (prepared, offsets) in &mut constants {
             offsets.extend(prepared.fill.iter().map(|(_, ground)| add(ground)));
         }
-        let mut at = Vec::with_capacity(images.len());
-        for (_, place, _) in &images {
-            at.push(match place {
-                Place::Pageable(pixels) => add(pixels),
-                Place::Slab { at, .. } => *at,
-            });
+        for (at, (_, image, _)) in at.iter_mut().zip(&images) {
+            match image.place {
+                Place::Slab { at: start, .. } => *at = start,
+                Place::Pageable(pixels) if image.jpeg.is_none() => *at = add(pixels),
+                Place::Pageable(_) => {}
+            }
         }
         let mut starts = HashMap::new();
         for (index, slab) in &slabs {
@@ -245,21 +258,62 @@ impl HipPreprocess {
         pieces.upload(uploads, 0, &parts, stream.device(), threads, uploaded)?;
         let memory = memory.reading();
         let mut group = Vec::with_capacity(images.len());
-        for ((index, place, prepared), at) in images.iter().zip(at) {
+        for ((index, image, prepared), at) in images.iter().zip(at) {
             let constants = constants.iter().find(|(known, _)| Arc::ptr_eq(known, prepared));
-            let pixels = match place {
+            let start = match image.place {
                 Place::Pageable(_) => at,
-                Place::Slab { slab, .. } => starts[slab] + at,
+                Place::Slab { slab, .. } => starts[&slab] + at,
             };
             let slot = index.saturating_mul(bytes);
             group.push(OnDevice {
                 prepared,
                 constants: constants.map_or(&[], |(_, offsets)| offsets),
-                pixels: memory.part(pixels..pixels + place.bytes())?,
+                jpeg: image.jpeg,
+                pixels: memory.part(start..start + image.place.bytes())?,
                 slot: batch.part(slot..slot.saturating_add(bytes))?,
             });
         }
-        self.resize(memory, &group)
+        self.decode(memory, &group)
+    }
+
+    /// Submits the computation of JPEGs' pixels, and the resizing of all images.
+    fn decode(&self, memory: Operand<'_>, mut images: &[OnDevice<'_>]) -> Result<()> {
+        while !images.is_empty() {
+            let (mut end, mut count) = (0, 0);
+            // A larger image is computed alone. Other parts fill whole launches.
+            for image in images.iter().take(JPEG_IMAGES as usize) {
+                let bytes = image.jpeg.as_ref().map_or(0, decoded_bytes);
+                if count > 0 && end + bytes > GROUP {
+                    break;
+                }
+                (end, count) = (end + bytes, count + 1);
+            }
+            let (now, later) = images.split_at(count);
+            images = later;
+            if end == 0 {
+                self.resize(memory, now)?;
+                continue;
+            }
+            let mut decoded = self.stream.allocate::<u8>(end)?;
+            let decoded = decoded.writing();
+            let (mut now, mut jpegs, mut at) = (now.to_vec(), Vec::new(), 0);
+            for image in &mut now {
+                let Some(geometry) = image.jpeg else { continue };
+                let pixels = at + jpeg_samples(&geometry);
+                let jpeg = DeviceJpeg {
+                    geometry,
+                    words: image.pixels,
+                    samples: decoded.part(at..pixels)?,
+                    pixels: decoded.part(pixels..pixels + pixel_bytes(&geometry))?,
+                };
+                at += decoded_bytes(&geometry);
+                image.pixels = jpeg.pixels;
+                jpegs.push(jpeg);
+            }
+            self.resize.jpeg.launch(&self.stream, &jpegs)?;
+            self.resize(memory, &now)?;
+        }
+        Ok(())
     }
 
     /// Submits the resizing of images on the device: first the first pass of all images, then the second. `memory` holds the images and
@@ -381,11 +435,25 @@ impl<'a> Group<'a> {
     }
 }
 
+/// Returns the bytes of a JPEG's pixels.
+fn pixel_bytes(geometry: &JpegGeometry) -> usize {
+    let [width, height] = geometry.size;
+    width * height * 3
+}
+
+/// Returns the bytes of a JPEG's samples and pixels, so that the next ones are aligned.
+fn decoded_bytes(geometry: &JpegGeometry) -> usize {
+    (jpeg_samples(geometry) + pixel_bytes(geometry)).next_multiple_of(ALIGNMENT)
+}
+
 /// An image on the device, and its index in the batch.
+#[derive(Clone, Copy)]
 struct OnDevice<'a> {
     prepared: &'a Prepared,
     /// Offsets of the tables and the fill colour.
     constants: &'a [usize],
+    /// Geometry of a JPEG, of which `pixels` are the coefficients until they are decoded.
+    jpeg: Option<JpegGeometry>,
     pixels: Operand<'a>,
     slot: Operand<'a>,
 }

@@ -7,10 +7,13 @@
 //! time. Finally, [`rows`] converts the samples to pixels while they are in the cache. If a file has several scans, all
 //! coefficients are collected first.
 //!
+//! For a device that computes the pixels, [`coefficients`] packs the coefficients instead.
+//!
 //! Data for which libjpeg prints a warning and makes up pixels is an error, except between restart markers
 //! ([`scan::Reader`]).
 
 mod bits;
+mod coefficients;
 mod frame;
 mod huffman;
 mod idct;
@@ -18,6 +21,8 @@ mod markers;
 mod planes;
 mod rows;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -28,8 +33,10 @@ use super::memory::Claim;
 use super::metadata::Metadata;
 use crate::error::ImageErrorKind;
 use crate::rgb_image::RgbImage;
+pub use coefficients::{JpegCoefficients, JpegColor, JpegGeometry, JpegPlane, JpegUpsampling};
+use coefficients::{Packer, pack, push};
 use frame::Frame;
-use markers::{Markers, Scan};
+use markers::{Markers, Scan, ZIGZAG};
 use planes::Plane;
 pub(super) use rows::Coding;
 use rows::Rows;
@@ -49,13 +56,38 @@ const MAX_VISITS: u64 = 10;
 pub(super) const FREE_VISITS: u64 = MAX_SCANS as u64 * (1 << 20) / 64;
 
 pub(super) fn decode(bytes: &[u8], claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
+    Jpeg::read(bytes)?.decode(claim, pixels)
+}
+
+/// A JPEG's coefficients, or its pixels if a device cannot compute them.
+pub(super) enum Decoded {
+    Coefficients(JpegCoefficients),
+    Pixels(RgbImage),
+}
+
+/// Decodes a JPEG to coefficients, of which a device computes the pixels, if it can and memory suffices.
+pub(super) fn decode_for_device(
+    bytes: &[u8],
+    claim: &mut Claim<'_>,
+    (words, pixels): (&mut Vec<u32>, &mut Vec<u8>),
+) -> Result<Decoded, Failure> {
     let jpeg = Jpeg::read(bytes)?;
-    let (width, height) = claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
     let coding = coding(&jpeg.frame, &jpeg.markers);
-    claim.reserve(jpeg.memory(coding)?)?;
+    let fits = |geometry: &JpegGeometry| {
+        jpeg.packing(geometry).saturating_add(bytes.len() as u64) <= claim.limits.max_memory
+    };
+    let geometry = JpegGeometry::new(&jpeg.frame, coding).filter(fits);
+    let Some(geometry) = geometry else {
+        return jpeg.decode(claim, std::mem::take(pixels)).map(Decoded::Pixels);
+    };
+    claim.check(jpeg.frame.width as u64, jpeg.frame.height as u64)?;
+    // As much as the pixels, to accept the same images as the host.
+    let memory = jpeg.memory(coding)?;
+    claim.reserve(memory.max(jpeg.packing(&geometry)))?;
+    let packer = Packer::new(geometry, std::mem::take(words), bytes.len());
     let free = Cell::new(FREE_VISITS);
-    let data = jpeg.pixels(coding, pixels, &free, claim.cancellation())?;
-    Ok(RgbImage { width, height, data })
+    let coefficients = jpeg.coefficients(packer, &free, claim.cancellation())?;
+    Ok(Decoded::Coefficients(coefficients))
 }
 
 /// Returns the EXIF data and XMP that precede the first scan. Joins several segments of EXIF data, as Pillow does.
@@ -132,13 +164,35 @@ impl<'a> Jpeg<'a> {
         if bits / 8 > (self.markers.bytes().len() - self.scan.data) as u64 {
             return Err(markers::cut());
         }
-        let coefficients = if self.several {
-            Coefficients::bytes(frame)
+        let pixels = frame.width as u64 * frame.height as u64 * coding.pixel_bytes(frame) as u64;
+        Ok(pixels + Plane::bytes(frame) + self.collected())
+    }
+
+    /// Returns the number of bytes that packing the coefficients needs, without the file.
+    fn packing(&self, geometry: &JpegGeometry) -> u64 {
+        let components = self.frame.components.iter();
+        let row = components
+            .map(|component| component.padded_wide * component.v)
+            .sum();
+        coefficients::memory(geometry, row, self.markers.bytes().len()) + self.collected()
+    }
+
+    /// Returns the number of bytes of the coefficients that are collected if there are several scans.
+    fn collected(&self) -> u64 {
+        if self.several {
+            Coefficients::bytes(&self.frame)
         } else {
             0
-        };
-        let pixels = frame.width as u64 * frame.height as u64 * coding.pixel_bytes(frame) as u64;
-        Ok(pixels + Plane::bytes(frame) + coefficients)
+        }
+    }
+
+    fn decode(self, claim: &mut Claim<'_>, pixels: Vec<u8>) -> Result<RgbImage, Failure> {
+        let (width, height) = claim.check(self.frame.width as u64, self.frame.height as u64)?;
+        let coding = coding(&self.frame, &self.markers);
+        claim.reserve(self.memory(coding)?)?;
+        let free = Cell::new(FREE_VISITS);
+        let data = self.pixels(coding, pixels, &free, claim.cancellation())?;
+        Ok(RgbImage { width, height, data })
     }
 
     /// Decodes the pixels into the given vector. `free` is the rest of [`FREE_VISITS`] for all JPEGs of the file.
@@ -162,20 +216,54 @@ impl<'a> Jpeg<'a> {
         };
         if !self.several {
             let end = stream(frame, &self.markers, &self.scan, &mut output, cancellation)?;
-            self.markers.resume(end.position);
-            match self.markers.next_scan() {
-                Ok(None) => {}
-                Ok(Some(_)) => {
-                    return Err("damaged JPEG: a scan follows the one that has all components".into());
-                }
-                Err(failure) if failure.kind == ImageErrorKind::Truncated && end.suffices => {}
-                Err(failure) => return Err(failure),
-            }
+            finish_stream(&mut self.markers, &end)?;
         } else {
             let coefficients = collect(frame, &mut self.markers, self.scan, free, cancellation)?;
             output.transform(frame, &coefficients, cancellation)?;
         }
         Ok(output.pixels)
+    }
+
+    /// Decodes the coefficients. `free` is the rest of [`FREE_VISITS`].
+    fn coefficients(
+        mut self,
+        mut packer: Packer,
+        free: &Cell<u64>,
+        cancellation: Cancellation<'_>,
+    ) -> Result<JpegCoefficients, Failure> {
+        let frame = &self.frame;
+        if !self.several {
+            let end = stream_coefficients(frame, &self.markers, &self.scan, &mut packer, cancellation)?;
+            finish_stream(&mut self.markers, &end)?;
+            return Ok(packer.finish());
+        }
+        let coefficients = collect(frame, &mut self.markers, self.scan, free, cancellation)?;
+        for (index, component) in frame.components.iter().enumerate() {
+            packer.set_steps(index, &coefficients.steps[index].unwrap_or([0; 64]));
+            let rows = coefficients.blocks[index].chunks_exact(component.padded_wide);
+            let filled = coefficients.filled[index].chunks_exact(component.padded_wide);
+            for (y, (row, filled)) in rows.zip(filled).enumerate() {
+                cancellation.check()?;
+                packer.reserve(row.len());
+                let first = packer.block(index, 0, y);
+                let mut writer = packer.writer();
+                for ((block, &filled), at) in row.iter().zip(filled).zip(first..) {
+                    writer.block(at, |entries| pack(block, filled, entries));
+                }
+            }
+        }
+        Ok(packer.finish())
+    }
+}
+
+/// Reads what follows the only scan of an image.
+fn finish_stream(markers: &mut Markers<'_>, end: &End) -> Result<(), Failure> {
+    markers.resume(end.position);
+    match markers.next_scan() {
+        Ok(None) => Ok(()),
+        Ok(Some(_)) => Err("damaged JPEG: a scan follows the one that has all components".into()),
+        Err(failure) if failure.kind == ImageErrorKind::Truncated && end.suffices => Ok(()),
+        Err(failure) => Err(failure),
     }
 }
 
@@ -279,11 +367,15 @@ fn stream(
                 for y in 0..v {
                     for x in 0..h {
                         let mut block = [0; 64];
-                        let last = if has_data {
-                            reader.sequential(index, dc, ac, steps, &mut block)
-                        } else {
-                            0
-                        };
+                        let mut last = 0;
+                        if has_data {
+                            let first = reader.sequential(index, dc, ac, |next, value| {
+                                last = next;
+                                let at = usize::from(ZIGZAG[next & 127]) & 63;
+                                block[at] = value.wrapping_mul(steps[at]);
+                            });
+                            block[0] = first.wrapping_mul(steps[0]);
+                        }
                         plane.put(mcu * h + x, y, &block, last);
                     }
                 }
@@ -291,6 +383,60 @@ fn stream(
         }
         reader.check()?;
         output.flush(frame, mcu_row);
+    }
+    Ok(reader.end())
+}
+
+/// Decodes the only scan of an image to packed coefficients.
+fn stream_coefficients(
+    frame: &Frame,
+    markers: &Markers<'_>,
+    scan: &Scan,
+    packer: &mut Packer,
+    cancellation: Cancellation<'_>,
+) -> Result<End, Failure> {
+    let mut parts = Vec::new();
+    for part in &scan.components {
+        let component = &frame.components[part.index];
+        packer.set_steps(part.index, &markers.steps(component.table)?);
+        parts.push((
+            part.index,
+            component.h,
+            component.v,
+            markers.dc(part.dc)?,
+            markers.ac(part.ac)?,
+        ));
+    }
+    let blocks = parts.iter().map(|(_, h, v, ..)| h * v).sum::<usize>();
+    let mut reader = Reader::new(markers, scan);
+    for mcu_row in 0..frame.mcus_high {
+        cancellation.check()?;
+        packer.reserve(frame.mcus_wide * blocks);
+        let rows: Vec<usize> = parts
+            .iter()
+            .map(|&(index, _, v, ..)| packer.block(index, 0, mcu_row * v))
+            .collect();
+        let mut writer = packer.writer();
+        for mcu in 0..frame.mcus_wide {
+            let has_data = reader.start_mcu()?;
+            for (&(index, h, v, dc, ac), &row) in parts.iter().zip(&rows) {
+                let first = row + mcu * h;
+                for at in (0..v).flat_map(|y| (0..h).map(move |x| first + y * frame.mcus_wide * h + x)) {
+                    writer.block(at, |entries| {
+                        let mut count = 1;
+                        entries[0] = 0;
+                        if has_data {
+                            let first = reader.sequential(index, dc, ac, |next, value| {
+                                count = push(entries, count, next, value);
+                            });
+                            entries[0] = first as u16;
+                        }
+                        count
+                    });
+                }
+            }
+        }
+        reader.check()?;
     }
     Ok(reader.end())
 }

@@ -49,10 +49,16 @@ fn memory_is_used_again_for_images_of_other_sizes() {
 #[test]
 fn equals_pillow_on_the_goldens() {
     let mut wrong = Vec::new();
-    let goldens = goldens();
-    assert!(goldens.len() > 200);
-    for golden in &goldens {
-        let path = samples().join(&golden.file);
+    let text = std::fs::read(samples().with_file_name("jpeg.json")).unwrap();
+    let jpegs: Vec<Golden> = serde_json::from_slice(&text).unwrap();
+    let jpegs = jpegs
+        .into_iter()
+        .map(|golden| (samples().with_file_name("jpeg"), golden));
+    let goldens = goldens().into_iter().map(|golden| (samples(), golden));
+    let goldens: Vec<_> = goldens.chain(jpegs).collect();
+    assert!(goldens.len() > 250);
+    for (folder, golden) in &goldens {
+        let path = folder.join(&golden.file);
         let image = match open(&path, Limits::default()) {
             Ok(image) => image,
             Err(error) => {

@@ -11,7 +11,9 @@ use crate::statistics::RunTimes;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{InputData, Submission};
 use hipvit::hip;
-use hipvit::image::{Cancellation, Limits, Permit, RgbImage, decode_unless};
+use hipvit::image::{
+    Cancellation, DecodeBuffers, DeviceImage, Limits, Permit, RgbImage, decode_for_device, decode_unless,
+};
 use hipvit::model::Tokenizer;
 use hipvit::outputs::Outputs;
 use hipvit::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, TextEncoder};
@@ -90,6 +92,20 @@ fn decode_timed(
     Ok(decoded)
 }
 
+/// Decodes an image for a GPU that computes the pixels of JPEGs. Returns it with the permit for its memory.
+fn decode_for_gpu(
+    name: &str,
+    bytes: &[u8],
+    how: Preparation<'_>,
+    times: &mut PrepareTimes,
+) -> Result<(DeviceImage, Option<Permit>)> {
+    let start = Instant::now();
+    let mut buffers = DecodeBuffers::default();
+    let image = decode_for_device(name, bytes, how.limits, &mut buffers, how.cancellation)?;
+    times.decode = Some(start.elapsed());
+    Ok((image, buffers.permit))
+}
+
 /// A session that takes pixels, or one that takes normalised values.
 pub(crate) struct SessionBackend {
     session: Session,
@@ -159,6 +175,13 @@ impl SessionBackend {
         session.finish(run, timing)
     }
 
+    /// Returns an image that the GPU resizes. Batches take whatever is ready, so an image that keeps its permit never
+    /// waits for one that waits for a permit.
+    fn prepared(&self, image: DeviceImage, permit: Option<Permit>) -> Result<Prepared> {
+        self.session.preprocess().placement(image.size())?;
+        Ok(Prepared::Image(image, permit.map(Arc::new)))
+    }
+
     fn run_batch(&self, batch: &[Prepared], timing: Option<&mut Timing>) -> Result<Outputs> {
         let mixed = || Error::internal("batch", "mixes pixels, images and values");
         match batch.first() {
@@ -176,7 +199,7 @@ impl SessionBackend {
                 });
                 let images = images.collect::<Option<Vec<_>>>().ok_or_else(mixed)?;
                 self.session
-                    .run_unchecked(RunInput::Images(images), options(timing))
+                    .run_unchecked(RunInput::DeviceImages(images), options(timing))
             }
             Some(Prepared::ToExplain(..)) => Err(Error::internal("batch", "is to be explained")),
             Some(Prepared::Text(_)) => Err(Error::internal("batch", "has texts for images")),
@@ -224,24 +247,25 @@ impl Backend for SessionBackend {
         how: Preparation<'_>,
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
+        let on_device = self.session.resize() == ResizeOn::Device;
         let (image, permit) = match content {
+            Content::Encoded(bytes) if on_device => {
+                let (image, permit) = decode_for_gpu(name, &bytes, how, times)?;
+                return self.prepared(image, permit);
+            }
             Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
             // The request counts for its memory.
+            Content::Decoded(image) if on_device => return self.prepared(image.into(), None),
             Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::Values(values)),
             Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
             Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
         };
-        if self.session.resize() == ResizeOn::Device {
-            self.session.preprocess().check(&image)?;
-            // Batches take whatever is ready, so an image that keeps its permit never waits for one that
-            // waits for a permit.
-            return Ok(Prepared::Image(image, permit.map(Arc::new)));
-        }
         let start = Instant::now();
         let pixels = self.session.preprocess().apply(&image)?.data;
         times.resize = Some(start.elapsed());
+        drop(permit);
         Ok(Prepared::Pixels(pixels))
     }
 
@@ -452,11 +476,12 @@ mod tests {
             limits: &limits,
             cancellation: Cancellation::never(),
         };
-        let (image, permit) = decode_timed("x", file, how, &mut PrepareTimes::default()).unwrap();
+        let (image, permit) = decode_for_gpu("x", file, how, &mut PrepareTimes::default()).unwrap();
         // The memory of its pixels and of resizing.
+        let [width, height] = image.size();
         assert_eq!(
             permit.as_ref().map(Permit::bytes),
-            Some(image.data.len() as u64 + 64 * (image.width + image.height) as u64)
+            Some((3 * width * height + 64 * (width + height)) as u64)
         );
         let prepared = Prepared::Image(image, permit.map(Arc::new));
         let Prepared::Image(_, Some(permit)) = &prepared else {

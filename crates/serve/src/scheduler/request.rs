@@ -15,7 +15,7 @@ use crate::memory::Charge;
 use crate::priority::Priority;
 use crate::statistics::Parts;
 use crate::traces::Trace;
-use hipvit::image::{Permit, RgbImage};
+use hipvit::image::{DeviceImage, Permit, RgbImage};
 use hipvit::model::Tokens;
 use hipvit::outputs::{ImageOutputs, Outputs};
 use hipvit::tensors::{NamedTensors, TensorArray};
@@ -45,7 +45,7 @@ pub(crate) enum Prepared {
     Pixels(Vec<u8>),
     /// An image of any size, which the device resizes. It keeps its decoding memory until its batch has run.
     Image(
-        RgbImage,
+        DeviceImage,
         #[allow(dead_code, reason = "counts until it is dropped")] Option<Arc<Permit>>,
     ),
     /// Normalised values.

@@ -3,7 +3,7 @@
 
 use rten_simd::{Isa, SimdOp};
 
-use super::frame::Frame;
+use super::frame::{Component, Frame};
 use super::planes::Plane;
 use crate::decode::color;
 
@@ -32,7 +32,7 @@ impl Coding {
 
 /// Method that scales a component to the size of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Upsampling {
+pub(super) enum Upsampling {
     None,
     /// Doubles the columns, with weights 3/4 and 1/4.
     Columns,
@@ -42,6 +42,21 @@ enum Upsampling {
     Both,
     /// Repeats each sample, horizontally and vertically.
     Repeated(usize, usize),
+}
+
+impl Upsampling {
+    /// Returns the method for a component of a frame.
+    pub(super) fn new(frame: &Frame, component: &Component) -> Self {
+        let (h, v) = (frame.h_max / component.h, frame.v_max / component.v);
+        // libjpeg does not interpolate components that are two or fewer columns wide.
+        match (h, v) {
+            (1, 1) => Self::None,
+            (2, 1) if component.width > 2 => Self::Columns,
+            (1, 2) => Self::Rows,
+            (2, 2) if component.width > 2 => Self::Both,
+            _ => Self::Repeated(h, v),
+        }
+    }
 }
 
 /// A component during its conversion to pixels.
@@ -64,22 +79,11 @@ pub(super) struct Rows {
 
 impl Rows {
     pub(super) fn new(frame: &Frame, coding: Coding) -> Self {
-        let channel = |component: &super::frame::Component| {
-            let (h, v) = (frame.h_max / component.h, frame.v_max / component.v);
-            // libjpeg does not interpolate components that are two or fewer columns wide.
-            let upsampling = match (h, v) {
-                (1, 1) => Upsampling::None,
-                (2, 1) if component.width > 2 => Upsampling::Columns,
-                (1, 2) => Upsampling::Rows,
-                (2, 2) if component.width > 2 => Upsampling::Both,
-                _ => Upsampling::Repeated(h, v),
-            };
-            Channel {
-                upsampling,
-                width: component.width,
-                sums: vec![0; component.width + 2],
-                row: vec![0; component.width * h],
-            }
+        let channel = |component: &Component| Channel {
+            upsampling: Upsampling::new(frame, component),
+            width: component.width,
+            sums: vec![0; component.width + 2],
+            row: vec![0; component.width * (frame.h_max / component.h)],
         };
         Self {
             coding,

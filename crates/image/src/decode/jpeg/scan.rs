@@ -164,23 +164,23 @@ impl<'a> Reader<'a> {
         self.bits.position()
     }
 
-    /// Reads a block of a sequential scan and multiplies it by its quantisation steps.
+    /// Reads a block of a sequential scan. Passes the other coefficients to `put`, with their positions in file order, and
+    /// returns the DC coefficient.
     ///
-    /// Returns the position, in file order, of the last coefficient that may differ from 0.
+    /// Positions beyond 63, which damaged files reach, are those of the last coefficient.
     #[inline(always)]
     pub(super) fn sequential(
         &mut self,
         component: usize,
         dc: &Huffman,
         ac: &Huffman,
-        steps: &Steps,
-        block: &mut Block,
-    ) -> usize {
+        mut put: impl FnMut(usize, i16),
+    ) -> i16 {
         let mut bits = self.bits;
         let before = &mut self.before[component & 3];
         *before = before.wrapping_add(dc.difference(&mut bits));
-        block[0] = (*before as i16).wrapping_mul(steps[0]);
-        let (mut next, mut last) = (1, 0);
+        let first = *before as i16;
+        let mut next = 1;
         while next < 64 {
             bits.refill();
             let entry = ac.entry(&mut bits);
@@ -199,16 +199,14 @@ impl<'a> Reader<'a> {
                 extend(bits.take(size), size) as i16
             };
             next += run;
-            last = next;
-            let at = usize::from(ZIGZAG[next & 127]) & 63;
-            block[at] = value.wrapping_mul(steps[at]);
+            put(next, value);
             next += 1;
         }
         if next > 64 {
             bits.mark_damaged();
         }
         self.bits = bits;
-        last
+        first
     }
 
     fn first_dc(&mut self, component: usize, dc: &Huffman, low: u32, block: &mut Block) {
@@ -217,7 +215,7 @@ impl<'a> Reader<'a> {
         block[0] = (*before << low) as i16;
     }
 
-    fn first_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) {
+    fn first_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block, filled: &mut u64) {
         if self.ended > 0 {
             self.ended -= 1;
             return;
@@ -240,7 +238,7 @@ impl<'a> Reader<'a> {
                 break;
             };
             next += run as usize;
-            block[usize::from(ZIGZAG[next & 127]) & 63] = value << scan.low;
+            set(block, filled, next, value << scan.low);
             next += 1;
         }
         if next > 64 {
@@ -250,17 +248,17 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads one more bit of each non-zero coefficient, and the new coefficients.
-    fn refine_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block) {
+    fn refine_ac(&mut self, ac: &Huffman, scan: &Scan, block: &mut Block, filled: &mut u64) {
         let bit = 1_i16 << scan.low;
         let mut bits = self.bits;
         let mut next = scan.first;
         if self.ended == 0 {
             while next <= scan.last {
                 let symbol = ac.symbol(&mut bits);
-                let mut run = u32::from(symbol >> 4);
+                let mut run = usize::from(symbol >> 4);
                 let new = match symbol & 15 {
                     0 if run < 15 => {
-                        self.ended = (1 << run) + bits.take(run);
+                        self.ended = (1 << run) + bits.take(run as u32);
                         break;
                     }
                     0 => 0,
@@ -269,20 +267,28 @@ impl<'a> Reader<'a> {
                         _ => -bit,
                     },
                 };
+                // Pass `run` zeros, and stop at the next one.
                 while next <= scan.last {
-                    let coefficient = &mut block[usize::from(ZIGZAG[next & 127]) & 63];
-                    if *coefficient != 0 {
-                        refine(&mut bits, coefficient, bit);
-                    } else if run == 0 {
-                        break;
+                    let ahead = within(*filled, next, scan.last);
+                    let nonzero = if ahead == 0 {
+                        scan.last + 1
                     } else {
-                        run -= 1;
+                        ahead.trailing_zeros() as usize
+                    };
+                    if run < nonzero - next {
+                        next += run;
+                        break;
                     }
-                    next += 1;
+                    run -= nonzero - next;
+                    next = nonzero;
+                    if ahead != 0 {
+                        refine(&mut bits, &mut block[usize::from(ZIGZAG[next & 127]) & 63], bit);
+                        next += 1;
+                    }
                 }
                 if new != 0 {
                     // As in libjpeg, this may be one position after the scan's last coefficient.
-                    block[usize::from(ZIGZAG[next & 127]) & 63] = new;
+                    set(block, filled, next, new);
                     if next > scan.last {
                         bits.mark_damaged();
                     }
@@ -291,16 +297,37 @@ impl<'a> Reader<'a> {
             }
         }
         if self.ended > 0 {
-            for place in next..=scan.last {
-                let coefficient = &mut block[usize::from(ZIGZAG[place & 127]) & 63];
-                if *coefficient != 0 {
-                    refine(&mut bits, coefficient, bit);
-                }
+            let mut rest = within(*filled, next, scan.last);
+            while rest != 0 {
+                let at = usize::from(ZIGZAG[rest.trailing_zeros() as usize & 127]) & 63;
+                refine(&mut bits, &mut block[at], bit);
+                rest &= rest - 1;
             }
             self.ended -= 1;
         }
         self.bits = bits;
     }
+}
+
+/// Sets a coefficient by its position in file order, and its bit in `filled`.
+#[inline(always)]
+fn set(block: &mut Block, filled: &mut u64, position: usize, value: i16) {
+    block[usize::from(ZIGZAG[position & 127]) & 63] = value;
+    let bit = 1 << position.min(63);
+    if value != 0 {
+        *filled |= bit;
+    } else {
+        *filled &= !bit;
+    }
+}
+
+/// Returns the bits of `filled` from position `first` to position `last`.
+#[inline(always)]
+fn within(filled: u64, first: usize, last: usize) -> u64 {
+    if first > last.min(63) {
+        return 0;
+    }
+    filled & (u64::MAX << first) & (u64::MAX >> (63 - last.min(63)))
 }
 
 /// Actions of libjpeg at a position where a restart marker is due.
@@ -354,6 +381,9 @@ struct Part<'a> {
 pub(super) struct Coefficients {
     /// Blocks of each component, including those that complete MCUs.
     pub(super) blocks: Vec<Vec<Block>>,
+    /// For each block, bits of the coefficients that are not 0, by their positions in file order. The bit of the DC
+    /// coefficient has no meaning.
+    pub(super) filled: Vec<Vec<u64>>,
     /// Quantisation steps of each component, as defined before its first scan.
     pub(super) steps: Vec<Option<Steps>>,
     /// Missing bits of precision of each component's coefficients, in file order. `None` before the first scan.
@@ -370,6 +400,11 @@ impl Coefficients {
         };
         Self {
             blocks: frame.components.iter().map(blocks).collect(),
+            filled: frame
+                .components
+                .iter()
+                .map(|component| vec![0; component.padded_wide * component.padded_high])
+                .collect(),
             steps: vec![None; frame.components.len()],
             missing: vec![[None; 64]; frame.components.len()],
             resynchronised: false,
@@ -380,7 +415,7 @@ impl Coefficients {
     pub(super) fn bytes(frame: &Frame) -> u64 {
         let blocks = |component: &Component| component.padded_wide * component.padded_high;
         let blocks = frame.components.iter().map(|component| blocks(component) as u64);
-        blocks.sum::<u64>() * size_of::<Block>() as u64
+        blocks.sum::<u64>() * (size_of::<Block>() + size_of::<u64>()) as u64
     }
 
     /// Adds the coefficients of a scan. Returns the end of its data.
@@ -391,7 +426,6 @@ impl Coefficients {
         scan: &Scan,
         cancellation: Cancellation<'_>,
     ) -> Result<usize, Failure> {
-        let unit: Steps = [1; 64];
         let mut reader = Reader::new(markers, scan);
         reader.resynchronised = self.resynchronised;
         for &ScanComponent { index, .. } in &scan.components {
@@ -419,23 +453,28 @@ impl Coefficients {
                 ac: ac.transpose()?,
             });
         }
-        let decode = |reader: &mut Reader<'_>, part: Part<'_>, block: &mut Block| match (part.dc, part.ac) {
+        let decode = |reader: &mut Reader<'_>, part: Part<'_>, block: &mut Block, filled: &mut u64| match (
+            part.dc, part.ac,
+        ) {
             (Some(dc), Some(ac)) => {
-                reader.sequential(part.index, dc, ac, &unit, block);
+                block[0] = reader.sequential(part.index, dc, ac, |next, value| {
+                    set(block, filled, next, value);
+                });
             }
             (Some(dc), None) => reader.first_dc(part.index, dc, scan.low, block),
-            (None, Some(ac)) if refines => reader.refine_ac(ac, scan, block),
-            (None, Some(ac)) => reader.first_ac(ac, scan, block),
+            (None, Some(ac)) if refines => reader.refine_ac(ac, scan, block, filled),
+            (None, Some(ac)) => reader.first_ac(ac, scan, block, filled),
             (None, None) => block[0] |= (reader.bits.take(1) << scan.low) as i16,
         };
         if let [part] = parts[..] {
             let component = &frame.components[part.index];
             let rows = self.blocks[part.index].chunks_mut(component.padded_wide);
-            for row in rows.take(component.blocks_high) {
+            let filled = self.filled[part.index].chunks_mut(component.padded_wide);
+            for (row, filled) in rows.zip(filled).take(component.blocks_high) {
                 cancellation.check()?;
-                for block in row.iter_mut().take(component.blocks_wide) {
+                for (block, filled) in row.iter_mut().zip(filled).take(component.blocks_wide) {
                     if reader.start_mcu()? {
-                        decode(&mut reader, part, block);
+                        decode(&mut reader, part, block, filled);
                     }
                 }
                 reader.check()?;
@@ -452,8 +491,10 @@ impl Coefficients {
                         for y in 0..component.v {
                             let first =
                                 (mcu_y * component.v + y) * component.padded_wide + mcu_x * component.h;
-                            for block in &mut self.blocks[part.index][first..first + component.h] {
-                                decode(&mut reader, part, block);
+                            let blocks = &mut self.blocks[part.index][first..first + component.h];
+                            let filled = &mut self.filled[part.index][first..first + component.h];
+                            for (block, filled) in blocks.iter_mut().zip(filled) {
+                                decode(&mut reader, part, block, filled);
                             }
                         }
                     }
