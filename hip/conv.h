@@ -7,13 +7,6 @@
 
 namespace hipvit {
 
-/// Vec128s of channels per block of `depthwise_conv`.
-constexpr unsigned DEPTHWISE_VECS = 8;
-/// Adjacent pixels per thread of `depthwise_conv`.
-constexpr unsigned DEPTHWISE_COLUMNS = 4;
-/// Maximum elements of a kernel of `depthwise_conv`, whose weights are in LDS.
-constexpr unsigned DEPTHWISE_TAPS = 49;
-
 /// `conv_patches`: windows as rows of a matrix, for each group of channels.
 struct ConvPatchesArgs {
     /// T `[images, height, width, channels]`.
@@ -24,26 +17,6 @@ struct ConvPatchesArgs {
     struct WindowGeometry windows;
     /// Groups of channels, at least 1.
     unsigned groups;
-    /// Unused; the structure has no padding.
-    unsigned reserved;
-};
-
-/// `depthwise_conv`: out = activation(x ∗ weight + bias) + residual for each channel.
-struct DepthwiseConvArgs {
-    /// T `[images, height, width, channels]`.
-    DEVICE_POINTER(const void) x;
-    /// T `[channels, kernel[0], kernel[1]]`.
-    DEVICE_POINTER(const void) weight;
-    /// T `[channels]`. May be null: 0.
-    DEVICE_POINTER(const void) bias;
-    /// T `[images, rows, columns, channels]`. May be null: 0.
-    DEVICE_POINTER(const void) residual;
-    /// T `[images, rows, columns, channels]`. May alias `residual`.
-    DEVICE_POINTER(void) out;
-    /// The windows, of at most [`DEPTHWISE_TAPS`] elements.
-    struct WindowGeometry windows;
-    /// One of [`ActivationCode`].
-    unsigned activation;
     /// Unused; the structure has no padding.
     unsigned reserved;
 };

@@ -2009,15 +2009,6 @@ const _: () = {
     ][::core::mem::offset_of!(WindowGeometry, before) - 48usize];
 };
 
-/// Vec128s of channels per block of `depthwise_conv`.
-pub const DEPTHWISE_VECS: u32 = 8;
-
-/// Adjacent pixels per thread of `depthwise_conv`.
-pub const DEPTHWISE_COLUMNS: u32 = 4;
-
-/// Maximum elements of a kernel of `depthwise_conv`, whose weights are in LDS.
-pub const DEPTHWISE_TAPS: u32 = 49;
-
 /// `conv_patches`: windows as rows of a matrix, for each group of channels.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -2054,61 +2045,6 @@ const _: () = {
     [
         "Offset of field: ConvPatchesArgs::reserved",
     ][::core::mem::offset_of!(ConvPatchesArgs, reserved) - 76usize];
-};
-
-/// `depthwise_conv`: out = activation(x ∗ weight + bias) + residual for each channel.
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct DepthwiseConvArgs {
-    /// T `[images, height, width, channels]`.
-    pub x: DeviceAddress,
-    /// T `[channels, kernel[0], kernel[1]]`.
-    pub weight: DeviceAddress,
-    /// T `[channels]`. May be null: 0.
-    pub bias: DeviceAddress,
-    /// T `[images, rows, columns, channels]`. May be null: 0.
-    pub residual: DeviceAddress,
-    /// T `[images, rows, columns, channels]`. May alias `residual`.
-    pub out: DeviceAddress,
-    /// The windows, of at most [`DEPTHWISE_TAPS`] elements.
-    pub windows: WindowGeometry,
-    /// One of [`ActivationCode`].
-    pub activation: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    [
-        "Size of DepthwiseConvArgs",
-    ][::core::mem::size_of::<DepthwiseConvArgs>() - 104usize];
-    [
-        "Alignment of DepthwiseConvArgs",
-    ][::core::mem::align_of::<DepthwiseConvArgs>() - 8usize];
-    [
-        "Offset of field: DepthwiseConvArgs::x",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, x) - 0usize];
-    [
-        "Offset of field: DepthwiseConvArgs::weight",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, weight) - 8usize];
-    [
-        "Offset of field: DepthwiseConvArgs::bias",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, bias) - 16usize];
-    [
-        "Offset of field: DepthwiseConvArgs::residual",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, residual) - 24usize];
-    [
-        "Offset of field: DepthwiseConvArgs::out",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, out) - 32usize];
-    [
-        "Offset of field: DepthwiseConvArgs::windows",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, windows) - 40usize];
-    [
-        "Offset of field: DepthwiseConvArgs::activation",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, activation) - 96usize];
-    [
-        "Offset of field: DepthwiseConvArgs::reserved",
-    ][::core::mem::offset_of!(DepthwiseConvArgs, reserved) - 100usize];
 };
 
 /// `direct_conv`: out = activation(x ∗ weight + bias) + residual for groups of channels, or the transposed convolution.
@@ -2257,6 +2193,85 @@ const _: () = {
     [
         "Offset of field: CumSumArgs::kind",
     ][::core::mem::offset_of!(CumSumArgs, kind) - 36usize];
+};
+
+/// Vec128s of channels per block of `depthwise_conv`.
+pub const DEPTHWISE_VECS: u32 = 8;
+
+/// Adjacent pixels per thread of `depthwise_conv`.
+pub const DEPTHWISE_COLUMNS: u32 = 4;
+
+/// Maximum elements of a kernel of `depthwise_conv`, whose weights are in LDS.
+pub const DEPTHWISE_TAPS: u32 = 49;
+
+/// Threads per block of the depthwise kernels of one size.
+pub const DEPTHWISE_TILE_THREADS: u32 = 128;
+
+/// Words of 32 bits of channels per block of the depthwise kernels of one size.
+pub const DEPTHWISE_TILE_WORDS: u32 = 16;
+
+/// Adjacent pixels of a row per thread of `depthwise_conv_*_wide`.
+pub const DEPTHWISE_WIDE_COLUMNS: u32 = 7;
+
+/// Adjacent pixels of a row per thread of `depthwise_conv_*_narrow` and `depthwise_conv_*_strided`.
+pub const DEPTHWISE_NARROW_COLUMNS: u32 = 4;
+
+/// Adjacent rows per thread of `depthwise_conv_*_wide` and `depthwise_conv_*_narrow`.
+pub const DEPTHWISE_ROWS: u32 = 2;
+
+/// `depthwise_conv` and the kernels of one size: out = activation(x ∗ weight + bias) + residual for each channel.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DepthwiseConvArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[channels, kernel[0], kernel[1]]`.
+    pub weight: DeviceAddress,
+    /// T `[channels]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[images, rows, columns, channels]`. May be null: 0.
+    pub residual: DeviceAddress,
+    /// T `[images, rows, columns, channels]`. May alias `residual`.
+    pub out: DeviceAddress,
+    /// The windows, of at most [`DEPTHWISE_TAPS`] elements.
+    pub windows: WindowGeometry,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DepthwiseConvArgs",
+    ][::core::mem::size_of::<DepthwiseConvArgs>() - 104usize];
+    [
+        "Alignment of DepthwiseConvArgs",
+    ][::core::mem::align_of::<DepthwiseConvArgs>() - 8usize];
+    [
+        "Offset of field: DepthwiseConvArgs::x",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, x) - 0usize];
+    [
+        "Offset of field: DepthwiseConvArgs::weight",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, weight) - 8usize];
+    [
+        "Offset of field: DepthwiseConvArgs::bias",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, bias) - 16usize];
+    [
+        "Offset of field: DepthwiseConvArgs::residual",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, residual) - 24usize];
+    [
+        "Offset of field: DepthwiseConvArgs::out",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, out) - 32usize];
+    [
+        "Offset of field: DepthwiseConvArgs::windows",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, windows) - 40usize];
+    [
+        "Offset of field: DepthwiseConvArgs::activation",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, activation) - 96usize];
+    [
+        "Offset of field: DepthwiseConvArgs::reserved",
+    ][::core::mem::offset_of!(DepthwiseConvArgs, reserved) - 100usize];
 };
 
 /// `distillation_loss`: the loss of each row, (1 − alpha) · base + alpha · comparison with a teacher.
@@ -6553,11 +6568,13 @@ macro_rules! kernel_list {
                 conv {
                     ConvPatches(ConvPatchesArgs),
                     ConvTransposeSum(ConvTransposeSumArgs),
-                    DepthwiseConv(DepthwiseConvArgs),
                     DirectConv(DirectConvArgs),
                 }
                 cum_sum {
                     CumSum(CumSumArgs),
+                }
+                depthwise_conv {
+                    DepthwiseConv(DepthwiseConvArgs),
                 }
                 distillation_loss {
                     DistillationLoss(DistillationLossArgs),

@@ -1,4 +1,4 @@
-//! `conv_patches`, `depthwise_conv`, `direct_conv` and `conv_transpose_sum`: convolutions of images, channels last.
+//! `conv_patches`, `direct_conv` and `conv_transpose_sum`: convolutions of images, channels last.
 
 mod builtin;
 pub(crate) mod call;
@@ -9,8 +9,7 @@ use std::borrow::Cow;
 use hipvit_graph::op::Windows;
 
 use super::bindings::{
-    ConvPatchesArgs, ConvTransposeSumArgs, DEPTHWISE_COLUMNS, DEPTHWISE_TAPS, DEPTHWISE_VECS,
-    DepthwiseConvArgs, DirectConvArgs, ELEMENTWISE_THREADS, WindowGeometry,
+    ConvPatchesArgs, ConvTransposeSumArgs, DirectConvArgs, ELEMENTWISE_THREADS, WindowGeometry,
 };
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
 pub(crate) use lower::{conv_units, has_group_gemm};
@@ -129,7 +128,7 @@ unsafe impl KernelArguments for ConvPatchesArgs {
 }
 
 /// Visits the operands of a convolution with `features` channels of the result.
-fn visit(
+pub(super) fn visit(
     [x, weight, bias, residual, out]: [DeviceAddress; 5],
     windows: &WindowGeometry,
     weight_bytes: usize,
@@ -143,35 +142,6 @@ fn visit(
     visit(optional(Access::read("bias", bias, bytes(element, &[features]))));
     visit(optional(Access::read("residual", residual, all)));
     visit(Access::write("out", out, all));
-}
-
-// SAFETY: see hip/conv.hip. Weights of at most DEPTHWISE_TAPS elements fit the LDS. Threads beyond the last pixel or channel return.
-unsafe impl KernelArguments for DepthwiseConvArgs {
-    const FILE: &'static str = "conv";
-
-    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
-        Ok("depthwise_conv".into())
-    }
-
-    fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        self.windows.check()?;
-        if self.windows.taps() > DEPTHWISE_TAPS.into() {
-            return Err(format!("has windows of {} elements", self.windows.taps()).into());
-        }
-        let channels = u64::from(DEPTHWISE_VECS) * target.vec128();
-        let groups = u64::from(self.windows.channels).div_ceil(channels);
-        let lines = u64::from(self.windows.images) * u64::from(self.windows.rows);
-        let runs = lines.saturating_mul(self.windows.columns.div_ceil(DEPTHWISE_COLUMNS).into());
-        let blocks = runs.div_ceil((ELEMENTWISE_THREADS / DEPTHWISE_VECS).into());
-        target.blocks(blocks.saturating_mul(groups), ELEMENTWISE_THREADS)
-    }
-
-    fn accesses(&self, element: usize, visitor: &mut dyn FnMut(Access)) {
-        let WindowGeometry { kernel, channels, .. } = self.windows;
-        let weight = bytes(element, &[channels, kernel[0], kernel[1]]);
-        let operands = [self.x, self.weight, self.bias, self.residual, self.out];
-        visit(operands, &self.windows, weight, channels, element, visitor);
-    }
 }
 
 // SAFETY: see hip/conv.hip. Threads beyond the last pixel return.

@@ -13,10 +13,16 @@ use crate::kernels::linear::call::LinearCall;
 use crate::kernels::lower::{Lower, Lowering, one, shape_of};
 use crate::kernels::{KernelError, Unit, extent};
 
-/// Returns the units that convolutions need besides [`Lower::unit`]: what follows a GEMM.
+/// Returns the units that convolutions need besides [`Lower::unit`]: what follows a GEMM, and depthwise convolutions.
 pub(crate) fn conv_units(graph: &Graph) -> impl Iterator<Item = Unit> {
-    let any = graph.nodes().iter().any(|node| matches!(node.op, Op::Conv(_)));
-    any.then(|| Unit::of("bias_activation")).into_iter()
+    let has = |is: fn(&Conv) -> bool| {
+        let mut nodes = graph.nodes().iter();
+        nodes.any(|node| matches!(&node.op, Op::Conv(conv) if is(conv)))
+    };
+    let follows = has(|_| true).then(|| Unit::of("bias_activation"));
+    // Only the shapes tell a depthwise convolution from others in groups.
+    let depthwise = has(|conv| conv.groups != 1).then(|| Unit::of("depthwise_conv"));
+    follows.into_iter().chain(depthwise)
 }
 
 /// Returns true if a step is a convolution in groups whose builtin way has GEMMs of rocBLAS.

@@ -293,6 +293,41 @@ fn awkward() -> Vec<(Conv, [usize; 2], [usize; 2])> {
             [11, 13],
             [40, 80],
         ),
+        // Square kernels of depthwise convolutions of even channels, for which GPUs have kernels: images that are no multiple of their tiles.
+        (
+            Conv {
+                padding: [[3; 2]; 2],
+                groups: 34,
+                bias: true,
+                ..conv([7, 7])
+            },
+            [9, 15],
+            [34, 34],
+        ),
+        (
+            Conv {
+                padding: [[1, 0], [0, 2]],
+                groups: 70,
+                residual: true,
+                activation: Some(Activation::Relu),
+                ..conv([3, 3])
+            },
+            [7, 8],
+            [70, 70],
+        ),
+        (
+            Conv {
+                stride: [2; 2],
+                padding: [[2; 2]; 2],
+                groups: 36,
+                bias: true,
+                residual: true,
+                activation: Some(Activation::GeluErf),
+                ..conv([5, 5])
+            },
+            [11, 13],
+            [36, 36],
+        ),
         // One dimension.
         (
             Conv {
