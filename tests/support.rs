@@ -6,6 +6,7 @@ pub(crate) mod custom_op;
 pub(crate) mod digit_folders;
 pub(crate) mod emulated;
 pub(crate) mod fake;
+pub(crate) mod generation;
 pub(crate) mod goldens;
 pub(crate) mod gpu;
 pub(crate) mod html;

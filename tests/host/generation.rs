@@ -1,0 +1,135 @@
+//! Texts of images beside those of transformers, on the CPU and by the command line.
+
+use hipvit::{DType, Device, Session};
+use hipvit_generate::{GenerateOptions, Generator};
+use serde_json::Value;
+
+use crate::support::at;
+use crate::support::generation::cases;
+use crate::support::program::{hipvit, stderr, stdout};
+
+/// Batches of one, three and more images than there are: images enter when others leave.
+#[test]
+fn texts_are_those_of_transformers() {
+    for case in cases() {
+        for batch in [1, 3, 8] {
+            let builder = Session::builder().device(Device::Cpu).batch(batch);
+            let mut generator = case.load(&builder);
+            let mut streamed = vec![Vec::new(); case.texts.len()];
+            case.generate(&mut generator, &mut |image, token| streamed[image].push(token));
+            let expected: Vec<Vec<u32>> = case.texts.iter().map(|text| text.tokens.clone()).collect();
+            assert_eq!(streamed, expected);
+            // The pages of the first call came back.
+            case.generate(&mut generator, &mut |_, _| {});
+        }
+    }
+}
+
+#[test]
+fn logits_are_those_of_transformers() {
+    for case in cases() {
+        case.check_logits(Device::Cpu, DType::F32);
+    }
+}
+
+#[test]
+fn lengths_are_those_of_the_files_or_the_caller() {
+    let case = &cases()[0];
+    let mut generator = case.load(&Session::builder().device(Device::Cpu));
+    let images = &case.images()[..1];
+    let options = |max_tokens| GenerateOptions {
+        max_tokens,
+        ..GenerateOptions::default()
+    };
+    let mut length = |max_tokens| {
+        let texts = generator.generate(images, &options(max_tokens), &mut |_, _| {});
+        texts.map(|texts| texts[0].tokens.len())
+    };
+    assert_eq!(length(Some(1)).unwrap(), 1);
+    // transformers' default of 20 tokens, with the first.
+    assert_eq!(length(None).unwrap(), 19);
+    let error = length(Some(40)).unwrap_err().to_string();
+    assert!(error.contains("40 are more than the 39"), "{error}");
+    assert!(length(Some(0)).is_err());
+    let mut error = |texts: &[&[u32]]| generator.logits(images, texts).unwrap_err().to_string();
+    assert!(error(&[]).contains("are 0, but there are 1 images"));
+    assert!(error(&[&[44]]).contains("have tokens below 44, and one has 44"));
+    assert!(error(&[&[0; 41]]).contains("at most 40 tokens, and one has 41"));
+}
+
+/// The encoder alone is a model of images. A model without a decoder is refused by name.
+#[test]
+fn encoders_embed_and_classifiers_make_no_text() {
+    let builder = Session::builder().device(Device::Cpu);
+    let session = builder.load(cases()[0].path()).unwrap();
+    assert_eq!((session.info().classes, session.info().dim), (0, 32));
+    let error = Generator::load(at("tests/golden/hf_vit"), &builder)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("\"vision-encoder-decoder\""), "{error}");
+}
+
+#[test]
+fn the_command_line_reads_images() {
+    let case = &cases()[0];
+    let (model, photo) = (case.path(), at("tests/golden/images/photo.jpg"));
+    let [model, photo] = [&model, &photo].map(|path| path.to_str().unwrap());
+    let run = |more: &[&str]| {
+        hipvit(
+            [
+                &[
+                    "read",
+                    photo,
+                    "-m",
+                    model,
+                    "--max-tokens",
+                    "24",
+                    "--device",
+                    "cpu",
+                ],
+                more,
+            ]
+            .concat(),
+        )
+    };
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), format!("{photo}: {}\n", case.texts[0].text));
+    let json: Value = serde_json::from_str(&stdout(&run(&["--json"]))).unwrap();
+    assert_eq!(
+        (&json["read"], &json["tokens"], &json["finish"]),
+        (&case.texts[0].text.as_str().into(), &24.into(), &"length".into())
+    );
+    let csv = run(&["--format", "csv"]);
+    let rows: Vec<String> = stdout(&csv).lines().map(str::to_owned).collect();
+    assert_eq!(
+        rows,
+        [
+            "image,text,tokens,finish",
+            &format!("{photo},{},24,length", case.texts[0].text)
+        ]
+    );
+    let caption = |name: &str| {
+        let case = cases()
+            .into_iter()
+            .find(|case| case.path().ends_with(name))
+            .unwrap();
+        let model = case.path();
+        let output = hipvit([
+            "caption",
+            photo,
+            "-m",
+            model.to_str().unwrap(),
+            "--max-tokens",
+            "24",
+            "--device",
+            "cpu",
+        ]);
+        (stdout(&output).to_owned(), case.texts[0].text.clone())
+    };
+    let (line, text) = caption("blip");
+    assert_eq!(line, format!("{photo}: {text}\n"));
+    let none = hipvit(["read", photo]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr(&none).contains("-m MODEL is required"));
+}
