@@ -53,7 +53,7 @@ fn lengths_are_those_of_the_files_or_the_caller() {
     assert!(length(Some(0)).is_err());
     let mut error = |texts: &[&[u32]]| generator.logits(images, texts).unwrap_err().to_string();
     assert!(error(&[]).contains("are 0, but there are 1 images"));
-    assert!(error(&[&[44]]).contains("have tokens below 44, and one has 44"));
+    assert!(error(&[&[40]]).contains("have tokens below 40, and one has 40"));
     assert!(error(&[&[0; 41]]).contains("at most 40 tokens, and one has 41"));
 }
 

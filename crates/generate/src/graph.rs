@@ -326,7 +326,7 @@ impl Builder<'_> {
         let table = Tensor::from_f32([rows, width], sinusoids(rows, width));
         let table =
             table.ok_or_else(|| Error::internal("positions", "have another size than their shape"))?;
-        Ok(self.graph.constant("positions", table))
+        Ok(self.graph.constant("sinusoids", table))
     }
 
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
