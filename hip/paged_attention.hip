@@ -82,8 +82,9 @@ HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, float *sums, float *maxim
             score[u] = start + u * teams + team < length ? product : -infinity();
             larger_one = larger(larger_one, score[u]);
         }
-        if (larger_one == -infinity()) continue; // the team has no key, or all scores are −∞
-        const float correction = fast_exp2(largest - larger_one);
+        // Without a key, or if all scores are −∞ or NaN, the difference would be NaN, or hide one.
+        const float base = larger_one == -infinity() ? 0.0f : larger_one;
+        const float correction = fast_exp2(largest - base);
         largest = larger_one;
         total *= correction;
 #pragma unroll
@@ -92,7 +93,7 @@ HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, float *sums, float *maxim
             for (u32 i = 0; i < VEC<T>; ++i) sum[s][i] *= correction;
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
-            const float weight = fast_exp2(score[u] - largest);
+            const float weight = fast_exp2(score[u] - base);
             total += weight;
 #pragma unroll
             for (u32 s = 0; s < VECS; ++s)

@@ -9,7 +9,7 @@ constexpr unsigned WRITE_ROWS_THREADS = 256;
 
 /// `write_rows`: the elements of each image replace those at its slot of `out`, which x has elsewhere. A slot beyond an end writes nothing.
 struct WriteRowsArgs {
-    /// T `[places, each]`. The same as `out`, or it is copied to `out` first.
+    /// T `[places, each]`. Copied to `out`, unless both are one buffer.
     DEVICE_POINTER(const void) x;
     /// T `[images, each]`.
     DEVICE_POINTER(const void) rows;

@@ -6276,7 +6276,7 @@ pub const WRITE_ROWS_THREADS: u32 = 256;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct WriteRowsArgs {
-    /// T `[places, each]`. The same as `out`, or it is copied to `out` first.
+    /// T `[places, each]`. Copied to `out`, unless both are one buffer.
     pub x: DeviceAddress,
     /// T `[images, each]`.
     pub rows: DeviceAddress,

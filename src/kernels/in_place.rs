@@ -6,42 +6,42 @@ use crate::graph::{Graph, ValueId, updated_in_place};
 use crate::ops::Op;
 
 /// The results of a graph that need no copy: their nodes write the new elements of a state to the state itself.
-#[derive(Clone, Debug)]
-pub(crate) struct InPlace {
-    states: HashMap<ValueId, ValueId>,
-    is_repeatable: bool,
-}
+#[derive(Clone, Debug, Default)]
+pub(crate) struct InPlace(HashMap<ValueId, Target>);
 
-impl Default for InPlace {
-    /// No results.
-    fn default() -> Self {
-        Self {
-            states: HashMap::new(),
-            is_repeatable: true,
-        }
-    }
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    state: ValueId,
+    /// True if the op only [replaces rows](crate::ops::Definition::replaces_rows).
+    replaces_rows: bool,
 }
 
 impl InPlace {
     /// Returns the results whose op writes in place, and whose state no later node reads.
     pub(crate) fn of(graph: &Graph, updates_in_place: impl Fn(&Op) -> bool) -> Self {
-        let states = updated_in_place(graph, |op| op.replaces_rows() || updates_in_place(op));
-        let rows: HashMap<ValueId, ValueId> = updated_in_place(graph, Op::replaces_rows);
-        Self {
-            is_repeatable: states.len() == rows.len(),
-            states,
-        }
+        let rows = updated_in_place(graph, Op::replaces_rows);
+        let all = updated_in_place(graph, |op| op.replaces_rows() || updates_in_place(op));
+        let target = |(result, state)| {
+            let replaces_rows = rows.contains_key(&result);
+            (result, Target { state, replaces_rows })
+        };
+        Self(all.into_iter().map(target).collect())
     }
 
     /// Returns the state that a result is written to. `None` if it is written to the arena.
     pub(crate) fn state(&self, result: ValueId) -> Option<ValueId> {
-        self.states.get(&result).copied()
+        Some(self.0.get(&result)?.state)
     }
 
-    /// Returns true if steps can run again on the same input without a copy of the states: they write nothing in place, or only
-    /// [rows](crate::ops::Definition::replaces_rows) that do not depend on the states.
+    /// Returns true if only some rows of the state are written.
+    pub(crate) fn replaces_rows(&self, result: ValueId) -> bool {
+        self.0.get(&result).is_some_and(|target| target.replaces_rows)
+    }
+
+    /// Returns true if steps can run again on the same input without a copy of the states: they write nothing in place, or only rows that do
+    /// not depend on the states.
     pub(crate) fn is_repeatable(&self) -> bool {
-        self.is_repeatable
+        self.0.values().all(|target| target.replaces_rows)
     }
 }
 

@@ -167,7 +167,8 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         "siglip2" | "siglip2_vision_model" => config.accepting_null(),
         _ => config,
     };
-    let configured = sizes.extent("image_size")?.unwrap_or([224, 224]);
+    let default = if kind.model_type == "blip" { 384 } else { 224 };
+    let configured = sizes.extent("image_size")?.unwrap_or([default; 2]);
     let patch = config.extent("patch_size")?.unwrap_or([kind.patch, kind.patch]);
     let dim = config.size("hidden_size")?.unwrap_or(768);
     let activation = activation(config, "hidden_act", kind.activation)?;

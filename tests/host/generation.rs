@@ -1,7 +1,7 @@
 //! Texts of images beside those of transformers, on the CPU and by the command line.
 
 use hipvit::{DType, Device, Session};
-use hipvit_generate::{GenerateOptions, Generator};
+use hipvit_generate::{GenerateOptions, Generator, Sampling};
 use serde_json::Value;
 
 use crate::support::at;
@@ -25,6 +25,45 @@ fn texts_are_those_of_transformers() {
     }
 }
 
+/// The cache has fewer pages than three texts of this length need. Sequences lose their pages and compute their tokens again.
+#[test]
+fn texts_do_not_depend_on_the_pages_of_others() {
+    let case = &cases()[0];
+    let options = GenerateOptions {
+        max_tokens: Some(39),
+        ..GenerateOptions::default()
+    };
+    let texts = |batch| {
+        let mut generator = case.load(&Session::builder().device(Device::Cpu).batch(batch));
+        let first = generator
+            .generate(&case.images(), &options, &mut |_, _| {})
+            .unwrap();
+        let again = generator
+            .generate(&case.images(), &options, &mut |_, _| {})
+            .unwrap();
+        assert_eq!(first, again);
+        first
+    };
+    let alone = texts(1);
+    assert!(
+        alone.iter().filter(|text| text.tokens.len() > 32).count() > 2,
+        "{alone:?}"
+    );
+    assert_eq!(texts(3), alone);
+    let random = GenerateOptions {
+        sampling: Some(Sampling::default()),
+        ..options.clone()
+    };
+    let sampled = |batch| {
+        let mut generator = case.load(&Session::builder().device(Device::Cpu).batch(batch));
+        generator
+            .generate(&case.images(), &random, &mut |_, _| {})
+            .unwrap()
+    };
+    assert_eq!(sampled(1), sampled(4));
+    assert_ne!(sampled(1), alone);
+}
+
 #[test]
 fn logits_are_those_of_transformers() {
     for case in cases() {
@@ -46,8 +85,8 @@ fn lengths_are_those_of_the_files_or_the_caller() {
         texts.map(|texts| texts[0].tokens.len())
     };
     assert_eq!(length(Some(1)).unwrap(), 1);
-    // transformers' default of 20 tokens, with the first.
-    assert_eq!(length(None).unwrap(), 19);
+    // transformers' default.
+    assert_eq!(length(None).unwrap(), 20);
     let error = length(Some(40)).unwrap_err().to_string();
     assert!(error.contains("40 are more than the 39"), "{error}");
     assert!(length(Some(0)).is_err());
@@ -97,7 +136,7 @@ fn the_command_line_reads_images() {
     assert_eq!(stdout(&output), format!("{photo}: {}\n", case.texts[0].text));
     let json: Value = serde_json::from_str(&stdout(&run(&["--json"]))).unwrap();
     assert_eq!(
-        (&json["read"], &json["tokens"], &json["finish"]),
+        (&json["text"], &json["tokens"], &json["finish"]),
         (&case.texts[0].text.as_str().into(), &24.into(), &"length".into())
     );
     let csv = run(&["--format", "csv"]);

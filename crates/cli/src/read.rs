@@ -85,8 +85,8 @@ impl Formats for Lines {
 
 /// A text as `--json` writes it.
 #[derive(Serialize)]
-struct Read<'a> {
-    read: &'a str,
+struct Made<'a> {
+    text: &'a str,
     tokens: usize,
     finish: &'static str,
 }
@@ -128,12 +128,14 @@ impl Args {
                 decoded.push(image);
                 count += 1;
                 if decoded.len() == most {
-                    self.write(&mut writer, &mut generator, &mut names, &mut decoded)?;
+                    let first = count - decoded.len();
+                    self.write(&mut writer, &mut generator, (&mut names, &mut decoded), first)?;
                 }
                 Ok(())
             },
         )?;
-        self.write(&mut writer, &mut generator, &mut names, &mut decoded)?;
+        let first = count - decoded.len();
+        self.write(&mut writer, &mut generator, (&mut names, &mut decoded), first)?;
         note_failed(listed - count, listed);
         report_fallback(generator.session());
         let outcome = format::finish(vec![writer.finish()?], outcome, count)?;
@@ -141,17 +143,18 @@ impl Args {
         Ok(outcome)
     }
 
-    /// Reads the images, writes their texts, and removes them.
+    /// Reads the images, writes their texts, and removes them. `first_index` is the index of the first among all images that were decoded.
     fn write(
         &self,
         writer: &mut Writer,
         generator: &mut Generator,
-        names: &mut Vec<String>,
-        images: &mut Vec<RgbImage>,
+        (names, images): (&mut Vec<String>, &mut Vec<RgbImage>),
+        first_index: usize,
     ) -> Result<()> {
         let options = GenerateOptions {
             max_tokens: self.max_tokens,
             sampling: self.sampling.sampling(),
+            first_index,
         };
         let texts = generator.generate(images, &options, &mut |_, _| {})?;
         for (name, text) in names.iter().zip(&texts) {
@@ -185,12 +188,8 @@ impl Writer {
         match self {
             Self::Text(out) => writeln!(out, "{}: {}", one_line(name), one_line(text))?,
             Self::Json(out) => {
-                let read = Read {
-                    read: text,
-                    tokens,
-                    finish,
-                };
-                record::write(out, &Record::new(generator.session(), name, read))?;
+                let made = Made { text, tokens, finish };
+                record::write(out, &Record::new(generator.session(), name, made))?;
             }
             Self::Csv(out) => {
                 format::written(out.write_record([name, text, &tokens.to_string(), finish]))?;

@@ -53,6 +53,8 @@ impl Decoder {
             let (graph, _) = optimize(graph, &passes)?;
             let options = ExecutorOptions {
                 threads: Some(session.threads()),
+                graphs: session.executor().info().graphs.get(),
+                select: session.select_options(),
                 ..ExecutorOptions::new(dtype)
             };
             gpu.map_or(Placement::Host, Placement::gpu)
@@ -99,7 +101,7 @@ impl Decoder {
             values
         };
         let tokens = of_rows(&|row| row.token as i32, 0);
-        let positions = of_rows(&|row| self.spec.position(row.position) as i32, 0);
+        let positions = of_rows(&|row| self.spec.position(row.token, row.position) as i32, 0);
         let places = of_rows(&|row| place(row.pages, row.position), -1);
         let lengths = of_rows(&|row| row.position as i32 + 1, 0);
         let images = of_rows(&|row| row.image as i32, 0);

@@ -90,12 +90,14 @@ impl Generator {
         let tokenizer = Detokenizer::load(&directory)?;
         let session = builder.clone().tokens(true).load(path)?;
         if session.executors().len() > 1 {
-            let reason = "make text on one device: the cache is not divided among GPUs";
+            let reason = "are several. The decoder runs on one device: name one";
             return Err(Error::argument("devices", reason));
         }
         let (images, sequence) = (session.batch(), spec.context.div_ceil(PAGE));
+        // Enough for texts of the model's own maximum length, and for one of the longest.
+        let usual = spec.rules.max_length.min(spec.context).div_ceil(PAGE);
         let cache = CacheSize {
-            pages: images * sequence,
+            pages: images.saturating_mul(usual).max(sequence),
             sequence,
             images,
             tokens: session.info().tokens,
@@ -155,11 +157,13 @@ impl Generator {
                 let is_finished = |sequence: &Sequence| self.finish(sequence, length).is_some();
                 let (finished, rest) = std::mem::take(&mut active).into_iter().partition(is_finished);
                 active = rest;
-                let finished: Vec<Sequence> = finished;
-                for mut sequence in finished {
-                    texts[sequence.index] = Some(self.text(&sequence, length)?);
+                let mut finished: Vec<Sequence> = finished;
+                for sequence in &mut finished {
                     numbers.push(sequence.image);
                     self.pages.release(&mut sequence.pages);
+                }
+                for sequence in finished {
+                    texts[sequence.index] = Some(self.text(&sequence, length)?);
                 }
             }
             Ok(())
@@ -259,7 +263,7 @@ impl Generator {
     fn length(&self, options: &GenerateOptions) -> Result<usize> {
         let spec = self.decoder.spec();
         match options.max_tokens {
-            None => Ok(spec.rules.length.clamp(2, spec.context)),
+            None => Ok(spec.rules.max_length.min(spec.context).max(2)),
             Some(0) => Err(Error::argument("max tokens", "is 0; at least one is needed")),
             Some(tokens) if tokens < spec.context => Ok(tokens + 1),
             Some(tokens) => {
@@ -299,7 +303,7 @@ impl Generator {
         Ok(())
     }
 
-    /// Reserves the page of each sequence's next token. If there are too few, the last sequences lose theirs, and compute them again later.
+    /// Reserves the page of each sequence's next token. If there are too few, the last sequences lose theirs, and compute their tokens again.
     fn reserve(&mut self, active: &mut [Sequence]) -> Result<()> {
         let mut index = 0;
         while index < active.len() {
@@ -342,6 +346,16 @@ impl Generator {
             .map(Sequence::row)
             .collect();
         let logits = self.decoder.step(&rows)?;
+        if logits.iter().any(|logit| logit.is_nan()) {
+            let reason = format!(
+                "are NaN in {}. Use f32, or check the weights",
+                self.session.dtype()
+            );
+            return Err(Error::device(
+                self.session.device().to_string(),
+                format!("logits {reason}"),
+            ));
+        }
         let computed = active.iter_mut().filter(|sequence| sequence.is_computed());
         for (sequence, logits) in computed.zip(logits.rows()) {
             sequence.cached += 1;
@@ -349,7 +363,8 @@ impl Generator {
             if sequence.cached == sequence.tokens.len() {
                 let Sequence { tokens, index, .. } = &*sequence;
                 let repetition = &self.decoder.spec().rules.repetition;
-                let token = sampling::next(logits, tokens, repetition, options.sampling.as_ref(), *index);
+                let index = options.first_index + index;
+                let token = sampling::next(logits, tokens, repetition, options.sampling.as_ref(), index);
                 sequence.tokens.push(token);
                 each(sequence.index, token);
             }

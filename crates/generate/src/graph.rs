@@ -30,6 +30,9 @@ pub(crate) mod inputs {
     pub(crate) const IMAGE_LENGTHS: &str = "image_lengths";
 }
 
+/// Maximum elements of a state, which kernels address by 32 bits.
+const MAX_STATE: usize = 1 << 31;
+
 /// Projection of the encoder's tokens to the decoder's width.
 const PROJECTION: &str = "enc_to_dec_proj";
 
@@ -84,7 +87,7 @@ impl Part {
 /// [`Error::Tensor`] for a tensor that is missing or has another shape.
 pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -> Result<Graph> {
     let graph = Graph::of_values("decoder", inputs::TOKENS, [1], DType::I32)?;
-    let mut builder = Builder { graph, spec, weights };
+    let mut builder = Builder::new(graph, spec, weights);
     let logits = builder.step(cache)?;
     let Builder { mut graph, .. } = builder;
     graph.set_output(OutputKind::Logits, logits);
@@ -98,12 +101,12 @@ pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -
 ///
 /// [`Error::Tensor`] for a tensor that is missing or has another shape.
 pub(crate) fn cross(spec: &DecoderSpec, weights: &Checkpoint, tokens: usize) -> Result<Graph> {
-    let (channels, is_projected) = spec.encoder;
+    let channels = spec.encoder_width;
     let graph = Graph::of_values("cross-attention", "encoded", [1, tokens, channels], DType::F32)?;
-    let mut builder = Builder { graph, spec, weights };
+    let mut builder = Builder::new(graph, spec, weights);
     let mut encoded = builder.graph.input();
     let mut width = channels;
-    if is_projected {
+    if spec.projects_encoder {
         width = spec.width;
         encoded = builder.linear(
             Role::Other,
@@ -127,9 +130,20 @@ struct Builder<'a> {
     graph: Graph,
     spec: &'a DecoderSpec,
     weights: &'a Checkpoint,
+    /// Initial elements of states, one of each size.
+    zeros: Vec<Tensor>,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    fn new(graph: Graph, spec: &'a DecoderSpec, weights: &'a Checkpoint) -> Self {
+        Self {
+            graph,
+            spec,
+            weights,
+            zeros: Vec::new(),
+        }
+    }
+
     fn step(&mut self, cache: CacheSize) -> Result<ValueId> {
         let (width, vocabulary) = (self.spec.width, self.spec.vocabulary);
         let mut input = |name: &str, shape: &[usize]| self.graph.add_input(name, shape, DType::I32);
@@ -269,7 +283,7 @@ impl Builder<'_> {
         self.norm(&self.name(layer, names.norm), added)
     }
 
-    /// The layers from channels to logits. `weight` is that of the last one.
+    /// The layers from channels to logits. `weight` is the weight of the projection to logits.
     fn head(&mut self, mut x: ValueId, weight: ValueId) -> Result<ValueId> {
         let HeadNames { transform, bias, .. } = &self.spec.names.head;
         let (width, vocabulary) = (self.spec.width, self.spec.vocabulary);
@@ -309,21 +323,37 @@ impl Builder<'_> {
         }
     }
 
-    /// Adds a state of zeros `[rows, width]`.
+    /// Adds a state of zeros `[rows, width]`. States of equal size share the zeros.
     fn state(&mut self, name: &str, rows: usize) -> Result<ValueId> {
-        let shape = [rows, self.spec.width];
-        let zeros = Tensor::from_f32(shape, vec![0.0; rows * self.spec.width]);
-        let zeros = zeros.ok_or_else(|| Error::internal("cache", "has another size than its shape"))?;
+        let width = self.spec.width;
+        let elements = rows.checked_mul(width).filter(|&elements| elements <= MAX_STATE);
+        let elements = elements.ok_or_else(|| {
+            let reason = format!("is too large for the cache: {rows} tokens of {width} channels. Reduce it");
+            Error::argument("batch", reason)
+        })?;
+        let zeros = match self.zeros.iter().find(|zeros| zeros.shape() == [rows, width]) {
+            Some(zeros) => zeros.clone(),
+            None => {
+                let zeros = Tensor::from_f32([rows, width], vec![0.0; elements]);
+                let zeros =
+                    zeros.ok_or_else(|| Error::internal("cache", "has another size than its shape"))?;
+                self.zeros.push(zeros.clone());
+                zeros
+            }
+        };
         Ok(self.graph.state(name, zeros))
     }
 
     /// Adds the table of positions, whose rows [`DecoderSpec::position`] gives.
     fn positions(&mut self) -> Result<ValueId> {
-        let (width, rows) = (self.spec.width, self.spec.position(self.spec.context));
-        if let Positions::Learned { .. } = self.spec.positions {
-            return self.tensor(self.spec.names.positions, &[rows, width]);
-        }
-        let table = Tensor::from_f32([rows, width], sinusoids(rows, width));
+        let (width, rows) = (self.spec.width, self.spec.position_rows());
+        let padding = match self.spec.positions {
+            Positions::Learned { .. } => return self.tensor(self.spec.names.positions, &[rows, width]),
+            Positions::Sines { padding } => padding,
+        };
+        let mut table = sinusoids(rows, width);
+        table[padding * width..][..width].fill(0.0);
+        let table = Tensor::from_f32([rows, width], table);
         let table =
             table.ok_or_else(|| Error::internal("positions", "have another size than their shape"))?;
         Ok(self.graph.constant("sinusoids", table))
@@ -405,8 +435,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns fairseq's positions `[rows, width]`, as `TrOCRSinusoidalPositionalEmbedding` computes them: sines of all frequencies, then cosines. The
-/// row of the padding token is never read.
+/// Returns fairseq's positions `[rows, width]`, as `TrOCRSinusoidalPositionalEmbedding` computes them: sines of all frequencies, then cosines.
 fn sinusoids(rows: usize, width: usize) -> Vec<f32> {
     let half = width / 2;
     let step = -(10_000f32.ln()) / (half as f32 - 1.0).max(1.0);

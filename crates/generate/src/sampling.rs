@@ -11,6 +11,8 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Random choice of tokens. `None`: the most likely token, the first of equally likely ones.
     pub sampling: Option<Sampling>,
+    /// Index of the first image among those of several calls, for [`Sampling`].
+    pub first_index: usize,
 }
 
 /// Random choice of the next token.
@@ -43,8 +45,8 @@ pub(crate) struct Repetition {
     /// Divisor of positive logits of tokens that the text has already; negative ones are multiplied (Keskar et al., 2019,
     /// <https://arxiv.org/abs/1909.05858>). 1 changes nothing.
     pub(crate) penalty: f64,
-    /// Number of tokens of which no sequence may occur twice. 0: any may.
-    pub(crate) sequence: usize,
+    /// Length of token sequences that may occur only once. 0 disables the rule.
+    pub(crate) no_repeat_ngram_size: usize,
 }
 
 impl GenerateOptions {
@@ -86,7 +88,7 @@ pub(crate) fn next(
     repetition.apply(&mut scores, tokens);
     // Vocabularies are far smaller than 2³².
     let token = match sampling {
-        None => likeliest(&scores),
+        None => argmax(&scores),
         Some(sampling) => sampling.choose(&scores, [tokens.len(), index]),
     };
     token as u32
@@ -109,14 +111,14 @@ impl Repetition {
             }
         }
         let Some(before) = self
-            .sequence
+            .no_repeat_ngram_size
             .checked_sub(1)
             .filter(|&before| before < tokens.len())
         else {
             return;
         };
         let last = &tokens[tokens.len() - before..];
-        for sequence in tokens.windows(self.sequence) {
+        for sequence in tokens.windows(self.no_repeat_ngram_size) {
             if let ([start @ .., end], true) = (sequence, sequence.starts_with(last))
                 && start.len() == before
                 && let Some(score) = scores.get_mut(*end as usize)
@@ -141,12 +143,15 @@ impl Sampling {
             rest -= probability;
         }
         // Rounding: the probabilities add up to less than 1.
-        likeliest(&probabilities)
+        argmax(&probabilities)
     }
 
     /// Returns the probability of each token. Tokens that are not considered have 0.
     fn probabilities(&self, scores: &[f64]) -> Vec<f64> {
-        let mut scores: Vec<f64> = scores.iter().map(|score| score / self.temperature).collect();
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        // Without the largest score, since a quotient may be infinite.
+        let scaled = |score: &f64| (score - largest) / self.temperature;
+        let mut scores: Vec<f64> = scores.iter().map(scaled).collect();
         let mut order: Vec<usize> = (0..scores.len()).collect();
         order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
         if let Some(last) = self.top_k.and_then(|k| order.get(k - 1)) {
@@ -180,7 +185,7 @@ fn softmax(scores: &[f64]) -> Vec<f64> {
 }
 
 /// Returns the index of the largest score, the first of equal ones. NaN is never the largest.
-fn likeliest(scores: &[f64]) -> usize {
+fn argmax(scores: &[f64]) -> usize {
     let mut best = (0, f64::NEG_INFINITY);
     for (index, &score) in scores.iter().enumerate() {
         if score > best.1 {
@@ -266,7 +271,10 @@ mod tests {
                 0,
             )
         };
-        let rule = |penalty, sequence| Repetition { penalty, sequence };
+        let rule = |penalty, no_repeat_ngram_size| Repetition {
+            penalty,
+            no_repeat_ngram_size,
+        };
         assert_eq!(next(rule(1.0, 0), &[2, 2]), 2);
         assert_eq!(next(rule(1.3, 0), &[2, 0]), 4);
         // 2 and 4 followed 3 before.
@@ -278,6 +286,6 @@ mod tests {
         let mut scores = [-1.0, 2.0];
         rule(2.0, 0).apply(&mut scores, &[0, 0, 1]);
         assert_eq!(scores, [-2.0, 1.0]);
-        assert_eq!(likeliest(&[0.5, f64::NAN, 2.0, 2.0]), 2);
+        assert_eq!(argmax(&[0.5, f64::NAN, 2.0, 2.0]), 2);
     }
 }

@@ -3,10 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use hipvit::error::{Error, Result};
+use hipvit_files::regular_file;
 use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::BPE;
 use tokenizers::{AddedToken, Tokenizer};
 
+/// Maximum size of `tokenizer.json` in bytes. The largest published ones have some 30 MB.
+const MAX_BYTES: u64 = 1 << 27;
 /// Special tokens of RoBERTa, whose vocabulary TrOCR has if there is no `tokenizer.json`.
 const SPECIAL: [&str; 5] = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"];
 
@@ -27,8 +30,13 @@ impl Detokenizer {
         let file = directory.join("tokenizer.json");
         let [vocabulary, merges] = ["vocab.json", "merges.txt"].map(|name| directory.join(name));
         let tokenizer = if file.exists() {
-            Tokenizer::from_file(&file).map_err(|error| Error::config(&file, error))?
+            let bytes =
+                regular_file::read_within(&file, MAX_BYTES).map_err(|error| Error::io(&file, error))?;
+            Tokenizer::from_bytes(bytes).map_err(|error| Error::config(&file, error))?
         } else if vocabulary.exists() && merges.exists() {
+            for file in [&vocabulary, &merges] {
+                regular_file::check(file).map_err(|error| Error::io(file, error))?;
+            }
             let name = |path: &Path| path.to_string_lossy().into_owned();
             let model = BPE::from_file(&name(&vocabulary), &name(&merges)).build();
             let mut tokenizer = Tokenizer::new(model.map_err(|error| Error::config(&vocabulary, error))?);

@@ -60,7 +60,7 @@ pub struct Buffer {
     pub first_step: usize,
     /// The last step that reads the buffer. The plan's last step for an output, or if memory is not reused.
     pub last_step: usize,
-    /// State that the value is [written to](crate::op::Definition::replaces_rows). Then it is not in the arena.
+    /// State that the value is [written to](crate::op::Definition::replaces_rows). The buffer then has no memory in the arena.
     pub state: Option<ValueId>,
 }
 
@@ -205,7 +205,7 @@ impl Plan {
                     _ => false,
                 };
                 let aliased = may_alias.filter(|&i| match inputs.get(i) {
-                    Some(Operand::Buffer(id)) => {
+                    Some(Operand::Buffer(id)) if buffers[id.index()].state.is_none() => {
                         let value = node.inputs[i];
                         let is_last = || storages[storage_of[id.index()]].last == index && !is_output(value);
                         (buffers[id.index()].dtype, buffers[id.index()].bytes) == (result_dtype, bytes)

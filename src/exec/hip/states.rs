@@ -208,7 +208,7 @@ impl States {
         Ok(unpack(&copy.wait()?, place.dtype))
     }
 
-    /// Sets elements of a parameter or state, from element `first` on, rounded to its dtype, for runs that are submitted later. It has as many.
+    /// Sets elements of a parameter or state, from element `first` on, rounded to its dtype, for runs that are submitted later. The caller checks the length.
     pub(super) fn write_part(&self, id: ValueId, first: usize, values: &[f32]) -> Result<()> {
         let place = self.place(id)?;
         let mut bytes = Vec::with_capacity(values.len() * place.dtype.size());

@@ -63,7 +63,7 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         None
     }
 
-    /// Returns true if the first result is the first operand with some rows replaced, which do not depend on it. If that operand is a state that
+    /// Returns true if the first result is the first operand with some rows replaced. If that operand is a state that
     /// the result updates, executors write to the state itself, and the result needs no memory.
     fn replaces_rows(&self) -> bool {
         false
