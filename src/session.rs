@@ -270,6 +270,11 @@ impl Session {
         self.loaded.dtype
     }
 
+    /// Returns how kernels are selected.
+    pub fn select_options(&self) -> SelectOptions {
+        self.loaded.select
+    }
+
     /// Returns the maximum batch size.
     pub fn batch(&self) -> usize {
         self.loaded.batch

@@ -17,6 +17,7 @@ mod digits;
 mod distributed;
 mod explain;
 mod fuzz;
+mod generation;
 mod goldens;
 mod hub;
 mod image;

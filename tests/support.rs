@@ -2,10 +2,12 @@
 
 pub(crate) mod attention_statistics;
 pub(crate) mod bench;
+pub(crate) mod cache;
 pub(crate) mod custom_op;
 pub(crate) mod digit_folders;
 pub(crate) mod emulated;
 pub(crate) mod fake;
+pub(crate) mod generation;
 pub(crate) mod goldens;
 pub(crate) mod gpu;
 pub(crate) mod html;

@@ -14,7 +14,7 @@ use super::output::{RunOutput, RunOutputs};
 use super::plans::Plans;
 use super::replays::GraphSwitch;
 use super::staging::Staging;
-use super::states::{check_shape, state_named};
+use super::states::{check_part, check_shape, state_named};
 use super::step_args::step_args;
 use super::threads::HostThreads;
 use crate::error::{Error, Result};
@@ -125,6 +125,20 @@ impl HostExecutor {
             "states",
             format!("`{name}` has no elements of its shape"),
         ))
+    }
+
+    /// Sets elements of the parameter or state `name`, from element `first` on, for later runs. Waits for a run that writes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name, or if it has fewer elements.
+    pub fn write_state(&self, name: &str, first: usize, values: &[f32]) -> Result<()> {
+        let id = state_named(&self.info.graph, name)?;
+        check_part(&self.info.graph, id, first, values.len())?;
+        if self.executor.write_state(id, first, values) {
+            return Ok(());
+        }
+        Err(Error::internal("states", format!("`{name}` has no elements")))
     }
 
     fn submit(&self, plan: &Plan, inputs: PlanInputs<'_>) -> Result<HostRun> {

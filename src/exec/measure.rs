@@ -74,6 +74,21 @@ impl dyn Executor {
             .set_state(name, tensor)
     }
 
+    /// Sets elements of the parameter or state `name`, from element `first` on, for runs that are submitted later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the model has no such parameter or state, if it has fewer elements, or is on several devices. Fails if a run
+    /// failed.
+    pub fn write_state(&self, name: &str, first: usize, values: &[f32]) -> Result<()> {
+        if let Some(host) = self.host() {
+            return host.write_state(name, first, values);
+        }
+        self.hip()
+            .ok_or_else(|| divided("state"))?
+            .write_state(name, first, values)
+    }
+
     /// Runs `plan` step by step, and calls `observe` with each step and its time.
     ///
     /// # Errors

@@ -47,6 +47,24 @@ pub(super) fn check_shape(graph: &Graph, id: ValueId, tensor: &Tensor) -> Result
     Err(Error::argument("state", reason))
 }
 
+/// Checks that the parameter or state `id` has `count` elements from element `first` on.
+///
+/// # Errors
+///
+/// [`Error::Argument`], naming the parameter or state, if it has fewer.
+pub(super) fn check_part(graph: &Graph, id: ValueId, first: usize, count: usize) -> Result<()> {
+    let value = graph.value(id);
+    let elements: usize = value.shape.iter().product();
+    if first.checked_add(count).is_some_and(|end| end <= elements) {
+        return Ok(());
+    }
+    let reason = format!(
+        "`{}` has {elements} elements, and {count} were given for it from element {first} on",
+        value.name
+    );
+    Err(Error::argument("state", reason))
+}
+
 /// Checks that several devices can each run a graph.
 ///
 /// # Errors

@@ -4534,6 +4534,110 @@ const _: () = {
     ][::core::mem::offset_of!(PadArgs, width) - 100usize];
 };
 
+/// Threads per block of `paged_attention`.
+pub const PAGED_ATTENTION_THREADS: u32 = 256;
+
+/// Maximum channels per head of `paged_attention`.
+pub const PAGED_ATTENTION_CHANNELS: u32 = 256;
+
+/// Maximum lanes per key of `paged_attention`.
+pub const PAGED_ATTENTION_LANES: u32 = 16;
+
+/// `paged_attention`: attention of one query per row over the first tokens of its pages.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PagedAttentionArgs {
+    /// T `[rows, heads, head_dim]`.
+    pub q: DeviceAddress,
+    /// T `[places, kv_heads, head_dim]`.
+    pub keys: DeviceAddress,
+    /// T `[places, kv_heads, head_dim]`.
+    pub values: DeviceAddress,
+    /// i32 `[rows, pages]`: the pages of each row. Numbers beyond an end become the first or last page.
+    pub table: DeviceAddress,
+    /// i32 `[rows]`: tokens that each query sees.
+    pub lengths: DeviceAddress,
+    /// T `[rows, heads, head_dim]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Queries.
+    pub rows: u32,
+    /// Heads of the queries, a multiple of `kv_heads`.
+    pub heads: u32,
+    /// Heads of keys and values.
+    pub kv_heads: u32,
+    /// Channels of a head, at most `PAGED_ATTENTION_CHANNELS`.
+    pub head_dim: u32,
+    /// Rows of keys and values, a multiple of `page`.
+    pub places: u32,
+    /// Tokens of a page.
+    pub page: u32,
+    /// Pages of a row of the table.
+    pub pages: u32,
+    /// Lanes per key: a power of two, at most `PAGED_ATTENTION_LANES`.
+    pub lanes: u32,
+    /// Factor of the scores.
+    pub scale: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of PagedAttentionArgs",
+    ][::core::mem::size_of::<PagedAttentionArgs>() - 88usize];
+    [
+        "Alignment of PagedAttentionArgs",
+    ][::core::mem::align_of::<PagedAttentionArgs>() - 8usize];
+    [
+        "Offset of field: PagedAttentionArgs::q",
+    ][::core::mem::offset_of!(PagedAttentionArgs, q) - 0usize];
+    [
+        "Offset of field: PagedAttentionArgs::keys",
+    ][::core::mem::offset_of!(PagedAttentionArgs, keys) - 8usize];
+    [
+        "Offset of field: PagedAttentionArgs::values",
+    ][::core::mem::offset_of!(PagedAttentionArgs, values) - 16usize];
+    [
+        "Offset of field: PagedAttentionArgs::table",
+    ][::core::mem::offset_of!(PagedAttentionArgs, table) - 24usize];
+    [
+        "Offset of field: PagedAttentionArgs::lengths",
+    ][::core::mem::offset_of!(PagedAttentionArgs, lengths) - 32usize];
+    [
+        "Offset of field: PagedAttentionArgs::out",
+    ][::core::mem::offset_of!(PagedAttentionArgs, out) - 40usize];
+    [
+        "Offset of field: PagedAttentionArgs::rows",
+    ][::core::mem::offset_of!(PagedAttentionArgs, rows) - 48usize];
+    [
+        "Offset of field: PagedAttentionArgs::heads",
+    ][::core::mem::offset_of!(PagedAttentionArgs, heads) - 52usize];
+    [
+        "Offset of field: PagedAttentionArgs::kv_heads",
+    ][::core::mem::offset_of!(PagedAttentionArgs, kv_heads) - 56usize];
+    [
+        "Offset of field: PagedAttentionArgs::head_dim",
+    ][::core::mem::offset_of!(PagedAttentionArgs, head_dim) - 60usize];
+    [
+        "Offset of field: PagedAttentionArgs::places",
+    ][::core::mem::offset_of!(PagedAttentionArgs, places) - 64usize];
+    [
+        "Offset of field: PagedAttentionArgs::page",
+    ][::core::mem::offset_of!(PagedAttentionArgs, page) - 68usize];
+    [
+        "Offset of field: PagedAttentionArgs::pages",
+    ][::core::mem::offset_of!(PagedAttentionArgs, pages) - 72usize];
+    [
+        "Offset of field: PagedAttentionArgs::lanes",
+    ][::core::mem::offset_of!(PagedAttentionArgs, lanes) - 76usize];
+    [
+        "Offset of field: PagedAttentionArgs::scale",
+    ][::core::mem::offset_of!(PagedAttentionArgs, scale) - 80usize];
+    [
+        "Offset of field: PagedAttentionArgs::reserved",
+    ][::core::mem::offset_of!(PagedAttentionArgs, reserved) - 84usize];
+};
+
 /// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -6510,6 +6614,60 @@ const _: () = {
     ][::core::mem::offset_of!(WireArgs, back) - 20usize];
 };
 
+/// Threads per block of `write_rows`.
+pub const WRITE_ROWS_THREADS: u32 = 256;
+
+/// `write_rows`: the elements of each image replace those at its slot of `out`, which x has elsewhere. A slot beyond an end writes nothing.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct WriteRowsArgs {
+    /// T `[places, each]`. Copied to `out`, unless both are one buffer.
+    pub x: DeviceAddress,
+    /// T `[images, each]`.
+    pub rows: DeviceAddress,
+    /// i32 `[images]`: the slots, which differ.
+    pub slots: DeviceAddress,
+    /// T `[places, each]`. May be `x`.
+    pub out: DeviceAddress,
+    /// Elements of an image, at least 1.
+    pub each: u32,
+    /// Number of images.
+    pub images: u32,
+    /// Number of slots.
+    pub places: u32,
+    /// 1 if elements of `x` are copied to the other places.
+    pub copies: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WriteRowsArgs"][::core::mem::size_of::<WriteRowsArgs>() - 48usize];
+    ["Alignment of WriteRowsArgs"][::core::mem::align_of::<WriteRowsArgs>() - 8usize];
+    [
+        "Offset of field: WriteRowsArgs::x",
+    ][::core::mem::offset_of!(WriteRowsArgs, x) - 0usize];
+    [
+        "Offset of field: WriteRowsArgs::rows",
+    ][::core::mem::offset_of!(WriteRowsArgs, rows) - 8usize];
+    [
+        "Offset of field: WriteRowsArgs::slots",
+    ][::core::mem::offset_of!(WriteRowsArgs, slots) - 16usize];
+    [
+        "Offset of field: WriteRowsArgs::out",
+    ][::core::mem::offset_of!(WriteRowsArgs, out) - 24usize];
+    [
+        "Offset of field: WriteRowsArgs::each",
+    ][::core::mem::offset_of!(WriteRowsArgs, each) - 32usize];
+    [
+        "Offset of field: WriteRowsArgs::images",
+    ][::core::mem::offset_of!(WriteRowsArgs, images) - 36usize];
+    [
+        "Offset of field: WriteRowsArgs::places",
+    ][::core::mem::offset_of!(WriteRowsArgs, places) - 40usize];
+    [
+        "Offset of field: WriteRowsArgs::copies",
+    ][::core::mem::offset_of!(WriteRowsArgs, copies) - 44usize];
+};
+
 /// The head sizes that attention has entries for, in ascending order.
 pub const HEAD_DIMS: [u32; 5] = [32, 64, 80, 96, 128];
 
@@ -6654,6 +6812,9 @@ macro_rules! kernel_list {
                 pad {
                     Pad(PadArgs),
                 }
+                paged_attention {
+                    PagedAttention(PagedAttentionArgs),
+                }
                 patch_extract {
                     PatchExtract(PatchExtractArgs),
                 }
@@ -6735,6 +6896,9 @@ macro_rules! kernel_list {
                 }
                 wire {
                     Wire(WireArgs),
+                }
+                write_rows {
+                    WriteRows(WriteRowsArgs),
                 }
             }
             $($($more)*,)?

@@ -2,46 +2,46 @@
 
 use std::collections::HashMap;
 
-use crate::graph::{Graph, ValueId};
+use crate::graph::{Graph, ValueId, updated_in_place};
 use crate::ops::Op;
 
 /// The results of a graph that need no copy: their nodes write the new elements of a state to the state itself.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct InPlace(HashMap<ValueId, ValueId>);
+pub(crate) struct InPlace(HashMap<ValueId, Target>);
+
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    state: ValueId,
+    /// True if the op only [replaces rows](crate::ops::Definition::replaces_rows).
+    replaces_rows: bool,
+}
 
 impl InPlace {
     /// Returns the results whose op writes in place, and whose state no later node reads.
     pub(crate) fn of(graph: &Graph, updates_in_place: impl Fn(&Op) -> bool) -> Self {
-        let mut last_read = HashMap::new();
-        let mut producers = HashMap::new();
-        for (index, node) in graph.nodes().iter().enumerate() {
-            last_read.extend(node.inputs.iter().map(|&id| (id, index)));
-            producers.extend(node.outputs.iter().map(|&id| (id, index)));
-        }
-        let mut readers: HashMap<ValueId, usize> = HashMap::new();
-        let outputs = graph.outputs().iter().map(|(_, id)| id);
-        for id in outputs.chain(graph.updates().iter().map(|(_, id)| id)) {
-            *readers.entry(*id).or_default() += 1;
-        }
-        let is_in_place = |&&(state, result): &&(ValueId, ValueId)| {
-            let producer = producers.get(&result);
-            let is_read_later = last_read.get(&state) > producer;
-            let op = producer.map(|&index| &graph.nodes()[index].op);
-            readers[&result] == 1 && !is_read_later && op.is_some_and(&updates_in_place)
+        let rows = updated_in_place(graph, Op::replaces_rows);
+        let all = updated_in_place(graph, |op| op.replaces_rows() || updates_in_place(op));
+        let target = |(result, state)| {
+            let replaces_rows = rows.contains_key(&result);
+            (result, Target { state, replaces_rows })
         };
-        let reuses = graph.optimizations().memory_reuse;
-        let updates = graph.updates().iter().filter(|_| reuses).filter(is_in_place);
-        Self(updates.map(|&(state, result)| (result, state)).collect())
+        Self(all.into_iter().map(target).collect())
     }
 
     /// Returns the state that a result is written to. `None` if it is written to the arena.
     pub(crate) fn state(&self, result: ValueId) -> Option<ValueId> {
-        self.0.get(&result).copied()
+        Some(self.0.get(&result)?.state)
     }
 
-    /// Returns true if all results are written to the arena.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Returns true if only some rows of the state are written.
+    pub(crate) fn replaces_rows(&self, result: ValueId) -> bool {
+        self.0.get(&result).is_some_and(|target| target.replaces_rows)
+    }
+
+    /// Returns true if steps can run again on the same input without a copy of the states: they write nothing in place, or only rows that do
+    /// not depend on the states.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        self.0.values().all(|target| target.replaces_rows)
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
             assert_eq!(in_place.state(new), (!reads_later).then_some(sum));
             // An addition is no update.
             assert_eq!(in_place.state(added), None);
-            assert_eq!(in_place.is_empty(), reads_later);
+            assert_eq!(in_place.is_repeatable(), reads_later);
         }
     }
 }

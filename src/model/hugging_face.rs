@@ -7,6 +7,7 @@ mod aimv2;
 mod beit;
 mod classes;
 mod dinov3;
+mod encoder;
 mod keys;
 mod kind;
 mod swin;
@@ -25,6 +26,7 @@ use crate::error::Result;
 use crate::labels::Labels;
 use crate::ops::Activation;
 use classes::Classes;
+use encoder::encoder;
 use keys::{activation, check_layers, tower_config};
 use kind::{Class, Kind, class, kind};
 
@@ -55,6 +57,9 @@ const PROJECTION: &str = "the vision model ends before the projection";
 ///
 /// Returns [`Error::Config`](crate::Error::Config) for a file and key that are not supported.
 pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights) -> Result<Description> {
+    if let Some(encoder) = encoder(config)? {
+        return encoder.describe(image);
+    }
     let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
     let config = config.refusing_null();
@@ -139,7 +144,10 @@ pub(super) fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
 
 /// Checks that the configuration's family and class are supported.
 pub(super) fn check_class(config: Fields<'_>) -> Result<()> {
-    class(config, kind(config)?).map(drop)
+    match encoder(config)? {
+        Some(_) => Ok(()),
+        None => class(config, kind(config)?).map(drop),
+    }
 }
 
 fn check_channels(config: Fields<'_>) -> Result<()> {
@@ -159,7 +167,8 @@ fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize; 2]) -> Re
         "siglip2" | "siglip2_vision_model" => config.accepting_null(),
         _ => config,
     };
-    let configured = sizes.extent("image_size")?.unwrap_or([224, 224]);
+    let default = if kind.model_type == "blip" { 384 } else { 224 };
+    let configured = sizes.extent("image_size")?.unwrap_or([default; 2]);
     let patch = config.extent("patch_size")?.unwrap_or([kind.patch, kind.patch]);
     let dim = config.size("hidden_size")?.unwrap_or(768);
     let activation = activation(config, "hidden_act", kind.activation)?;

@@ -368,6 +368,15 @@ pub(super) const CLIP: Names = Names {
     heads_of_two: ["", ""],
 };
 
+/// Names in the encoder of transformers' BLIP.
+pub(super) const BLIP: Names = Names {
+    embeddings: Embeddings::Batched,
+    positions: "embeddings.position_embedding",
+    qkv: Qkv::Packed("self_attn.qkv"),
+    attention_output: "self_attn.projection",
+    ..CLIP
+};
+
 /// Names in transformers' text towers of CLIP and SigLIP.
 pub(super) const CLIP_TEXT: Names = Names {
     norm: "final_layer_norm",

@@ -87,6 +87,10 @@ pub(super) fn in_files(model_type: &str, name: &str) -> String {
         "vit" | "deit" | "beit" if has_part(name, "layers") => translate(VIT, name),
         "dinov2" | "dinov2_with_registers" => translate(DINOV2, name),
         "swin" => translate(SWIN, name),
+        "vision-encoder-decoder" => match name.strip_prefix("encoder.") {
+            Some(rest) => format!("encoder.{}", in_files("vit", rest)),
+            None => name.to_owned(),
+        },
         _ => name.to_owned(),
     }
 }
@@ -160,6 +164,12 @@ mod tests {
             in_files("dinov2", "encoder.layer.0.attention.v_proj.weight"),
             "encoder.layer.0.attention.attention.value.weight"
         );
+        assert_eq!(
+            in_files("vision-encoder-decoder", "encoder.layers.0.mlp.fc2.bias"),
+            "encoder.encoder.layer.0.output.dense.bias"
+        );
+        let decoder = "decoder.model.decoder.layers.0.self_attn.q_proj.bias";
+        assert_eq!(in_files("vision-encoder-decoder", decoder), decoder);
         let clip = "vision_model.encoder.layers.0.mlp.fc1.weight";
         assert_eq!(in_files("clip", clip), clip);
     }

@@ -6,11 +6,35 @@ use std::thread;
 use hipvit::DType;
 use hipvit::exec::{Executor, ExecutorOptions, GraphMode, Placement};
 
+use crate::support::cache;
 use crate::support::gpu::{device, dtypes, gpu};
 use crate::support::states::{Gradient, check, graph, states, train};
 
 /// Enough for a capture, four replays, of which the last is checked, and another replay.
 const RUNS: usize = 7;
+
+/// Keys and values that are cached in states, eager and replayed.
+#[test]
+fn rows_are_written_to_states() {
+    let Some((device, _shared)) = device() else {
+        return;
+    };
+    for dtype in dtypes() {
+        for graphs in [GraphMode::Off, GraphMode::On] {
+            let options = ExecutorOptions {
+                graphs,
+                ..ExecutorOptions::new(dtype)
+            };
+            let executor = Placement::gpu(&gpu(device))
+                .executor(&cache::graph(), &options)
+                .unwrap();
+            cache::check(&executor, dtype);
+            let replays = executor.statistics().replays.unwrap();
+            assert_eq!(replays.fallback, None);
+            assert_eq!(replays.replayed_runs, if graphs == GraphMode::On { 3 } else { 0 });
+        }
+    }
+}
 
 #[test]
 fn states_follow_the_reference_eager_and_replayed() {

@@ -8,6 +8,7 @@ use hipvit::graph::{Graph, OutputKind, Role};
 use hipvit::ops::{MulScalar, Pool};
 use hipvit::tensor::Tensor;
 
+use crate::support::cache;
 use crate::support::states::{Batch, Gradient, check, graph, states, train};
 
 fn executor(graph: &Graph) -> Arc<dyn Executor> {
@@ -137,4 +138,13 @@ fn inputs_and_updates_that_are_wrong_are_refused() {
         error,
         "node `sum`: has shape [1, 1, 2], but [2, 1, 2] is written to it"
     );
+}
+
+/// Keys and values that are cached in states.
+#[test]
+fn rows_are_written_to_states() {
+    let executor = Placement::Host
+        .executor(&cache::graph(), &ExecutorOptions::new(DType::F32))
+        .unwrap();
+    cache::check(&executor, DType::F32);
 }

@@ -51,6 +51,7 @@ mod progress;
 mod pull;
 mod quantize;
 mod ranks;
+mod read;
 mod record;
 mod results;
 mod run;
@@ -112,6 +113,12 @@ enum Command {
     Classify(classify::Args),
     /// Print or write the embedding of each image
     Embed(embed::Args),
+    /// Describe images in words
+    #[command(after_long_help = read::CAPTIONS)]
+    Caption(read::Args),
+    /// Read the text in images of lines
+    #[command(after_long_help = read::LINES)]
+    Read(read::Args),
     /// Find the embeddings nearest to an image or a text
     Search(search::Args),
     /// Measure accuracy over labelled images
@@ -184,6 +191,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let result = match cli.command {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
+        Command::Caption(args) | Command::Read(args) => args.run(),
         Command::Search(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Explain(args) => args.run(),

@@ -128,10 +128,12 @@ impl ModelArgs {
     }
 
     pub(crate) fn load_with(&self, builder: SessionBuilder) -> hipvit::Result<Session> {
-        self.note(match &self.model {
+        let session = match &self.model {
             Some(path) => builder.load(path),
             None => builder.tinyvit32(),
-        }?)
+        }?;
+        self.note(&session);
+        Ok(session)
     }
 
     /// Loads the model with the arguments, and returns it with notes on standard error.
@@ -139,21 +141,22 @@ impl ModelArgs {
         &self,
         load: impl FnOnce(SessionBuilder) -> hipvit::Result<Session>,
     ) -> hipvit::Result<Session> {
-        self.note(load(self.builder())?)
+        let session = load(self.builder())?;
+        self.note(&session);
+        Ok(session)
     }
 
     /// Prints the notes and warnings about a loaded session.
-    fn note(&self, session: Session) -> hipvit::Result<Session> {
+    pub(crate) fn note(&self, session: &Session) {
         if let Some(hipvit::Error::Hip(reason)) = session.no_gpu() {
             note_no_gpu(reason, self.config.device.is_some());
         }
-        warn_non_finite_weights(&session);
+        warn_non_finite_weights(session);
         if let Some(reason) = session.hip_graphs().and_then(|runs| runs.no_direct) {
             output::warning(&format!(
                 "using RCCL for all-reduces, whose rounding may differ, because peer memory failed: {reason}"
             ));
         }
-        Ok(session)
     }
 
     pub(crate) fn builder(&self) -> SessionBuilder {

@@ -9,7 +9,7 @@ use rten_vecmath::Exp;
 use super::attention::SoftmaxRows;
 use super::attention::heads::{Extras, Tokens, mask_of_image};
 use super::gemm::{self, Epilogue};
-use super::rows::with_scratch;
+use super::rows::{dot, with_scratch};
 use super::{CpuOp, Operands, by_reference};
 
 impl CpuOp for AttentionBackward {
@@ -218,17 +218,4 @@ fn divide<D: RemoveAxis>(mut rest: ArrayViewMut<'_, f32, D>) -> Vec<ArrayViewMut
         rest = others;
     }
     parts
-}
-
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    // Lanes, so that the compiler uses vectors.
-    let mut lanes = [0.0; 16];
-    let ((a_chunks, a_rest), (b_chunks, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
-    for (a, b) in a_chunks.iter().zip(b_chunks) {
-        for lane in 0..16 {
-            lanes[lane] += a[lane] * b[lane];
-        }
-    }
-    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
-    lanes.iter().sum::<f32>() + rest
 }

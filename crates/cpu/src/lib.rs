@@ -79,8 +79,9 @@ pub fn check(op: &Op) -> Result<(), OpError> {
     CpuOp::check(op)
 }
 
-/// Computes a step of a plan in f32. `inputs` are those of the graph, in its order and with integers as f32, and `arena` has the plan's buffers. The step runs in the
-/// rayon pool of the calling thread.
+/// Computes a step of a plan in f32, in the rayon pool of the calling thread. `inputs` are those of the graph, in its order and with integers as
+/// f32. `arena` has the plan's buffers. If the step [writes to](hipvit_graph::plan::Buffer::state) a state, `written` has the elements of that
+/// state, and `states` does not.
 ///
 /// # Errors
 ///
@@ -91,8 +92,9 @@ pub fn run(
     inputs: &[Input<'_>],
     constants: &Constants,
     states: &States,
+    written: Option<&mut [f32]>,
     arena: &mut [f32],
 ) -> Result<(), OpError> {
-    let mut memory = Memory::split(plan, step, inputs, constants, states, arena)?;
+    let mut memory = Memory::split(plan, step, inputs, constants, states, written, arena)?;
     plan.node(step).op.run(&memory.operands, &mut memory.results)
 }

@@ -30,7 +30,8 @@ pub(crate) struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    /// Splits the arena into the step's results and the parts that it may read.
+    /// Splits the arena into the step's results and the parts that it may read. A result that is written to a state is `written`, and its
+    /// operand is there.
     ///
     /// # Errors
     ///
@@ -41,8 +42,22 @@ impl<'a> Memory<'a> {
         inputs: &'a [Input<'a>],
         constants: &'a Constants,
         states: &'a States,
+        written: Option<&'a mut [f32]>,
         arena: &'a mut [f32],
     ) -> Result<Self, OpError> {
+        if let Some(written) = written {
+            return Ok(Self {
+                operands: Operands {
+                    plan,
+                    step,
+                    inputs,
+                    constants,
+                    states,
+                    between: vec![(0, arena)],
+                },
+                results: vec![written],
+            });
+        }
         let outside = || OpError::memory("its result is outside the arena");
         let mut ranges = Vec::with_capacity(step.outputs.len());
         for (index, &id) in step.outputs.iter().enumerate() {
@@ -160,12 +175,11 @@ impl<'a> Operands<'a> {
                 .get(id)
                 .map(Vec::as_slice)
                 .ok_or_else(|| "the plan is of another graph than the executor".into()),
-            Some(Operand::State(id)) => self
-                .states
-                .get(id)
-                .map(Vec::as_slice)
-                .ok_or_else(|| "the plan is of another graph than the executor".into()),
+            Some(&Operand::State(id)) => self.state(id),
             Some(&Operand::Buffer(id)) => {
+                if let Some(state) = self.plan.buffer(id).state {
+                    return self.state(state);
+                }
                 let range = range(self.plan.buffer(id))
                     .ok_or_else(|| OpError::memory("an operand is outside the arena"))?;
                 let piece = self.between.iter().rfind(|(start, _)| *start <= range.start);
@@ -174,6 +188,11 @@ impl<'a> Operands<'a> {
             }
             None => Err(missing(index)),
         }
+    }
+
+    fn state(&self, id: ValueId) -> Result<&'a [f32], OpError> {
+        let state = self.states.get(&id).map(Vec::as_slice);
+        state.ok_or_else(|| "the plan is of another graph than the executor".into())
     }
 
     /// Returns the elements of an optional operand. `None` unless `present`.
@@ -187,7 +206,8 @@ impl<'a> Operands<'a> {
 
     /// Returns the operand of an op that can run in place.
     pub(crate) fn source(&self, index: usize) -> Result<Source<'a>, OpError> {
-        if self.step.in_place == Some(index) {
+        let is_written = index == 0 && self.plan.buffer(self.step.output()).state.is_some();
+        if is_written || self.step.in_place == Some(index) {
             Ok(Source::InPlace)
         } else {
             self.values(index).map(Source::At)

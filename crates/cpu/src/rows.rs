@@ -80,3 +80,17 @@ pub(crate) fn with_scratch<R>(len: usize, f: impl FnOnce(&mut [f32]) -> R) -> R 
     FREE.with_borrow_mut(|free| free.push(buffer));
     result
 }
+
+/// Returns the sum of the products.
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
+    // Lanes, so that the compiler uses vectors.
+    let mut lanes = [0.0; 16];
+    let ((a_chunks, a_rest), (b_chunks, b_rest)) = (a.as_chunks::<16>(), b.as_chunks::<16>());
+    for (a, b) in a_chunks.iter().zip(b_chunks) {
+        for lane in 0..16 {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest: f32 = a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum();
+    lanes.iter().sum::<f32>() + rest
+}

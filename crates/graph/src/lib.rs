@@ -48,6 +48,7 @@ pub mod tensor;
 mod tests;
 mod tolerance;
 mod training;
+mod updates;
 mod value;
 mod verify;
 
@@ -70,4 +71,5 @@ pub use rewrite::{Rewriter, Rewritten, rewrite};
 pub use shard::{shard, shard_stages};
 pub use stages::{Stage, stages};
 pub use training::prepare_training;
+pub use updates::updated_in_place;
 pub use value::{GraphInput, Value, ValueId, ValueKind};

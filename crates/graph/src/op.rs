@@ -112,6 +112,7 @@ macro_rules! for_each_op {
             non_max_suppression: NonMaxSuppression,
             normalize: Normalize,
             pad: Pad,
+            paged_attention: PagedAttention,
             patch_conv: PatchConv,
             patch_extract: PatchExtract,
             patch_extract_backward: PatchExtractBackward,
@@ -145,6 +146,7 @@ macro_rules! for_each_op {
             tokens: Tokens,
             top_k: TopK,
             transpose: Transpose,
+            write_rows: WriteRows,
         }
     };
 }
@@ -241,6 +243,13 @@ macro_rules! declare {
             pub fn may_alias(&self) -> Option<usize> {
                 match self {
                     $(Self::$Op(op) => op.may_alias(),)*
+                }
+            }
+
+            /// Returns true if the first result is the first operand with some rows replaced.
+            pub fn replaces_rows(&self) -> bool {
+                match self {
+                    $(Self::$Op(op) => op.replaces_rows(),)*
                 }
             }
 

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::graph::{self, Graph, Node, OutputKind};
 use crate::op::{Linear, Op, RoundFloat8, Rounding};
 use crate::tensor::DType;
+use crate::updates::updated_in_place;
 use crate::value::{GraphInput, ValueId, ValueKind};
 
 pub use crate::arena::ALIGNMENT;
@@ -59,6 +60,8 @@ pub struct Buffer {
     pub first_step: usize,
     /// The last step that reads the buffer. The plan's last step for an output, or if memory is not reused.
     pub last_step: usize,
+    /// State that the value is [written to](crate::op::Definition::replaces_rows). The buffer then has no memory in the arena.
+    pub state: Option<ValueId>,
 }
 
 impl Buffer {
@@ -157,6 +160,7 @@ impl Plan {
         let end = graph.nodes().len().saturating_sub(1);
         let reuse = graph.optimizations().memory_reuse;
         let last_use = last_uses(&graph);
+        let written = updated_in_place(&graph, Op::replaces_rows);
         let mut buffers: Vec<Buffer> = Vec::with_capacity(graph.nodes().len());
         let mut of_value: HashMap<ValueId, BufferId> = HashMap::new();
         let mut steps = Vec::with_capacity(graph.nodes().len());
@@ -188,6 +192,7 @@ impl Plan {
                 if rounding.is_none() && matches!(result_dtype, DType::F8E4M3 | DType::F8E5M2) {
                     bytes = RoundFloat8::scale_offset(bytes) + DType::F32.size();
                 }
+                let state = written.get(&value).copied();
                 let own_storage = has_own_storage(&graph, value);
                 // Both values stay, since the op changes no element.
                 let is_view = matches!(node.op, Op::Reshape(_));
@@ -200,7 +205,7 @@ impl Plan {
                     _ => false,
                 };
                 let aliased = may_alias.filter(|&i| match inputs.get(i) {
-                    Some(Operand::Buffer(id)) => {
+                    Some(Operand::Buffer(id)) if buffers[id.index()].state.is_none() => {
                         let value = node.inputs[i];
                         let is_last = || storages[storage_of[id.index()]].last == index && !is_output(value);
                         (buffers[id.index()].dtype, buffers[id.index()].bytes) == (result_dtype, bytes)
@@ -219,7 +224,7 @@ impl Plan {
                     Some(Operand::Buffer(id)) => storage_of[id.index()],
                     _ => {
                         storages.push(Storage {
-                            bytes,
+                            bytes: if state.is_some() { 0 } else { bytes },
                             first: if own_storage { 0 } else { index },
                             last: last_step,
                         });
@@ -244,6 +249,7 @@ impl Plan {
                     bytes,
                     first_step: index,
                     last_step,
+                    state,
                 });
             }
             steps.push(Step {
@@ -285,7 +291,7 @@ impl Plan {
             updates: updates(&graph, &buffers, &of_value)?,
             outputs,
             arena_bytes,
-            naive_bytes: arena::naive(buffers.iter().map(|b| b.bytes)),
+            naive_bytes: arena::naive(buffers.iter().filter(|b| b.state.is_none()).map(|b| b.bytes)),
             lower_bound_bytes: arena::lower_bound(&storages),
             buffers,
             graph,

@@ -19,7 +19,7 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 use crate::cpu::{self, Constants, States};
 use crate::error::{Error, Result};
 use crate::exec::Collectives;
-use crate::graph::plan::{Plan, Step};
+use crate::graph::plan::{BufferId, Plan, Step};
 use crate::graph::{Graph, Node, OutputKind, ValueId, matrix};
 use crate::ops::OpError;
 use crate::tensor::{DType, Input};
@@ -118,10 +118,24 @@ impl CpuExecutor {
     /// Sets the elements of the parameter or state `id` for later runs. Waits for a run that writes it. Returns false for another value,
     /// or if the number of elements differs.
     pub fn set_state(&self, id: ValueId, values: &[f32]) -> bool {
+        let has_length = self
+            .states
+            .read()
+            .get(&id)
+            .is_some_and(|state| state.len() == values.len());
+        has_length && self.write_state(id, 0, values)
+    }
+
+    /// Sets elements of the parameter or state `id`, from element `first` on, for later runs. Waits for a run that writes it. Returns false
+    /// for another value, or if it has fewer elements.
+    pub fn write_state(&self, id: ValueId, first: usize, values: &[f32]) -> bool {
         let mut states = self.states.write();
-        match states.get_mut(&id).filter(|state| state.len() == values.len()) {
-            Some(state) => {
-                state.copy_from_slice(values);
+        let part = states
+            .get_mut(&id)
+            .and_then(|state| state.get_mut(first..)?.get_mut(..values.len()));
+        match part {
+            Some(part) => {
+                part.copy_from_slice(values);
                 true
             }
             None => false,
@@ -184,12 +198,15 @@ impl CpuExecutor {
         if plan.updates().is_empty() {
             let states = self.states.read();
             self.pool
-                .install(|| self.steps(plan, inputs, &states, arena, observer))?;
+                .install(|| self.steps(plan, inputs, HeldStates::Shared(&states), arena, observer))?;
         } else {
             let mut states = self.states.write();
+            // The lock itself stays on this thread.
+            let held = HeldStates::Own(&mut states);
             self.pool
-                .install(|| self.steps(plan, inputs, &states, arena, observer))?;
-            for &(to, id) in plan.updates() {
+                .install(|| self.steps(plan, inputs, held, arena, observer))?;
+            let in_arena = |&&(_, id): &&(ValueId, BufferId)| plan.buffer(id).state.is_none();
+            for &(to, id) in plan.updates().iter().filter(in_arena) {
                 let values = cpu::range(plan.buffer(id)).and_then(|range| arena.get(range));
                 let name = &plan.graph().value(to).name;
                 let values = values.ok_or_else(|| Error::graph(name, "is outside the arena"))?;
@@ -215,14 +232,17 @@ impl CpuExecutor {
         &self,
         plan: &Plan,
         inputs: &[Input<'_>],
-        states: &States,
+        mut states: HeldStates<'_>,
         arena: &mut [f32],
         mut observer: Option<&mut Observer<'_>>,
     ) -> Result<()> {
         for step in plan.steps() {
             let start = Instant::now();
             let node = plan.node(step);
-            cpu::run(plan, step, inputs, &self.constants, states, arena)
+            states
+                .run(plan.buffer(step.output()).state, |states, written| {
+                    cpu::run(plan, step, inputs, &self.constants, states, written, arena)
+                })
                 .map_err(|source| self.step_error(node, source))?;
             if let Some(observer) = &mut observer {
                 observer(step, start.elapsed());
@@ -238,6 +258,34 @@ impl CpuExecutor {
         let collectives = self.collectives.as_ref();
         let failure = collectives.and_then(|collectives| collectives.failure());
         failure.unwrap_or_else(|| hipvit_graph::Error::op(&node.name, &node.op, source).into())
+    }
+}
+
+/// The parameters and states during a run.
+enum HeldStates<'a> {
+    /// Other runs read them too.
+    Shared(&'a States),
+    Own(&'a mut States),
+}
+
+impl HeldStates<'_> {
+    /// Calls `compute` with the states. If a step writes to the state `written`, its elements are apart.
+    fn run(
+        &mut self,
+        written: Option<ValueId>,
+        compute: impl FnOnce(&States, Option<&mut [f32]>) -> Result<(), OpError>,
+    ) -> Result<(), OpError> {
+        match (self, written) {
+            (Self::Shared(states), _) => compute(states, None),
+            (Self::Own(states), None) => compute(states, None),
+            (Self::Own(states), Some(id)) => {
+                let missing = "the plan is of another graph than the executor";
+                let mut elements = states.remove(&id).ok_or(missing)?;
+                let result = compute(states, Some(&mut elements));
+                states.insert(id, elements);
+                result
+            }
+        }
     }
 }
 

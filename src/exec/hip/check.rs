@@ -218,7 +218,8 @@ impl HipExecutor {
         Ok(sums.read()?)
     }
 
-    /// Returns the memory of each output, and of each new value of a parameter or state.
+    /// Returns the memory of each output, and of each new value of a parameter or state. A state of which only rows are written keeps the others,
+    /// which a check must not overwrite. The outputs depend on these rows.
     pub(super) fn kept_parts<'a>(
         &self,
         plan: &Plan,
@@ -234,7 +235,8 @@ impl HipExecutor {
             }
         };
         // The memory is at least as large as the plan needs.
-        kept(plan).filter_map(part).collect()
+        let is_whole = |id: &BufferId| !self.in_place.replaces_rows(plan.buffer(*id).value);
+        kept(plan).filter(is_whole).filter_map(part).collect()
     }
 
     /// Waits for the steps, and returns the bytes of a buffer.

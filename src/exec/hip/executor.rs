@@ -26,7 +26,7 @@ use crate::exec::options::ExecutorOptions;
 use crate::exec::plans::Plans;
 use crate::exec::replays::{GraphSwitch, Replays};
 use crate::exec::select::{HIPSPARSELT, SelectOptions, Selection, Store};
-use crate::exec::states::{check_divisible, check_shape, state_named};
+use crate::exec::states::{check_divisible, check_part, check_shape, state_named};
 use crate::exec::threads::HostThreads;
 use crate::graph::{Float8, Graph, ValueId};
 use crate::hip::{self, Device, Dnn};
@@ -248,7 +248,18 @@ impl HipExecutor {
     pub fn set_state(&self, name: &str, tensor: &Tensor) -> Result<()> {
         let (states, id) = self.state_named(name)?;
         check_shape(&self.info.graph, id, tensor)?;
-        states.set(id, &tensor.to_f32())
+        states.write_part(id, 0, &tensor.to_f32())
+    }
+
+    /// Sets elements of the parameter or state `name`, from element `first` on, rounded to its dtype, for runs that are submitted later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name, or if it has fewer elements. Fails if a run failed.
+    pub fn write_state(&self, name: &str, first: usize, values: &[f32]) -> Result<()> {
+        let (states, id) = self.state_named(name)?;
+        check_part(&self.info.graph, id, first, values.len())?;
+        states.write_part(id, first, values)
     }
 
     fn state_named(&self, name: &str) -> Result<(&States, ValueId)> {

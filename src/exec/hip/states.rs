@@ -208,14 +208,15 @@ impl States {
         Ok(unpack(&copy.wait()?, place.dtype))
     }
 
-    /// Sets the elements of a parameter or state, rounded to its dtype, for runs that are submitted later.
-    pub(super) fn set(&self, id: ValueId, values: &[f32]) -> Result<()> {
+    /// Sets elements of a parameter or state, from element `first` on, rounded to its dtype, for runs that are submitted later. The caller checks the length.
+    pub(super) fn write_part(&self, id: ValueId, first: usize, values: &[f32]) -> Result<()> {
         let place = self.place(id)?;
-        let mut bytes = Vec::with_capacity(place.bytes);
+        let mut bytes = Vec::with_capacity(values.len() * place.dtype.size());
         append(&mut bytes, values, place.dtype);
-        let mut source: PinnedBuffer<u8> = self.stream.device().pinned(place.bytes)?;
+        let mut source: PinnedBuffer<u8> = self.stream.device().pinned(bytes.len())?;
         source.copy_from_slice(&bytes);
-        let copy = self.memory.lock().upload(place.offset, source)?;
+        let at = place.offset + first * place.dtype.size();
+        let copy = self.memory.lock().upload(at, source)?;
         copy.wait()?;
         Ok(())
     }

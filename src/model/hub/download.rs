@@ -31,13 +31,15 @@ use hipvit_files::regular_file;
 use hipvit_files::temporary;
 
 /// Files other than weights and those of a tokenizer that hipvit reads if a repository has them.
-const CONFIGS: [&str; 6] = [
+const CONFIGS: [&str; 7] = [
     file_names::CONFIG,
     file_names::PREPROCESSOR,
     file_names::PROCESSOR,
     file_names::OPEN_CLIP,
     file_names::ADAPTER_CONFIG,
     file_names::ADAPTER_WEIGHTS,
+    // Rules of a model that makes text.
+    "generation_config.json",
 ];
 /// Maximum number of consecutive attempts without progress.
 const ATTEMPTS: u32 = 5;

@@ -213,6 +213,16 @@ const KINDS: &[Kind] = &[
     },
 ];
 
+/// Encoder of BLIP, whose decoder makes text.
+pub(super) const BLIP: Kind = Kind {
+    model_type: "blip",
+    names: &names::BLIP,
+    prefixes: &["vision_model."],
+    classes: &[],
+    epsilon: 1e-5,
+    ..VIT
+};
+
 pub(super) fn kind(config: Fields<'_>) -> Result<&'static Kind> {
     let model_type = config.text("model_type")?.unwrap_or_default();
     KINDS

@@ -63,6 +63,12 @@ pub trait Definition: Clone + fmt::Debug + PartialEq {
         None
     }
 
+    /// Returns true if the first result is the first operand with some rows replaced. If that operand is a state that
+    /// the result updates, executors write to the state itself, and the result needs no memory.
+    fn replaces_rows(&self) -> bool {
+        false
+    }
+
     /// Part of the operands that a part of result `index` depends on.
     fn locality(&self, index: usize) -> Locality;
 

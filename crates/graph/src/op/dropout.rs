@@ -48,8 +48,8 @@ impl Dropout {
     }
 }
 
-/// Computes Philox 4×32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+/// Returns four random numbers: Philox 4×32 with 10 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+pub fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     for _ in 0..10 {
         let left = u64::from(counter[0]) * 0xD251_1F53;
         let right = u64::from(counter[2]) * 0xCD9E_8D57;

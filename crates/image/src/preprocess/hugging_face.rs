@@ -29,7 +29,7 @@ use hipvit_files::json;
 
 /// Names that [`Class::by_name`] accepts, without `ImageProcessor`, for errors.
 const SUPPORTED: &str =
-    "the image processors ViT, DeiT, Beit, Bit, DINOv3ViT, CLIP, Siglip, Siglip2 and ConvNext";
+    "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2 and ConvNext";
 
 impl Preprocess {
     /// Creates the rule of a transformers image processor. Errors name `file`.

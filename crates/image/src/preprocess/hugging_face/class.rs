@@ -86,6 +86,13 @@ const SIGLIP2: Class = Class {
     },
     ..VIT
 };
+const BLIP: Class = Class {
+    filter: Filter::Bicubic,
+    mean: CLIP_MEAN,
+    std: CLIP_STD,
+    size: square(384),
+    ..VIT
+};
 const BIT: Class = Class {
     variant: Variant::Common,
     ..CLIP
@@ -135,6 +142,7 @@ impl Class {
             "DeiT" => &DEIT,
             "DINOv3ViT" => &DINOV3,
             "Bit" => &BIT,
+            "Blip" => &BLIP,
             "CLIP" => &CLIP,
             "Beit" => &BEIT,
             "Siglip" => &SIGLIP,
@@ -150,6 +158,7 @@ impl Class {
             "vit" | "vit_mae" | "vit_msn" | "ijepa" | "swin" | "swinv2" => &VIT,
             "deit" => &DEIT,
             "beit" | "data2vec-vision" => &BEIT,
+            "blip" => &BLIP,
             "dinov3_vit" => &DINOV3,
             "dinov2" | "dinov2_with_registers" => &BIT,
             "clip" | "clip_vision_model" | "aimv2" | "aimv2_vision_model" => &CLIP,

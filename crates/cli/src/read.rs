@@ -1,0 +1,207 @@
+//! `hipvit read` and `hipvit caption`.
+
+use std::io::Write;
+
+use anyhow::Result;
+use hipvit::image::RgbImage;
+use hipvit::run_config::parsers::positive;
+use hipvit_generate::{Finish, GenerateOptions, Generated, Generator, Sampling};
+use serde::Serialize;
+
+use super::escape::one_line;
+use super::format::{self, Format, Formats, OutputArgs};
+use super::inputs::Inputs;
+use super::model_args::{ModelArgs, report_fallback};
+use super::outcome::{Outcome, Usage};
+use super::output::{self, Sink};
+use super::record::{self, Record};
+use super::results::note_failed;
+
+pub(crate) const CAPTIONS: &str = "\
+Examples:
+  hipvit caption photo.jpg -m Salesforce/blip-image-captioning-base
+  hipvit caption photos/ -m MODEL --device hip --dtype bf16 --batch 32 --max-tokens 30 -o captions.csv";
+
+pub(crate) const LINES: &str = "\
+Examples:
+  hipvit read line.png -m microsoft/trocr-base-printed
+  hipvit read lines/ -m MODEL --device hip --dtype bf16 --batch 32 -o lines.csv";
+
+/// Decoded images in memory, as a multiple of the batch size.
+const BATCHES_IN_MEMORY: usize = 4;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    inputs: Inputs,
+    #[command(flatten)]
+    model: ModelArgs,
+    /// Maximum number of tokens of a text [default: the model's]
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output")]
+    max_tokens: Option<usize>,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    output: OutputArgs<Lines>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Sampling")]
+struct SamplingArgs {
+    /// Choose tokens at random, with logits divided by T
+    ///
+    /// Without this option, --top-k and --top-p, each token is the most likely one.
+    #[arg(long, value_name = "T")]
+    temperature: Option<f64>,
+    /// Choose among the K most likely tokens
+    #[arg(long, value_name = "K", value_parser = positive)]
+    top_k: Option<usize>,
+    /// Choose among the most likely tokens of total probability P
+    #[arg(long, value_name = "P")]
+    top_p: Option<f64>,
+    /// Seed of the random choice
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+impl SamplingArgs {
+    fn sampling(&self) -> Option<Sampling> {
+        let is_random = self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some();
+        is_random.then(|| Sampling {
+            temperature: self.temperature.unwrap_or(1.0),
+            top_k: self.top_k,
+            top_p: self.top_p.unwrap_or(1.0),
+            seed: self.seed,
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Lines;
+
+impl Formats for Lines {
+    const FORMATS: &'static [Format] = &[Format::Text, Format::Json, Format::Csv];
+}
+
+/// A text as `--json` writes it.
+#[derive(Serialize)]
+struct Made<'a> {
+    text: &'a str,
+    tokens: usize,
+    finish: &'static str,
+}
+
+/// Writer of the texts in one format.
+enum Writer {
+    Text(Sink),
+    Json(Sink),
+    Csv(Box<csv::Writer<Sink>>),
+}
+
+impl Args {
+    pub(crate) fn run(&self) -> Result<Outcome> {
+        self.inputs.require()?;
+        let Some(path) = &self.model.model else {
+            let reason = "-m MODEL is required: the embedded model makes no text. `microsoft/trocr-base-printed` reads lines, `Salesforce/blip-image-captioning-base` describes images";
+            return Err(Usage(reason.to_owned()).into());
+        };
+        let (format, sink) = self.output.open()?;
+        let images = self.inputs.list()?;
+        self.inputs.check_outputs(&images, std::iter::once(&sink))?;
+        let listed = images.len();
+        let mut generator = Generator::load(path, &self.model.builder())?;
+        self.model.note(generator.session());
+        if generator.beams() > 1 {
+            let beams = generator.beams();
+            output::note(&format!(
+                "texts are decoded with one beam; the model's files ask for {beams}"
+            ));
+        }
+        let decode = self.inputs.decode.options();
+        let most = BATCHES_IN_MEMORY * generator.session().batch();
+        let mut writer = Writer::new(format, sink)?;
+        let (mut names, mut decoded, mut count) = (Vec::new(), Vec::new(), 0);
+        let outcome = images.for_each(
+            |source| source.decode(decode),
+            |_, name, image| {
+                names.push(name.to_owned());
+                decoded.push(image);
+                count += 1;
+                if decoded.len() == most {
+                    let first = count - decoded.len();
+                    self.write(&mut writer, &mut generator, (&mut names, &mut decoded), first)?;
+                }
+                Ok(())
+            },
+        )?;
+        let first = count - decoded.len();
+        self.write(&mut writer, &mut generator, (&mut names, &mut decoded), first)?;
+        note_failed(listed - count, listed);
+        report_fallback(generator.session());
+        let outcome = format::finish(vec![writer.finish()?], outcome, count)?;
+        self.output.wrote(&format!("{count} texts"));
+        Ok(outcome)
+    }
+
+    /// Reads the images, writes their texts, and removes them. `first_index` is the index of the first among all images that were decoded.
+    fn write(
+        &self,
+        writer: &mut Writer,
+        generator: &mut Generator,
+        (names, images): (&mut Vec<String>, &mut Vec<RgbImage>),
+        first_index: usize,
+    ) -> Result<()> {
+        let options = GenerateOptions {
+            max_tokens: self.max_tokens,
+            sampling: self.sampling.sampling(),
+            first_index,
+        };
+        let texts = generator.generate(images, &options, &mut |_, _| {})?;
+        for (name, text) in names.iter().zip(&texts) {
+            writer.write(generator, name, text)?;
+        }
+        names.clear();
+        images.clear();
+        Ok(())
+    }
+}
+
+impl Writer {
+    fn new(format: Format, sink: Sink) -> Result<Self> {
+        Ok(match format {
+            Format::Json => Self::Json(sink),
+            Format::Csv => {
+                let mut writer = csv::Writer::from_writer(sink);
+                format::written(writer.write_record(["image", "text", "tokens", "finish"]))?;
+                Self::Csv(Box::new(writer))
+            }
+            _ => Self::Text(sink),
+        })
+    }
+
+    fn write(&mut self, generator: &Generator, name: &str, generated: &Generated) -> Result<()> {
+        let finish = match generated.finish {
+            Finish::End => "end",
+            Finish::Length => "length",
+        };
+        let (text, tokens) = (generated.text.as_str(), generated.tokens.len());
+        match self {
+            Self::Text(out) => writeln!(out, "{}: {}", one_line(name), one_line(text))?,
+            Self::Json(out) => {
+                let made = Made { text, tokens, finish };
+                record::write(out, &Record::new(generator.session(), name, made))?;
+            }
+            Self::Csv(out) => {
+                format::written(out.write_record([name, text, &tokens.to_string(), finish]))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Sink> {
+        Ok(match self {
+            Self::Text(sink) | Self::Json(sink) => sink,
+            Self::Csv(writer) => writer.into_inner().map_err(csv::IntoInnerError::into_error)?,
+        })
+    }
+}

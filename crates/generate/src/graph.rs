@@ -1,0 +1,466 @@
+//! The graphs of a decoder: a step, and the keys and values of cross-attention.
+//!
+//! A row of a step is a token of one sequence. The step writes its keys and values to the cache and returns the logits of the next token.
+
+use hipvit::error::{Error, Result};
+use hipvit::graph::{Graph, OutputKind, Role, ValueId};
+use hipvit::model::Checkpoint;
+use hipvit::ops::{Add, Gather, LayerNorm, Linear, MulScalar, PagedAttention, WriteRows};
+use hipvit::tensor::{DType, Tensor};
+
+use crate::names::{AttentionNames, HeadNames};
+use crate::pages::PAGE;
+use crate::spec::{DecoderSpec, Positions};
+
+/// Names of a step's inputs, each i32 with a row per token.
+pub(crate) mod inputs {
+    /// `[rows]`: ids of the tokens.
+    pub(crate) const TOKENS: &str = "tokens";
+    /// `[rows]`: rows of the table of positions.
+    pub(crate) const POSITIONS: &str = "positions";
+    /// `[rows]`: places in the cache, or -1 for a row that only fills a batch.
+    pub(crate) const PLACES: &str = "places";
+    /// `[rows, pages]`: pages of each row's sequence.
+    pub(crate) const PAGES: &str = "pages";
+    /// `[rows]`: tokens that each row attends to, with itself.
+    pub(crate) const LENGTHS: &str = "lengths";
+    /// `[rows, 1]`: number of each row's image in the cache of images.
+    pub(crate) const IMAGES: &str = "images";
+    /// `[rows]`: the encoder's tokens, or 0 for a row that only fills a batch.
+    pub(crate) const IMAGE_LENGTHS: &str = "image_lengths";
+}
+
+/// Maximum elements of a state, which kernels address by 32 bits.
+const MAX_STATE: usize = 1 << 31;
+
+/// Projection of the encoder's tokens to the decoder's width.
+const PROJECTION: &str = "enc_to_dec_proj";
+
+/// Sizes of the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CacheSize {
+    /// Pages of all sequences.
+    pub(crate) pages: usize,
+    /// Maximum pages of a sequence.
+    pub(crate) sequence: usize,
+    /// Images in progress.
+    pub(crate) images: usize,
+    /// The encoder's tokens of an image.
+    pub(crate) tokens: usize,
+}
+
+/// Returns the name of the state with keys or values of cross-attention.
+pub(crate) fn cross_state(layer: usize, part: Part) -> String {
+    format!("cross.{layer}.{}", part.name())
+}
+
+/// Keys or values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Keys,
+    Values,
+}
+
+impl Part {
+    pub(crate) const BOTH: [Self; 2] = [Self::Keys, Self::Values];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Keys => "keys",
+            Self::Values => "values",
+        }
+    }
+
+    /// Returns the name of the projection to keys or values.
+    fn projection(self, names: &AttentionNames) -> &'static str {
+        match self {
+            Self::Keys => names.key,
+            Self::Values => names.value,
+        }
+    }
+}
+
+/// Builds the graph of a step.
+///
+/// # Errors
+///
+/// [`Error::Tensor`] for a tensor that is missing or has another shape.
+pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -> Result<Graph> {
+    let graph = Graph::of_values("decoder", inputs::TOKENS, [1], DType::I32)?;
+    let mut builder = Builder::new(graph, spec, weights);
+    let logits = builder.step(cache)?;
+    let Builder { mut graph, .. } = builder;
+    graph.set_output(OutputKind::Logits, logits);
+    Ok(graph)
+}
+
+/// Builds the graph from the encoder's tokens of images to the keys and values of cross-attention: outputs in the order of the layers, keys
+/// before values.
+///
+/// # Errors
+///
+/// [`Error::Tensor`] for a tensor that is missing or has another shape.
+pub(crate) fn cross(spec: &DecoderSpec, weights: &Checkpoint, tokens: usize) -> Result<Graph> {
+    let channels = spec.encoder_width;
+    let graph = Graph::of_values("cross-attention", "encoded", [1, tokens, channels], DType::F32)?;
+    let mut builder = Builder::new(graph, spec, weights);
+    let mut encoded = builder.graph.input();
+    let mut width = channels;
+    if spec.projects_encoder {
+        width = spec.width;
+        encoded = builder.linear(
+            Role::Other,
+            PROJECTION,
+            [width, channels],
+            encoded,
+            Linear::default(),
+        )?;
+    }
+    for layer in 0..spec.layers {
+        for part in Part::BOTH {
+            let name = builder.name(layer, part.projection(&spec.names.cross));
+            let rows = builder.linear(Role::Qkv, &name, [spec.width, width], encoded, Linear::default())?;
+            builder.graph.add_output(cross_state(layer, part), rows)?;
+        }
+    }
+    Ok(builder.graph)
+}
+
+struct Builder<'a> {
+    graph: Graph,
+    spec: &'a DecoderSpec,
+    weights: &'a Checkpoint,
+    /// Initial elements of states, one of each size.
+    zeros: Vec<Tensor>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(graph: Graph, spec: &'a DecoderSpec, weights: &'a Checkpoint) -> Self {
+        Self {
+            graph,
+            spec,
+            weights,
+            zeros: Vec::new(),
+        }
+    }
+
+    fn step(&mut self, cache: CacheSize) -> Result<ValueId> {
+        let (width, vocabulary) = (self.spec.width, self.spec.vocabulary);
+        let mut input = |name: &str, shape: &[usize]| self.graph.add_input(name, shape, DType::I32);
+        let positions = input(inputs::POSITIONS, &[1])?;
+        let places = input(inputs::PLACES, &[1])?;
+        let own = [
+            input(inputs::PAGES, &[1, cache.sequence])?,
+            input(inputs::LENGTHS, &[1])?,
+        ];
+        let of_image = [
+            input(inputs::IMAGES, &[1, 1])?,
+            input(inputs::IMAGE_LENGTHS, &[1])?,
+        ];
+
+        let names = self.spec.names;
+        let table = self.tensor(names.embedding, &[vocabulary, width]);
+        let head = self.tensor(names.head.weight, &[vocabulary, width]);
+        // Files have tied weights once, under either name.
+        let (table, head) = match (table, head, self.spec.ties_embedding) {
+            (Ok(table), _, true) => (table, table),
+            (Err(_), Ok(head), true) => (head, head),
+            (Ok(table), Ok(head), false) => (table, head),
+            (Err(error), _, _) | (_, Err(error), _) => return Err(error),
+        };
+        let tokens = self.graph.input();
+        let mut x = self.push(Role::Patch, "embedding", Gather { axis: 0 }, &[table, tokens])?;
+        if self.spec.scales_embedding {
+            x = self.push(Role::Patch, "scaled", MulScalar((width as f32).sqrt()), &[x])?;
+        }
+        let position = self.positions()?;
+        let position = self.push(
+            Role::Patch,
+            "position",
+            Gather { axis: 0 },
+            &[position, positions],
+        )?;
+        x = self.push(Role::Patch, "embedded", Add, &[x, position])?;
+        if self.spec.has_embedding_norm {
+            x = self.norm(names.embedding_norm, x)?;
+        }
+        for layer in 0..self.spec.layers {
+            x = self.self_attention(layer, x, places, own, cache)?;
+            x = self.cross_attention(layer, x, of_image, cache)?;
+            x = self.feed_forward(layer, x)?;
+        }
+        self.head(x, head)
+    }
+
+    fn self_attention(
+        &mut self,
+        layer: usize,
+        x: ValueId,
+        places: ValueId,
+        [table, lengths]: [ValueId; 2],
+        cache: CacheSize,
+    ) -> Result<ValueId> {
+        let (names, width) = (&self.spec.names.own, self.spec.width);
+        let q = self.query(layer, names, x)?;
+        let mut cached = [q; 2];
+        for (cached, part) in cached.iter_mut().zip(Part::BOTH) {
+            let name = self.name(layer, part.projection(names));
+            let rows = self.linear(Role::Qkv, &name, [width, width], x, Linear::default())?;
+            let state = self.state(&format!("self.{layer}.{}", part.name()), cache.pages * PAGE)?;
+            let name = format!("blocks.{layer}.self.{}", part.name());
+            *cached = self.push(Role::Attention, &name, WriteRows, &[state, rows, places])?;
+            self.graph.update(state, *cached)?;
+        }
+        let [keys, values] = cached;
+        let name = format!("blocks.{layer}.self.attention");
+        let attention = self.attention(PAGE);
+        let attended = self.push(
+            Role::Attention,
+            &name,
+            attention,
+            &[q, keys, values, table, lengths],
+        )?;
+        self.attended(layer, names, attended, x)
+    }
+
+    fn cross_attention(
+        &mut self,
+        layer: usize,
+        x: ValueId,
+        [images, lengths]: [ValueId; 2],
+        cache: CacheSize,
+    ) -> Result<ValueId> {
+        let names = &self.spec.names.cross;
+        let q = self.query(layer, names, x)?;
+        let mut cached = [q; 2];
+        for (cached, part) in cached.iter_mut().zip(Part::BOTH) {
+            *cached = self.state(&cross_state(layer, part), cache.images * cache.tokens)?;
+        }
+        let [keys, values] = cached;
+        let name = format!("blocks.{layer}.cross.attention");
+        let attention = self.attention(cache.tokens);
+        let attended = self.push(
+            Role::Attention,
+            &name,
+            attention,
+            &[q, keys, values, images, lengths],
+        )?;
+        self.attended(layer, names, attended, x)
+    }
+
+    fn query(&mut self, layer: usize, names: &AttentionNames, x: ValueId) -> Result<ValueId> {
+        let (name, width) = (self.name(layer, names.query), self.spec.width);
+        self.linear(Role::Qkv, &name, [width, width], x, Linear::default())
+    }
+
+    /// The output projection of attention, the residual and the norm.
+    fn attended(
+        &mut self,
+        layer: usize,
+        names: &AttentionNames,
+        attended: ValueId,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let (name, width) = (self.name(layer, names.output), self.spec.width);
+        let added = self.residual(Role::Attention, &name, [width, width], attended, x)?;
+        self.norm(&self.name(layer, names.norm), added)
+    }
+
+    fn feed_forward(&mut self, layer: usize, x: ValueId) -> Result<ValueId> {
+        let (names, width, hidden) = (self.spec.names, self.spec.width, self.spec.hidden);
+        let activated = Linear {
+            activation: Some(self.spec.activation),
+            ..Linear::default()
+        };
+        let inner = self.linear(
+            Role::Ffn,
+            &self.name(layer, names.fc1),
+            [hidden, width],
+            x,
+            activated,
+        )?;
+        let added = self.residual(Role::Ffn, &self.name(layer, names.fc2), [width, hidden], inner, x)?;
+        self.norm(&self.name(layer, names.norm), added)
+    }
+
+    /// The layers from channels to logits. `weight` is the weight of the projection to logits.
+    fn head(&mut self, mut x: ValueId, weight: ValueId) -> Result<ValueId> {
+        let HeadNames { transform, bias, .. } = &self.spec.names.head;
+        let (width, vocabulary) = (self.spec.width, self.spec.vocabulary);
+        if let Some([layer, norm]) = transform {
+            let activated = Linear {
+                activation: Some(self.spec.activation),
+                ..Linear::default()
+            };
+            x = self.linear(Role::Other, layer, [width, width], x, activated)?;
+            x = self.norm(norm, x)?;
+        }
+        let mut operands = vec![x, weight];
+        if let Some(first) = bias.first() {
+            let exists = |name: &&&str| self.weights.names().any(|known| known == **name);
+            let name = bias.iter().find(exists).unwrap_or(first);
+            operands.push(self.tensor(name, &[vocabulary])?);
+        }
+        let spec = Linear {
+            bias: !bias.is_empty(),
+            ..Linear::default()
+        };
+        self.push(Role::Other, "logits", spec, &operands)
+    }
+
+    /// Returns the name of a layer of a block.
+    fn name(&self, layer: usize, name: &str) -> String {
+        format!("{}{layer}.{name}", self.spec.names.blocks)
+    }
+
+    fn attention(&self, page: usize) -> PagedAttention {
+        PagedAttention {
+            heads: self.spec.heads,
+            kv_heads: self.spec.heads,
+            head_dim: self.spec.head_dim(),
+            page,
+            scale: 1.0 / (self.spec.head_dim() as f32).sqrt(),
+        }
+    }
+
+    /// Adds a state of zeros `[rows, width]`. States of equal size share the zeros.
+    fn state(&mut self, name: &str, rows: usize) -> Result<ValueId> {
+        let width = self.spec.width;
+        let elements = rows.checked_mul(width).filter(|&elements| elements <= MAX_STATE);
+        let elements = elements.ok_or_else(|| {
+            let reason = format!("is too large for the cache: {rows} tokens of {width} channels. Reduce it");
+            Error::argument("batch", reason)
+        })?;
+        let zeros = match self.zeros.iter().find(|zeros| zeros.shape() == [rows, width]) {
+            Some(zeros) => zeros.clone(),
+            None => {
+                let zeros = Tensor::from_f32([rows, width], vec![0.0; elements]);
+                let zeros =
+                    zeros.ok_or_else(|| Error::internal("cache", "has another size than its shape"))?;
+                self.zeros.push(zeros.clone());
+                zeros
+            }
+        };
+        Ok(self.graph.state(name, zeros))
+    }
+
+    /// Adds the table of positions, whose rows [`DecoderSpec::position`] gives.
+    fn positions(&mut self) -> Result<ValueId> {
+        let (width, rows) = (self.spec.width, self.spec.position_rows());
+        let padding = match self.spec.positions {
+            Positions::Learned { .. } => return self.tensor(self.spec.names.positions, &[rows, width]),
+            Positions::Sines { padding } => padding,
+        };
+        let mut table = sinusoids(rows, width);
+        table[padding * width..][..width].fill(0.0);
+        let table = Tensor::from_f32([rows, width], table);
+        let table =
+            table.ok_or_else(|| Error::internal("positions", "have another size than their shape"))?;
+        Ok(self.graph.constant("sinusoids", table))
+    }
+
+    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
+        let tensor = self.weights.tensor(name)?;
+        if tensor.shape() == shape {
+            return Ok(self.graph.constant(name, tensor));
+        }
+        let reason = format!("has shape {:?}, expected {shape:?}", tensor.shape());
+        Err(Error::tensor(self.weights.place(), name, reason))
+    }
+
+    /// A linear layer with a bias. `shape` is that of its weight.
+    fn linear(
+        &mut self,
+        role: Role,
+        name: &str,
+        shape: [usize; 2],
+        x: ValueId,
+        spec: Linear,
+    ) -> Result<ValueId> {
+        self.layer(role, name, shape, &[x], spec)
+    }
+
+    /// A linear layer whose result is added to `residual`.
+    fn residual(
+        &mut self,
+        role: Role,
+        name: &str,
+        shape: [usize; 2],
+        x: ValueId,
+        residual: ValueId,
+    ) -> Result<ValueId> {
+        let spec = Linear {
+            residual: true,
+            ..Linear::default()
+        };
+        self.layer(role, name, shape, &[x, residual], spec)
+    }
+
+    fn layer(
+        &mut self,
+        role: Role,
+        name: &str,
+        shape: [usize; 2],
+        x: &[ValueId],
+        spec: Linear,
+    ) -> Result<ValueId> {
+        let weight = self.tensor(&format!("{name}.weight"), &shape)?;
+        let bias = self.tensor(&format!("{name}.bias"), &shape[..1])?;
+        let operands = [&x[..1], &[weight, bias], &x[1..]].concat();
+        self.push(role, name, Linear { bias: true, ..spec }, &operands)
+    }
+
+    fn norm(&mut self, name: &str, x: ValueId) -> Result<ValueId> {
+        let width = self.spec.width;
+        let weight = self.tensor(&format!("{name}.weight"), &[width])?;
+        let bias = self.tensor(&format!("{name}.bias"), &[width])?;
+        self.push(
+            Role::Other,
+            name,
+            LayerNorm {
+                epsilon: self.spec.epsilon,
+            },
+            &[x, weight, bias],
+        )
+    }
+
+    fn push(
+        &mut self,
+        role: Role,
+        name: &str,
+        op: impl Into<hipvit::ops::Op>,
+        operands: &[ValueId],
+    ) -> Result<ValueId> {
+        Ok(self.graph.push(role, name, op, operands)?)
+    }
+}
+
+/// Returns fairseq's positions `[rows, width]`, as `TrOCRSinusoidalPositionalEmbedding` computes them: sines of all frequencies, then cosines.
+fn sinusoids(rows: usize, width: usize) -> Vec<f32> {
+    let half = width / 2;
+    let step = -(10_000f32.ln()) / (half as f32 - 1.0).max(1.0);
+    let frequencies: Vec<f32> = (0..half).map(|i| (i as f32 * step).exp()).collect();
+    let mut values = Vec::with_capacity(rows * width);
+    for row in 0..rows {
+        let angles = frequencies.iter().map(|frequency| row as f32 * frequency);
+        values.extend(angles.clone().map(f32::sin));
+        values.extend(angles.map(f32::cos));
+        values.resize((row + 1) * width, 0.0);
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sinusoids_are_those_of_transformers() {
+        let table = sinusoids(4, 7);
+        let expected = [0.141_12, 0.029_995_5, 0.000_3, -0.989_992_5, 0.999_55, 1.0, 0.0];
+        // TrOCRSinusoidalPositionalEmbedding.get_embedding(4, 7)[3] of transformers 5.24.
+        for (value, expected) in table[21..].iter().zip(expected) {
+            assert!((value - expected).abs() < 1e-5, "{table:?}");
+        }
+    }
+}

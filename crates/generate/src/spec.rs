@@ -1,0 +1,547 @@
+//! Sizes of a decoder and the rules of generation, from a directory of transformers.
+
+use std::path::Path;
+
+use hipvit::error::{Error, Result};
+use hipvit::ops::Activation;
+use serde_json::{Map, Value};
+
+use crate::names::{self, Names};
+use crate::sampling::Repetition;
+
+/// File with the rules of generation.
+const GENERATION_CONFIG: &str = "generation_config.json";
+const MAX_CONFIG_BYTES: u64 = 1 << 20;
+/// Maximum number of new tokens if no file sets one: the default of transformers.
+const DEFAULT_NEW_TOKENS: usize = 20;
+/// Maximum number of positions. The largest published decoders have some thousands.
+const MAX_CONTEXT: usize = 1 << 16;
+
+/// A decoder of post-norm blocks: self-attention, cross-attention and a feed-forward network.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DecoderSpec {
+    pub(crate) names: &'static Names,
+    pub(crate) vocabulary: usize,
+    /// Number of channels.
+    pub(crate) width: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    /// Channels of the feed-forward network.
+    pub(crate) hidden: usize,
+    pub(crate) activation: Activation,
+    /// Added to the variance in norms.
+    pub(crate) epsilon: f32,
+    /// True if embeddings of tokens are multiplied by the square root of the width.
+    pub(crate) scales_embedding: bool,
+    pub(crate) has_embedding_norm: bool,
+    pub(crate) positions: Positions,
+    /// Maximum number of tokens of a text.
+    pub(crate) context: usize,
+    /// True if the projection to logits is the embedding of tokens.
+    pub(crate) ties_embedding: bool,
+    /// Channels of the encoder's tokens.
+    pub(crate) encoder_width: usize,
+    /// True if they are projected to the decoder's width first.
+    pub(crate) projects_encoder: bool,
+    pub(crate) rules: Rules,
+}
+
+/// Positions of tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Positions {
+    /// A learned table. Its first `unused` rows belong to no position.
+    Learned {
+        /// Number of unused rows.
+        unused: usize,
+    },
+    /// Sines and cosines as in fairseq. The first position is row `padding + 1`, and tokens of padding have row `padding`.
+    Sines {
+        /// The token of padding.
+        padding: usize,
+    },
+}
+
+/// Rules of generation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Rules {
+    /// The first token.
+    pub(crate) start: u32,
+    /// Tokens that end a text.
+    pub(crate) ends: Vec<u32>,
+    /// Maximum number of tokens, with the first one.
+    pub(crate) max_length: usize,
+    /// Beams that the model's files ask for.
+    pub(crate) beams: usize,
+    pub(crate) repetition: Repetition,
+}
+
+impl DecoderSpec {
+    /// Reads the configuration of the model in `directory`, whose content is `config`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for a model without a decoder, or one that is not supported.
+    pub(crate) fn read(directory: &Path, config: &Value) -> Result<Self> {
+        let file = directory.join("config.json");
+        let whole = Section::new(&file, config)?;
+        let spec = match whole.text("model_type")?.unwrap_or_default() {
+            "vision-encoder-decoder" => Self::trocr(directory, &whole)?,
+            "blip" => Self::blip(&whole)?,
+            other => {
+                let reason = format!(
+                    "`model_type` is \"{other}\", which is not supported. Use a \"vision-encoder-decoder\" or \"blip\" model"
+                );
+                return Err(Error::config(&file, reason));
+            }
+        };
+        if let Some(reason) = spec.problem() {
+            return Err(Error::config(&file, reason));
+        }
+        Ok(spec)
+    }
+
+    /// TrOCR: a `VisionEncoderDecoderModel` with a decoder of type `trocr`.
+    fn trocr(directory: &Path, whole: &Section<'_>) -> Result<Self> {
+        let (encoder, decoder) = (whole.section("encoder")?, whole.section("decoder")?);
+        let kind = decoder.text("model_type")?.unwrap_or_default();
+        if kind != "trocr" {
+            let reason =
+                format!("`decoder.model_type` is \"{kind}\", which is not supported; supported is \"trocr\"");
+            return Err(Error::config(whole.file, reason));
+        }
+        let width = decoder.size("d_model")?.unwrap_or(1024);
+        let of_encoder = encoder.size("hidden_size")?.unwrap_or(768);
+        // As VisionEncoderDecoderModel decides on `enc_to_dec_proj`.
+        let cross = decoder.size("cross_attention_hidden_size")?;
+        let is_projected = of_encoder != width && cross.is_none();
+        if let Some(cross) = cross.filter(|&cross| cross != of_encoder) {
+            let reason = format!(
+                "`decoder.cross_attention_hidden_size` is {cross}, but the encoder has {of_encoder} channels"
+            );
+            return Err(Error::config(whole.file, reason));
+        }
+        Ok(Self {
+            names: &names::TROCR,
+            vocabulary: decoder.size("vocab_size")?.unwrap_or(50265),
+            width,
+            layers: decoder.size("decoder_layers")?.unwrap_or(12),
+            heads: decoder.size("decoder_attention_heads")?.unwrap_or(16),
+            hidden: decoder.size("decoder_ffn_dim")?.unwrap_or(4096),
+            activation: decoder.activation("activation_function")?,
+            // PyTorch's default, which TrOCR does not change.
+            epsilon: 1e-5,
+            scales_embedding: decoder.flag("scale_embedding")?.unwrap_or(false),
+            has_embedding_norm: decoder.flag("layernorm_embedding")?.unwrap_or(true),
+            positions: match decoder.flag("use_learned_position_embeddings")? {
+                Some(false) => Positions::Sines {
+                    padding: decoder.token("pad_token_id")?.unwrap_or(1) as usize,
+                },
+                _ => Positions::Learned { unused: 2 },
+            },
+            context: decoder.size("max_position_embeddings")?.unwrap_or(512),
+            ties_embedding: decoder.flag("tie_word_embeddings")?.unwrap_or(true),
+            encoder_width: of_encoder,
+            projects_encoder: is_projected,
+            rules: rules(directory, whole, &decoder)?,
+        })
+    }
+
+    /// BLIP for captions: a decoder like BERT.
+    fn blip(whole: &Section<'_>) -> Result<Self> {
+        let (vision, text) = (whole.section("vision_config")?, whole.section("text_config")?);
+        let of_encoder = vision.size("hidden_size")?.unwrap_or(768);
+        let end = text.token("sep_token_id")?.unwrap_or(102);
+        Ok(Self {
+            names: &names::BLIP,
+            vocabulary: text.size("vocab_size")?.unwrap_or(30524),
+            width: text.size("hidden_size")?.unwrap_or(768),
+            layers: text.size("num_hidden_layers")?.unwrap_or(12),
+            heads: text.size("num_attention_heads")?.unwrap_or(8),
+            hidden: text.size("intermediate_size")?.unwrap_or(3072),
+            activation: text.activation("hidden_act")?,
+            epsilon: text.number("layer_norm_eps")?.unwrap_or(1e-12) as f32,
+            scales_embedding: false,
+            has_embedding_norm: true,
+            positions: Positions::Learned { unused: 0 },
+            context: text.size("max_position_embeddings")?.unwrap_or(512),
+            ties_embedding: true,
+            encoder_width: of_encoder,
+            projects_encoder: false,
+            // `BlipForConditionalGeneration.generate` reads no rules from files.
+            rules: Rules {
+                start: text.token("bos_token_id")?.unwrap_or(30522),
+                ends: vec![end],
+                max_length: 1 + DEFAULT_NEW_TOKENS,
+                beams: 1,
+                repetition: Repetition {
+                    penalty: 1.0,
+                    no_repeat_ngram_size: 0,
+                },
+            },
+        })
+    }
+
+    /// Returns the channels of a head.
+    pub(crate) fn head_dim(&self) -> usize {
+        self.width / self.heads
+    }
+
+    /// Returns the row of the table of positions for `token` at `position` of a text.
+    pub(crate) fn position(&self, token: u32, position: usize) -> usize {
+        match self.positions {
+            Positions::Learned { unused } => unused + position,
+            Positions::Sines { padding } if token as usize == padding => padding,
+            Positions::Sines { padding } => padding + 1 + position,
+        }
+    }
+
+    /// Returns the number of rows of the table of positions.
+    pub(crate) fn position_rows(&self) -> usize {
+        self.context
+            + match self.positions {
+                Positions::Learned { unused } => unused,
+                Positions::Sines { padding } => padding + 1,
+            }
+    }
+
+    /// Returns what is out of range, with the reason.
+    fn problem(&self) -> Option<String> {
+        let Self { width, heads, .. } = *self;
+        if !width.is_multiple_of(heads) {
+            return Some(format!("{width} channels cannot be divided among {heads} heads"));
+        }
+        if self.context > MAX_CONTEXT {
+            let context = self.context;
+            return Some(format!(
+                "`max_position_embeddings` is {context}, more than the maximum of {MAX_CONTEXT}"
+            ));
+        }
+        if self.context < 2 {
+            return Some("`max_position_embeddings` is 1, and a text has at least two tokens".into());
+        }
+        let vocabulary = self.vocabulary;
+        match self.positions {
+            Positions::Sines { padding } if padding >= vocabulary => {
+                return Some(format!(
+                    "`pad_token_id` is {padding}, but the vocabulary has {vocabulary} tokens"
+                ));
+            }
+            _ => {}
+        }
+        let start = self.rules.start;
+        (start as usize >= vocabulary)
+            .then(|| format!("the first token is {start}, but the vocabulary has {vocabulary} tokens"))
+    }
+}
+
+/// Reads the rules of generation. As in transformers, limits of the configuration apply only if there is no `generation_config.json`.
+fn rules(directory: &Path, whole: &Section<'_>, decoder: &Section<'_>) -> Result<Rules> {
+    let path = directory.join(GENERATION_CONFIG);
+    let own = match hipvit_files::regular_file::read_within(&path, MAX_CONFIG_BYTES) {
+        Ok(bytes) => {
+            let value = hipvit_files::json::parse(&bytes);
+            Some(value.map_err(|error| Error::config(&path, error))?)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Err(error) => return Err(Error::io(&path, error)),
+    };
+    let own = own.as_ref().map(|value| Section::new(&path, value)).transpose()?;
+    let limits = match &own {
+        Some(own) => vec![own],
+        None => vec![whole, decoder],
+    };
+    let ids = Sections(own.iter().chain([whole, decoder]).collect());
+    let limits = Sections(limits);
+    limits.refuse_others()?;
+    let start = match ids.token("decoder_start_token_id")? {
+        Some(start) => Some(start),
+        None => ids.token("bos_token_id")?,
+    };
+    let missing = || {
+        let reason = format!("`decoder_start_token_id` is neither here nor in {GENERATION_CONFIG}. Add it");
+        Error::config(whole.file, reason)
+    };
+    let start = start.ok_or_else(missing)?;
+    let new_tokens = limits
+        .find("max_new_tokens")
+        .map(|section| section.size("max_new_tokens"));
+    let max_length = match new_tokens.transpose()?.flatten() {
+        Some(new) => Some(1 + new),
+        None => match limits.find("max_length") {
+            Some(section) => section.size("max_length")?,
+            None => None,
+        },
+    };
+    let penalty = match limits.find("repetition_penalty") {
+        Some(section) => section.number("repetition_penalty")?.unwrap_or(1.0),
+        None => 1.0,
+    };
+    if penalty <= 0.0 {
+        let reason = format!("`repetition_penalty` is {penalty}, and must be above 0");
+        return Err(Error::config(whole.file, reason));
+    }
+    Ok(Rules {
+        start,
+        ends: match ids.find("eos_token_id") {
+            Some(section) => section.tokens("eos_token_id")?,
+            None => Vec::new(),
+        },
+        max_length: max_length.unwrap_or(1 + DEFAULT_NEW_TOKENS),
+        beams: limits.count("num_beams")?.unwrap_or(1),
+        repetition: Repetition {
+            penalty,
+            no_repeat_ngram_size: limits.count("no_repeat_ngram_size")?.unwrap_or(0),
+        },
+    })
+}
+
+/// Sections of which the first that has a key counts.
+struct Sections<'a>(Vec<&'a Section<'a>>);
+
+impl<'a> Sections<'a> {
+    fn find(&self, key: &str) -> Option<&'a Section<'a>> {
+        self.0.iter().copied().find(|section| section.has(key))
+    }
+
+    fn token(&self, key: &str) -> Result<Option<u32>> {
+        self.find(key).map_or(Ok(None), |section| section.token(key))
+    }
+
+    fn count(&self, key: &str) -> Result<Option<usize>> {
+        self.find(key).map_or(Ok(None), |section| section.count(key))
+    }
+
+    /// Refuses rules that would change the text and are not supported.
+    fn refuse_others(&self) -> Result<()> {
+        // A minimum length of 0, and of the first token alone, changes nothing.
+        for (key, neutral) in [("min_length", 1), ("min_new_tokens", 0)] {
+            if self.count(key)?.is_some_and(|least| least > neutral) {
+                return Err(self.unsupported(key));
+            }
+        }
+        let lists = [
+            "forced_bos_token_id",
+            "forced_eos_token_id",
+            "suppress_tokens",
+            "begin_suppress_tokens",
+            "bad_words_ids",
+        ];
+        match lists.into_iter().find(|key| self.find(key).is_some()) {
+            Some(key) => Err(self.unsupported(key)),
+            None => Ok(()),
+        }
+    }
+
+    fn unsupported(&self, key: &str) -> Error {
+        let file = self
+            .find(key)
+            .map_or(Path::new(GENERATION_CONFIG), |section| section.file);
+        Error::config(
+            file,
+            format!("`{key}` is not supported. Remove it to read texts without this rule"),
+        )
+    }
+}
+
+/// An object of a configuration.
+struct Section<'a> {
+    file: &'a Path,
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Section<'a> {
+    fn new(file: &'a Path, value: &'a Value) -> Result<Self> {
+        match value {
+            Value::Object(fields) => Ok(Self { file, fields }),
+            _ => Err(Error::config(file, "is no JSON object")),
+        }
+    }
+
+    fn section(&self, key: &str) -> Result<Section<'a>> {
+        let fields = self.fields.get(key).and_then(Value::as_object);
+        let fields = fields.ok_or_else(|| self.error(key, "is missing"))?;
+        Ok(Section { fields, ..*self })
+    }
+
+    fn error(&self, key: &str, reason: &str) -> Error {
+        Error::config(self.file, format!("`{key}` {reason}"))
+    }
+
+    /// A value. `None` for null and for a missing key.
+    fn get(&self, key: &str) -> Option<&'a Value> {
+        self.fields.get(key).filter(|value| !value.is_null())
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&'a str>> {
+        let text = |value: &'a Value| value.as_str().ok_or_else(|| self.error(key, "is not a string"));
+        self.get(key).map(text).transpose()
+    }
+
+    fn flag(&self, key: &str) -> Result<Option<bool>> {
+        let flag = |value: &Value| {
+            value
+                .as_bool()
+                .ok_or_else(|| self.error(key, "is not true or false"))
+        };
+        self.get(key).map(flag).transpose()
+    }
+
+    fn size(&self, key: &str) -> Result<Option<usize>> {
+        // Larger sizes are mistakes, and would overflow.
+        let size = |value: &Value| value.as_u64().filter(|size| (1..=1 << 24).contains(size));
+        let size = |value: &Value| {
+            size(value).ok_or_else(|| self.error(key, "is not a positive integer below 2^24"))
+        };
+        Ok(self.get(key).map(size).transpose()?.map(|size| size as usize))
+    }
+
+    /// A size or 0.
+    fn count(&self, key: &str) -> Result<Option<usize>> {
+        match self.get(key) {
+            Some(value) if value.as_u64() == Some(0) => Ok(Some(0)),
+            _ => self.size(key),
+        }
+    }
+
+    fn number(&self, key: &str) -> Result<Option<f64>> {
+        let number = |value: &Value| value.as_f64().ok_or_else(|| self.error(key, "is not a number"));
+        self.get(key).map(number).transpose()
+    }
+
+    fn activation(&self, key: &str) -> Result<Activation> {
+        match self.text(key)? {
+            None | Some("gelu") => Ok(Activation::GeluErf),
+            Some("gelu_new" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+            Some("relu") => Ok(Activation::Relu),
+            Some("silu" | "swish") => Ok(Activation::Silu),
+            Some(other) => Err(self.error(key, &format!("is \"{other}\", which is not supported"))),
+        }
+    }
+
+    fn token(&self, key: &str) -> Result<Option<u32>> {
+        Ok(self.tokens(key)?.first().copied())
+    }
+
+    /// A token or a list of tokens.
+    fn tokens(&self, key: &str) -> Result<Vec<u32>> {
+        let one = |value: &Value| {
+            let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+            id.ok_or_else(|| self.error(key, "is not a token id"))
+        };
+        match self.get(key) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(list)) => list.iter().map(one).collect(),
+            Some(value) => Ok(vec![one(value)?]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config() -> Value {
+        json!({
+            "model_type": "vision-encoder-decoder",
+            "encoder": {"model_type": "vit", "hidden_size": 32},
+            "decoder": {
+                "model_type": "trocr", "d_model": 24, "decoder_attention_heads": 2, "cross_attention_hidden_size": 32,
+                "decoder_start_token_id": 2, "eos_token_id": 2, "pad_token_id": 1,
+            },
+            "num_beams": 4, "no_repeat_ngram_size": 3,
+        })
+    }
+
+    #[test]
+    fn keys_come_from_the_files_in_the_order_of_transformers() {
+        let directory = std::env::temp_dir();
+        let spec = DecoderSpec::read(&directory, &config()).unwrap();
+        assert_eq!((spec.encoder_width, spec.projects_encoder), (32, false));
+        let Rules {
+            start,
+            ends,
+            max_length,
+            beams,
+            repetition,
+        } = spec.rules.clone();
+        assert_eq!((repetition.penalty, repetition.no_repeat_ngram_size), (1.0, 3));
+        assert_eq!((start, &ends[..], max_length, beams), (2, &[2][..], 21, 4));
+        assert_eq!((spec.position(5, 0), spec.position_rows()), (2, 514));
+        let mut other = config();
+        other["decoder"]["cross_attention_hidden_size"] = Value::Null;
+        other["eos_token_id"] = json!([5, 6]);
+        other["max_length"] = json!(64);
+        let spec = DecoderSpec::read(&directory, &other).unwrap();
+        assert_eq!((spec.encoder_width, spec.projects_encoder), (32, true));
+        assert_eq!((&spec.rules.ends[..], spec.rules.max_length), (&[5, 6][..], 64));
+        // The file comes before the configuration, whose limits then do not apply.
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(
+            directory.path().join(GENERATION_CONFIG),
+            r#"{"max_new_tokens": 7, "eos_token_id": 9}"#,
+        )
+        .unwrap();
+        let rules = DecoderSpec::read(directory.path(), &other).unwrap().rules;
+        assert_eq!(
+            (rules.max_length, &rules.ends[..], rules.beams, rules.start),
+            (8, &[9][..], 1, 2)
+        );
+        assert_eq!(rules.repetition.no_repeat_ngram_size, 0);
+        other["decoder"]["use_learned_position_embeddings"] = json!(false);
+        other["decoder"]["pad_token_id"] = json!(3);
+        let spec = DecoderSpec::read(directory.path(), &other).unwrap();
+        assert_eq!(
+            [spec.position(5, 0), spec.position(5, 6), spec.position(3, 6)],
+            [4, 10, 3]
+        );
+    }
+
+    #[test]
+    fn what_is_not_supported_is_named() {
+        let directory = std::env::temp_dir();
+        let message = |config: &Value| DecoderSpec::read(&directory, config).unwrap_err().to_string();
+        let mut vit = config();
+        vit["model_type"] = json!("vit");
+        assert!(message(&vit).contains("`model_type` is \"vit\""));
+        let mut bart = config();
+        bart["decoder"]["model_type"] = json!("mbart");
+        assert!(message(&bart).contains("`decoder.model_type` is \"mbart\""));
+        let mut heads = config();
+        heads["decoder"]["decoder_attention_heads"] = json!(7);
+        assert!(message(&heads).contains("24 channels cannot be divided among 7 heads"));
+        let mut start = config();
+        start["decoder"]["decoder_start_token_id"] = Value::Null;
+        assert!(
+            message(&start)
+                .contains("`decoder_start_token_id` is neither here nor in generation_config.json")
+        );
+        for (key, value) in [
+            ("min_length", json!(5)),
+            ("suppress_tokens", json!([1])),
+            ("forced_eos_token_id", json!(2)),
+        ] {
+            let mut other = config();
+            other[key] = value;
+            assert!(
+                message(&other).contains(&format!("`{key}` is not supported")),
+                "{key}"
+            );
+        }
+        let mut large = config();
+        large["decoder"]["max_position_embeddings"] = json!(1 << 20);
+        assert!(message(&large).contains("more than the maximum of 65536"));
+        let mut padding = config();
+        padding["decoder"]["use_learned_position_embeddings"] = json!(false);
+        padding["decoder"]["pad_token_id"] = json!(4_000_000_000u32);
+        assert!(message(&padding).contains("`pad_token_id` is 4000000000"));
+        let mut first = config();
+        first["decoder"]["decoder_start_token_id"] = json!(4_000_000_000u32);
+        assert!(message(&first).contains("the first token is 4000000000"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Small decoders with the texts and logits of transformers' greedy `generate`: `scripts/golden_generation.py`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use hipvit::image::{Limits, RgbImage, decode};
+use hipvit::reference::model_tolerance;
+use hipvit::{DType, Device, Session, SessionBuilder};
+use hipvit_generate::{Finish, GenerateOptions, Generated, Generator};
+use safetensors::SafeTensors;
+use serde::Deserialize;
+
+use super::at;
+
+/// A model with its texts.
+#[derive(Deserialize)]
+pub(crate) struct Case {
+    name: String,
+    pub(crate) texts: Vec<Text>,
+}
+
+/// The text of an image.
+#[derive(Deserialize)]
+pub(crate) struct Text {
+    image: String,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) text: String,
+}
+
+/// New tokens of each text.
+pub(crate) const LENGTH: usize = 24;
+
+pub(crate) fn cases() -> Vec<Case> {
+    let file = fs::read(at("tests/golden/generation/cases.json")).unwrap();
+    serde_json::from_slice(&file).unwrap()
+}
+
+impl Case {
+    pub(crate) fn path(&self) -> PathBuf {
+        at("tests/golden/generation").join(&self.name)
+    }
+
+    pub(crate) fn images(&self) -> Vec<RgbImage> {
+        let read = |text: &Text| {
+            let bytes = fs::read(at("tests/golden/images").join(&text.image)).unwrap();
+            decode(&text.image, &bytes, Limits::default()).unwrap()
+        };
+        self.texts.iter().map(read).collect()
+    }
+
+    pub(crate) fn load(&self, builder: &SessionBuilder) -> Generator {
+        Generator::load(self.path(), builder).unwrap()
+    }
+
+    pub(crate) fn generate(&self, generator: &mut Generator, each: &mut dyn FnMut(usize, u32)) {
+        let options = GenerateOptions {
+            max_tokens: Some(LENGTH),
+            ..GenerateOptions::default()
+        };
+        self.check(&generator.generate(&self.images(), &options, each).unwrap());
+    }
+
+    fn check(&self, generated: &[Generated]) {
+        assert_eq!(generated.len(), self.texts.len());
+        for (generated, expected) in generated.iter().zip(&self.texts) {
+            let which = format!("{}: {}", self.name, expected.image);
+            assert_eq!(generated.tokens, expected.tokens, "{which}");
+            assert_eq!(generated.text, expected.text, "{which}");
+            let finish = match expected.tokens.len() {
+                LENGTH => Finish::Length,
+                _ => Finish::End,
+            };
+            assert_eq!(generated.finish, finish, "{which}");
+        }
+    }
+
+    /// Checks the logits of each token against those of transformers in double precision.
+    pub(crate) fn check_logits(&self, device: Device, dtype: DType) {
+        let mut generator = self.load(&Session::builder().device(device).dtype(dtype).batch(3));
+        let tokens: Vec<&[u32]> = self.texts.iter().map(|text| text.tokens.as_slice()).collect();
+        let logits = generator.logits(&self.images(), &tokens).unwrap();
+        let file = fs::read(self.path().join("golden.safetensors")).unwrap();
+        let file = SafeTensors::deserialize(&file).unwrap();
+        let golden = file.tensor("logits").unwrap();
+        let (values, _) = golden.data().as_chunks();
+        let values: Vec<f32> = values.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+        let (length, vocabulary) = (golden.shape()[1], golden.shape()[2]);
+        let (mut error, mut whole) = (0.0, 0.0);
+        for (image, logits) in logits.iter().enumerate() {
+            assert_eq!(logits.dim(), (tokens[image].len(), vocabulary));
+            for ((step, token), &logit) in logits.indexed_iter() {
+                let expected = f64::from(values[(image * length + step) * vocabulary + token]);
+                error += (f64::from(logit) - expected).powi(2);
+                whole += expected.powi(2);
+            }
+        }
+        // Root mean square. Single logits of these models are ill-conditioned: transformers' own in bf16 are off by up to 0.08 of the largest.
+        let error = (error / whole).sqrt();
+        // The decoder has about as many nodes as the encoder.
+        let bound = model_tolerance(dtype, 2 * generator.session().graph().nodes().len());
+        assert!(
+            error <= bound,
+            "{} in {dtype}: {error:.2e}, more than {bound:.2e}",
+            self.name
+        );
+    }
+}
