@@ -2,6 +2,7 @@
 
 mod html;
 mod method;
+mod query;
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -10,13 +11,13 @@ use std::path::PathBuf;
 use anstyle::Style;
 use anyhow::Result;
 use clap::ValueEnum;
-use hipvit::image::RgbImage;
 use hipvit::run_config::parsers::positive;
 use hipvit::{DType, RunConfig, Session};
-use hipvit_search::{Hit, Index, Kind, Metric, Pair};
+use hipvit_search::{Index, Kind, Metric, Pair};
 use serde::Serialize;
 
 use self::method::Method;
+use self::query::Query;
 use super::agreement;
 use super::decode_args::DecodeArgs;
 use super::escape::one_line;
@@ -104,15 +105,6 @@ impl Formats for Lines {
 }
 
 const NAME: Style = Style::new().bold();
-
-/// An image or text to search for, and the rows found.
-struct Query {
-    kind: Kind,
-    name: String,
-    /// Decoded image, for the page.
-    picture: Option<RgbImage>,
-    hits: Vec<Hit>,
-}
 
 /// Line of JSON for a query.
 #[derive(Serialize)]

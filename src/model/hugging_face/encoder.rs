@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::keys::check_layers;
 use super::kind::{BLIP, Class, Kind, kind};
-use super::{MASK_TOKEN, check_channels, check_layers, trunk};
+use super::trunk::{MASK_TOKEN, check_channels, trunk};
 use crate::error::Result;
 use crate::labels::Labels;
 use crate::model::description::Description;

@@ -10,7 +10,7 @@ use hipvit_report::page::{data_url, document, escape, section};
 use hipvit_search::{Index, Kind, Pair};
 use rayon::prelude::*;
 
-use super::Query;
+use super::query::Query;
 use crate::output;
 
 const STYLE: &str = "
