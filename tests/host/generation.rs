@@ -134,7 +134,7 @@ fn the_command_line_reads_images() {
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stdout(&output), format!("{photo}: {}\n", case.texts[0].text));
-    let json: Value = serde_json::from_str(&stdout(&run(&["--json"]))).unwrap();
+    let json: Value = serde_json::from_str(stdout(&run(&["--json"]))).unwrap();
     assert_eq!(
         (&json["text"], &json["tokens"], &json["finish"]),
         (&case.texts[0].text.as_str().into(), &24.into(), &"length".into())
