@@ -76,10 +76,6 @@ struct Loaded {
     dtype: DType,
     no_gpu: Option<Error>,
     strict: bool,
-    #[cfg_attr(
-        not(feature = "text"),
-        expect(dead_code, reason = "the text encoder is made with it")
-    )]
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
     world: Option<World>,
