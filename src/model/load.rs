@@ -51,7 +51,7 @@ pub fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
     assemble(&Source::open(path)?, options)
 }
 
-/// Returns the directory of the model that [`load`] would load. For a model of the hub it is in the local cache.
+/// Returns the directory of the model that [`load`] would load, or the path of an ONNX file. For a model of the hub, the directory is in the local cache.
 ///
 /// # Errors
 ///

@@ -99,14 +99,19 @@ pub(crate) fn model(path: Option<&Path>) -> hipvit::Result<String> {
     };
     let directory = model::directory(path)?;
     let has_ending = |file: &Path, ending: &str| file.extension().is_some_and(|found| found == ending);
-    let entries = fs::read_dir(&directory).map_err(refused(&directory))?;
-    let files = entries.map(|entry| entry.map(|entry| entry.path()));
-    let mut files: Vec<PathBuf> = files.collect::<Result<_, _>>().map_err(refused(&directory))?;
-    // If the path names one of several weight files, only that file counts.
-    files.retain(|file| has_ending(file, "json") || (has_ending(file, "safetensors") && !path.is_file()));
-    if path.is_file() {
-        files.push(path.to_owned());
-    }
+    let mut files: Vec<PathBuf> = if directory.is_file() {
+        onnx_files(path)
+    } else {
+        let entries = fs::read_dir(&directory).map_err(refused(&directory))?;
+        let files = entries.map(|entry| entry.map(|entry| entry.path()));
+        let mut files: Vec<PathBuf> = files.collect::<Result<_, _>>().map_err(refused(&directory))?;
+        // If the path names one of several weight files, only that file counts.
+        files.retain(|file| has_ending(file, "json") || (has_ending(file, "safetensors") && !path.is_file()));
+        if path.is_file() {
+            files.push(path.to_owned());
+        }
+        files
+    };
     files.sort();
     let mut digest = Fingerprint::default();
     for file in &files {
@@ -116,6 +121,18 @@ pub(crate) fn model(path: Option<&Path>) -> hipvit::Result<String> {
             .map_err(refused(file))?;
     }
     Ok(digest.hex())
+}
+
+/// Returns the files of an ONNX model: the graph, its external weights under their usual names, and the configuration beside it.
+fn onnx_files(graph: &Path) -> Vec<PathBuf> {
+    let weights = [".data", "_data"].map(|ending| {
+        let mut name = graph.as_os_str().to_owned();
+        name.push(ending);
+        PathBuf::from(name)
+    });
+    let beside = ["config.json", "preprocessor_config.json"].map(|name| graph.with_file_name(name));
+    let files = [graph.to_owned()].into_iter().chain(weights).chain(beside);
+    files.filter(|file| file.is_file()).collect()
 }
 
 /// A hash of a list of parts. Each part's length is hashed too, so that different lists never hash the same bytes.
@@ -206,5 +223,20 @@ mod tests {
         assert_eq!(first, model_of("{}", 1));
         assert_ne!(first, model_of("{}", 2));
         assert_ne!(first, model_of("{ }", 1));
+    }
+
+    #[test]
+    fn other_files_beside_an_onnx_model_do_not_matter() {
+        let folder = tempfile::tempdir().unwrap();
+        let graph = folder.path().join("model.onnx");
+        let with = |name: &str| {
+            fs::write(folder.path().join(name), "{}").unwrap();
+            model(Some(&graph)).unwrap()
+        };
+        let alone = with("model.onnx");
+        assert_eq!(with("package.json"), alone);
+        let external = with("model.onnx.data");
+        assert_ne!(external, alone);
+        assert_ne!(with("preprocessor_config.json"), external);
     }
 }
