@@ -169,7 +169,15 @@ impl<'de> Visitor<'de> for RequestVisitor {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "model" => model = Some(map.next_value()?),
-                key if key == form.inputs() => inputs = Some(map.next_value::<Inputs>()?.0),
+                key if key == form.inputs() => {
+                    let mut all = Vec::new();
+                    map.next_value_seed(InputVisitor {
+                        key: form.inputs(),
+                        inputs: &mut all,
+                        in_list: false,
+                    })?;
+                    inputs = Some(all);
+                }
                 "encoding_format" => {
                     request.base64 = match map.next_value::<Option<String>>()?.as_deref() {
                         None | Some("float") => false,
@@ -217,28 +225,22 @@ impl<'de> Visitor<'de> for RequestVisitor {
     }
 }
 
-/// One input, or a list of them.
-struct Inputs(Vec<Input>);
-
-impl<'de> Deserialize<'de> for Inputs {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut inputs = Vec::new();
-        let all = InputVisitor {
-            inputs: &mut inputs,
-            in_list: false,
-        };
-        all.deserialize(deserializer)?;
-        Ok(Self(inputs))
-    }
-}
-
-/// Adds the visited values to the inputs.
+/// Adds one input, or a list of them, to the inputs.
 struct InputVisitor<'a> {
+    /// Key of the inputs in the request.
+    key: &'static str,
     inputs: &'a mut Vec<Input>,
     in_list: bool,
 }
 
-const TOKEN_IDS: &str = "`input` has token ids. Send the text: the server finds its tokens";
+impl InputVisitor<'_> {
+    fn token_ids(&self) -> String {
+        format!(
+            "`{}` has token ids. Send the text: the server finds its tokens",
+            self.key
+        )
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for InputVisitor<'_> {
     type Value = ();
@@ -266,7 +268,7 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
     }
 
     fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<(), E> {
-        Err(E::custom(TOKEN_IDS))
+        Err(E::custom(self.token_ids()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
@@ -274,14 +276,15 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
             // A list of lists contains token ids, or is an error that the elements reveal.
             let first = list.next_element::<IgnoredNumber>()?;
             let reason = match first {
-                Some(_) => TOKEN_IDS,
-                None => "`input` has an empty list in a list",
+                Some(_) => self.token_ids(),
+                None => format!("`{}` has an empty list in a list", self.key),
             };
             return Err(A::Error::custom(reason));
         }
-        let inputs = self.inputs;
+        let Self { key, inputs, .. } = self;
         loop {
             let next = InputVisitor {
+                key,
                 inputs: &mut *inputs,
                 in_list: true,
             };
@@ -289,14 +292,14 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
                 return Ok(());
             }
             if inputs.len() > MAX_INPUTS {
-                let reason = format!("`input` has more than {MAX_INPUTS} elements. Send fewer at once");
+                let reason = format!("`{key}` has more than {MAX_INPUTS} elements. Send fewer at once");
                 return Err(A::Error::custom(reason));
             }
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let index = self.inputs.len();
+        let (name, index) = (self.key, self.inputs.len());
         let mut found = None;
         while let Some(key) = map.next_key::<String>()? {
             let input = match key.as_str() {
@@ -313,14 +316,14 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
                 && found.replace(input).is_some()
             {
                 let reason = format!(
-                    "`input`[{index}] has several of `text`, `image` and `image_url`. Send each by itself"
+                    "`{name}`[{index}] has several of `text`, `image` and `image_url`. Send each by itself"
                 );
                 return Err(A::Error::custom(reason));
             }
         }
         let none = || {
             A::Error::custom(format!(
-                "`input`[{index}] has none of `text`, `image` and `image_url`"
+                "`{name}`[{index}] has none of `text`, `image` and `image_url`"
             ))
         };
         self.inputs.push(found.ok_or_else(none)?);

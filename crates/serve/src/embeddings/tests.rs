@@ -127,7 +127,10 @@ fn keys_are_followed_or_refused_by_name() {
         assert!(error.message().contains(&format!("`{key}`")), "{error}");
     }
     let error = decoded(json!([1]), None).unwrap_err();
-    assert_eq!(error.message(), format!("the request's JSON: {TOKEN_IDS}"));
+    assert_eq!(
+        error.message(),
+        "the request's JSON: `input` has token ids. Send the text: the server finds its tokens"
+    );
     let error = super::read(b"{\"model\": \"m\"}", Form::OpenAi).unwrap_err();
     assert!(error.message().contains("missing field `input`"), "{error}");
 }
@@ -150,6 +153,9 @@ fn requests_of_tei_need_no_model_and_want_unit_length() {
     assert_eq!(read(json!({"inputs": "a", "model": "m"})).unwrap().model, "m");
     for (body, reason) in [
         (json!({"input": "a"}), "missing field `inputs`"),
+        (json!({"inputs": [1]}), "`inputs` has token ids"),
+        (json!({"inputs": [[]]}), "`inputs` has an empty list in a list"),
+        (json!({"inputs": ["a", {}]}), "`inputs`[1] has none of"),
         (
             json!({"inputs": "a", "truncation_direction": "Left"}),
             "`truncation_direction` is not supported",
