@@ -71,5 +71,5 @@ pub use pairs::{TEXT_EMBEDDING, TextInput, pair_inputs};
 pub use text::TextInfo;
 pub use text::TextTower;
 #[cfg(feature = "text")]
-pub use text::{Tokenizer, Tokens};
+pub use text::{Detokenizer, Tokenizer, Tokens};
 pub use weights::Ignored;

@@ -7,6 +7,8 @@
 #[cfg(feature = "text")]
 mod charsmap;
 #[cfg(feature = "text")]
+mod detokenizer;
+#[cfg(feature = "text")]
 mod guard;
 #[cfg(feature = "text")]
 mod limits;
@@ -40,6 +42,8 @@ use crate::outputs::Scores;
 use crate::tensor::Tensor;
 use spec::{TextPooling, TextSpec};
 
+#[cfg(feature = "text")]
+pub use detokenizer::Detokenizer;
 #[cfg(feature = "text")]
 pub use tokenizer::Tokenizer;
 #[cfg(feature = "text")]

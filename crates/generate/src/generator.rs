@@ -5,7 +5,7 @@ use std::path::Path;
 
 use hipvit::error::{Error, Result};
 use hipvit::image::RgbImage;
-use hipvit::model::{self, Checkpoint};
+use hipvit::model::{self, Checkpoint, Detokenizer};
 use hipvit::{Session, SessionBuilder};
 use ndarray::Array2;
 
@@ -14,7 +14,6 @@ use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
 use crate::sampling::{self, GenerateOptions};
 use crate::spec::DecoderSpec;
-use crate::tokenizer::Detokenizer;
 
 /// Makes texts of images.
 #[derive(Debug)]

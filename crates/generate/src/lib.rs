@@ -5,7 +5,7 @@
 //! leave, and new ones enter between two steps.
 //!
 //! Parts: `spec` reads the configuration, `names` has the names of tensors, `graph` builds the graphs, `decoder` runs them, `pages` allocates the cache, `sampling` chooses tokens, `generator`
-//! schedules images, `tokenizer` converts token ids to text.
+//! schedules images.
 
 mod decoder;
 mod generator;
@@ -14,7 +14,6 @@ mod names;
 mod pages;
 mod sampling;
 mod spec;
-mod tokenizer;
 
 pub use generator::{Finish, Generated, Generator};
 pub use sampling::{GenerateOptions, Sampling};

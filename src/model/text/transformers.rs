@@ -33,7 +33,7 @@ use crate::model::source::Source;
 pub(super) const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 const CONFIG: &str = "config.json";
-const VOCABULARY: &str = "vocab.json";
+pub(super) const VOCABULARY: &str = "vocab.json";
 const MERGES: &str = "merges.txt";
 const SENTENCE_PIECE: &str = "spiece.model";
 
@@ -324,7 +324,7 @@ pub(super) fn json_or_empty(source: &Source<'_>, name: &str) -> Result<Document>
 }
 
 /// Reads the tokenizer in `tokenizer.json`. Returns it with the path of the file, or `None` if there is no such file.
-fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathBuf)>> {
+pub(super) fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathBuf)>> {
     let Some(bytes) = source.bytes(TOKENIZER, limits::MAX_FILE)? else {
         return Ok(None);
     };
@@ -338,7 +338,7 @@ fn from_json(source: &Source<'_>) -> Result<Option<(tokenizers::Tokenizer, PathB
 }
 
 /// Reads the model in `vocab.json` and `merges.txt`. Returns `None` if a file is missing.
-fn bpe_files(source: &Source<'_>) -> Result<Option<BPE>> {
+pub(super) fn bpe_files(source: &Source<'_>) -> Result<Option<BPE>> {
     // The crate opens the files by name. Reject files that are not regular or too long first.
     let [vocabulary, merges] =
         [VOCABULARY, MERGES].map(|name| source.bytes(name, limits::MAX_VOCABULARY_FILE));

@@ -1,0 +1,108 @@
+//! Converts tokens to text with the `tokenizers` crate.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use tokenizers::AddedToken;
+use tokenizers::decoders::byte_level::ByteLevel;
+
+use super::guard::{guarded, shortened};
+use super::transformers::{TOKENIZER, VOCABULARY, bpe_files, from_json};
+use crate::error::{Error, Result};
+use crate::model::source::Source;
+
+/// Special tokens of RoBERTa, whose vocabulary TrOCR has if there is no `tokenizer.json`.
+const SPECIAL: [&str; 5] = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"];
+
+/// Converts the tokens that a decoder makes to text.
+pub struct Detokenizer {
+    tokenizer: tokenizers::Tokenizer,
+    file: PathBuf,
+}
+
+impl fmt::Debug for Detokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Detokenizer")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Detokenizer {
+    /// Reads `tokenizer.json` of the directory, or `vocab.json` and `merges.txt` of a byte-level BPE.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for files that are missing or damaged.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let source = Source::of_directory(directory.to_owned(), None);
+        if let Some((tokenizer, file)) = from_json(&source)? {
+            return Ok(Self { tokenizer, file });
+        }
+        let Some(model) = bpe_files(&source)? else {
+            let reason = "is missing, and so are vocab.json and merges.txt. SentencePiece files are not read: save the tokenizer with \
+                          `AutoTokenizer.from_pretrained(…).save_pretrained(…)`";
+            return Err(Error::config(source.place(TOKENIZER), reason));
+        };
+        let file = source.place(VOCABULARY);
+        let mut tokenizer = tokenizers::Tokenizer::new(model);
+        tokenizer.with_decoder(Some(ByteLevel::default()));
+        guarded(&file, || {
+            let added = tokenizer.add_special_tokens(SPECIAL.map(|token| AddedToken::from(token, true)));
+            added.map_err(|error| Error::config(&file, shortened(&error)))
+        })?;
+        Ok(Self { tokenizer, file })
+    }
+
+    /// Returns the text of tokens, without special ones and without blanks around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the steps of the tokenizer's decoder fail.
+    pub fn text(&self, tokens: &[u32]) -> Result<String> {
+        guarded(&self.file, || {
+            let text = self.tokenizer.decode(tokens, true);
+            let text = text.map_err(|error| Error::config(&self.file, shortened(&error)))?;
+            Ok(text.trim().to_owned())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Writes the files to a directory, and loads it.
+    fn load(files: &[(&str, &str)]) -> Result<Detokenizer> {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            std::fs::write(directory.path().join(name), content).unwrap();
+        }
+        Detokenizer::load(directory.path())
+    }
+
+    #[test]
+    fn vocabularies_of_bytes_have_special_tokens() {
+        let vocabulary = json!({"<s>": 0, "</s>": 1, "Ġ": 2, "h": 3, "i": 4, "hi": 5, "Ġhi": 6}).to_string();
+        let files = [("vocab.json", vocabulary.as_str()), ("merges.txt", "h i\nĠ hi\n")];
+        assert_eq!(load(&files).unwrap().text(&[0, 6, 6, 3, 1]).unwrap(), "hi hih");
+        let error = load(&files[..1]).unwrap_err().to_string();
+        assert!(
+            error.contains("tokenizer.json") && error.contains("SentencePiece"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn damaged_files_are_errors_that_name_them() {
+        for content in ["{", "[]", "{\"model\": {\"type\": \"BPE\", \"vocab\": 7}}"] {
+            let error = load(&[("tokenizer.json", content)]).unwrap_err().to_string();
+            assert!(error.contains("tokenizer.json"), "{error}");
+        }
+        let files = [("vocab.json", "{\"a\": -1}"), ("merges.txt", "")];
+        let error = load(&files).unwrap_err().to_string();
+        assert!(error.contains("vocab.json"), "{error}");
+    }
+}
