@@ -96,13 +96,31 @@ fn lengths_are_those_of_the_files_or_the_caller() {
     assert!(error(&[&[0; 41]]).contains("at most 40 tokens, and one has 41"));
 }
 
+/// Each text of a batch has pages for the given length, at most for the model's context of 40 tokens.
+#[test]
+fn the_cache_has_room_for_the_length_asked_for() {
+    let case = &cases()[0];
+    let builder = Session::builder().device(Device::Cpu).batch(4);
+    let bytes = |max_tokens| {
+        let generator = Generator::load(case.path(), &builder, max_tokens).unwrap();
+        generator.cache_bytes().unwrap()
+    };
+    // One, two and three pages of 16 tokens per text.
+    assert_eq!(bytes(Some(1)), bytes(Some(16)));
+    let growth = bytes(Some(17)) - bytes(Some(16));
+    assert!(growth > 0);
+    assert_eq!(bytes(Some(33)) - bytes(Some(32)), growth);
+    assert_eq!(bytes(None), bytes(Some(20)));
+    assert_eq!(bytes(Some(usize::MAX)), bytes(Some(39)));
+}
+
 /// The encoder alone is a model of images. A model without a decoder is refused by name.
 #[test]
 fn encoders_embed_and_classifiers_make_no_text() {
     let builder = Session::builder().device(Device::Cpu);
     let session = builder.load(cases()[0].path()).unwrap();
     assert_eq!((session.info().classes, session.info().dim), (0, 32));
-    let error = Generator::load(at("tests/golden/hf_vit"), &builder)
+    let error = Generator::load(at("tests/golden/hf_vit"), &builder, None)
         .unwrap_err()
         .to_string();
     assert!(error.contains("\"vision-encoder-decoder\""), "{error}");

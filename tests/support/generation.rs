@@ -49,7 +49,7 @@ impl Case {
     }
 
     pub(crate) fn load(&self, builder: &SessionBuilder) -> Generator {
-        Generator::load(self.path(), builder).unwrap()
+        Generator::load(self.path(), builder, None).unwrap()
     }
 
     pub(crate) fn generate(&self, generator: &mut Generator, each: &mut dyn FnMut(usize, u32)) {

@@ -109,7 +109,7 @@ impl Args {
         let images = self.inputs.list()?;
         self.inputs.check_outputs(&images, std::iter::once(&sink))?;
         let listed = images.len();
-        let mut generator = Generator::load(path, &self.model.builder())?;
+        let mut generator = Generator::load(path, &self.model.builder(), self.max_tokens)?;
         self.model.note(generator.session());
         if generator.beams() > 1 {
             let beams = generator.beams();

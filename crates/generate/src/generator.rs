@@ -78,10 +78,13 @@ impl Generator {
     /// Loads the model at `path` with the options of `builder`. Batches of the encoder and of the decoder have at most
     /// [`batch`](SessionBuilder::batch) images.
     ///
+    /// The cache has room for a batch of texts of `max_tokens` tokens, by default the maximum of the model's files. Longer texts are possible,
+    /// but tokens are computed again when the cache is full.
+    ///
     /// # Errors
     ///
     /// [`Error::Config`] for a model without a decoder that is supported, and the errors of [`SessionBuilder::load`].
-    pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder) -> Result<Self> {
+    pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder, max_tokens: Option<usize>) -> Result<Self> {
         let path = path.as_ref();
         let directory = model::directory(path)?;
         let checkpoint = Checkpoint::open(Some(path))?;
@@ -93,8 +96,9 @@ impl Generator {
             return Err(Error::argument("devices", reason));
         }
         let (images, sequence) = (session.batch(), spec.context.div_ceil(PAGE));
-        // Enough for texts of the model's own maximum length, and for one of the longest.
-        let usual = spec.rules.max_length.min(spec.context).div_ceil(PAGE);
+        // The first token is cached and the last one is not. One text of the longest fits in any case.
+        let usual = max_tokens.unwrap_or(spec.rules.max_length);
+        let usual = usual.min(spec.context).div_ceil(PAGE);
         let cache = CacheSize {
             pages: images.saturating_mul(usual).max(sequence),
             sequence,
