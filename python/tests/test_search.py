@@ -33,7 +33,7 @@ def test_duckdb_finds_the_rows_that_search_finds(tmp_path: Path) -> None:
     # The query of the page, with its file names.
     (query,) = re.findall(r"```sql\n(.*?)```", PAGE.read_text(), re.DOTALL)
     query = query.replace("'photos.parquet'", f"'{tmp_path / 'photos.parquet'}'")
-    rows = duckdb.sql(query).fetchall()
+    rows = duckdb.connect().execute(query).fetchall()
     assert [row[0] for row in rows] == [result["name"] for result in expected]
     for (_, similarity), result in zip(rows, expected):
         assert abs(similarity - result["score"]) < 1e-5
