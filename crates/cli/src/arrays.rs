@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
+use hipvit_search::npy;
 #[cfg(feature = "parquet")]
 use parquet::{
     data_type::{ByteArray, ByteArrayType, FloatType},
@@ -16,7 +17,6 @@ use parquet::{
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use tempfile::SpooledTempFile;
 
-use super::npy;
 use super::outcome::Usage;
 use super::output::Sink;
 use super::record::escape_json;

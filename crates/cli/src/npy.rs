@@ -1,6 +1,4 @@
-//! NumPy's file format for arrays of numbers.
-//!
-//! Implemented here because existing crates add a parser generator for a header of one line.
+//! NumPy files as tensors.
 
 use std::path::Path;
 
@@ -9,10 +7,9 @@ use hipvit::exec::unpack;
 use hipvit::ndarray::{ArrayD, IxDyn, ShapeBuilder as _};
 use hipvit::{DType, TensorArray, TensorView};
 use hipvit_files::regular_file;
+use hipvit_search::npy::{self, MAGIC};
 
 use super::outcome::{Usage, refused};
-
-const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Maximum bytes of a file.
 const LONGEST: u64 = 1 << 34;
@@ -35,31 +32,14 @@ const NOT_NPY: Refusal = Refusal("is not a NumPy file. Write one with numpy.save
 const DAMAGED: Refusal = Refusal("is a damaged NumPy file");
 
 fn parse(bytes: &[u8]) -> Result<TensorArray, Refusal> {
-    let rest = bytes.strip_prefix(MAGIC).ok_or(NOT_NPY)?;
-    let (length, rest) = match rest {
-        [1, _, a, b, rest @ ..] => (usize::from(u16::from_le_bytes([*a, *b])), rest),
-        [2 | 3, _, a, b, c, d, rest @ ..] => (u32::from_le_bytes([*a, *b, *c, *d]) as usize, rest),
-        _ => return Err(DAMAGED),
-    };
-    let (header, data) = rest.split_at_checked(length).ok_or(DAMAGED)?;
-    let header = std::str::from_utf8(header).map_err(|_| DAMAGED)?;
-    let descr = field(header, "descr")
-        .and_then(|text| text.strip_prefix('\''))
-        .ok_or(DAMAGED)?;
-    let (descr, _) = descr.split_once('\'').ok_or(DAMAGED)?;
-    let fortran = field(header, "fortran_order").ok_or(DAMAGED)?.starts_with("True");
-    let shape = field(header, "shape")
-        .and_then(|text| text.strip_prefix('('))
-        .ok_or(DAMAGED)?;
-    let (shape, _) = shape.split_once(')').ok_or(DAMAGED)?;
-    let extents = shape
-        .split(',')
-        .map(str::trim)
-        .filter(|extent| !extent.is_empty());
-    let shape: Option<Vec<usize>> = extents.map(|extent| extent.parse().ok()).collect();
+    if !bytes.starts_with(MAGIC) {
+        return Err(NOT_NPY);
+    }
+    let header = npy::parse(bytes).ok_or(DAMAGED)?;
+    let (descr, data) = (header.descr, &bytes[header.data..]);
     let layout = Layout {
-        shape: shape.ok_or(DAMAGED)?,
-        fortran,
+        shape: header.shape,
+        fortran: header.fortran,
     };
     Ok(match descr {
         "<f4" => TensorArray::F32(layout.array(data, f32::from_le_bytes)?),
@@ -79,12 +59,6 @@ fn parse(bytes: &[u8]) -> Result<TensorArray, Refusal> {
             ));
         }
     })
-}
-
-/// Returns the text after a key of the header, which is a Python literal.
-fn field<'a>(header: &'a str, key: &str) -> Option<&'a str> {
-    let (_, rest) = header.split_once(&format!("'{key}':"))?;
-    Some(rest.trim_start())
 }
 
 struct Layout {
@@ -127,21 +101,5 @@ pub(crate) fn bytes(array: &TensorArray) -> Vec<u8> {
         TensorView::U8(array) => ("|u1", elements(&array, u8::to_le_bytes)),
         TensorView::Bool(array) => ("|b1", elements(&array, |value| [u8::from(value)])),
     };
-    [header(descr, array.shape()), data].concat()
-}
-
-/// Returns a header of format version 1.0: a Python literal, padded with spaces to align the data to 64 bytes.
-pub(crate) fn header(descr: &str, shape: &[usize]) -> Vec<u8> {
-    const VERSION: &[u8] = &[1, 0];
-    let extents: Vec<String> = shape.iter().map(ToString::to_string).collect();
-    let comma = if shape.len() == 1 { "," } else { "" };
-    let extents = extents.join(", ");
-    let mut text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({extents}{comma}), }}");
-    while !(MAGIC.len() + 4 + text.len() + 1).is_multiple_of(64) {
-        text.push(' ');
-    }
-    text.push('\n');
-    // The text is far shorter than 64 KiB.
-    let length = (text.len() as u16).to_le_bytes();
-    [MAGIC, VERSION, &length, text.as_bytes()].concat()
+    [npy::header(descr, array.shape()), data].concat()
 }

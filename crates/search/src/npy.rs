@@ -1,6 +1,9 @@
 //! NumPy's file format for arrays: the header, and files with matrices in f32.
+//!
+//! Implemented here because existing crates add a parser generator for a header of one line.
 
-const MAGIC: &[u8] = b"\x93NUMPY";
+/// First bytes of a file.
+pub const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Header of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
