@@ -12,7 +12,7 @@ use anstyle::Style;
 use anyhow::Result;
 use clap::ValueEnum;
 use hipvit::run_config::parsers::positive;
-use hipvit::{DType, RunConfig, Session};
+use hipvit::{RunConfig, Session};
 use hipvit_search::{Index, Kind, Metric, Pair};
 use serde::Serialize;
 
@@ -26,7 +26,7 @@ use super::inputs::source;
 use super::model_args::ModelArgs;
 use super::outcome::{Outcome, Usage};
 use super::output::Sink;
-use super::record;
+use super::record::{self, Record};
 use super::texts::{Texts, warn_of_truncated};
 
 #[derive(Debug, clap::Args)]
@@ -106,16 +106,9 @@ impl Formats for Lines {
 
 const NAME: Style = Style::new().bold();
 
-/// Line of JSON for a query.
+/// Results of a query in its line of JSON.
 #[derive(Serialize)]
 struct Found<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    image: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    model: &'a str,
-    device: String,
-    dtype: DType,
     results: Vec<Row<'a>>,
 }
 
@@ -321,14 +314,12 @@ fn write_hits(
         }
         Format::Json => {
             for query in queries {
-                let name = Some(query.name.as_str());
                 let found = Found {
-                    image: name.filter(|_| query.kind == Kind::Image),
-                    text: name.filter(|_| query.kind == Kind::Text),
-                    model: session.name(),
-                    device: session.devices().to_string(),
-                    dtype: session.dtype(),
                     results: rows(index, query).collect(),
+                };
+                let found = match query.kind {
+                    Kind::Image => Record::new(session, &query.name, found),
+                    Kind::Text => Record::for_text(session, &query.name, found),
                 };
                 record::write(&mut sink, &found)?;
             }
