@@ -29,7 +29,7 @@ struct Options {
     #[arg(long, default_value = "auto")]
     device: Device,
     /// f32; on a GPU also f16 or bf16
-    #[arg(long, default_value = "f32", value_parser = dtype)]
+    #[arg(long, default_value = "f32")]
     dtype: DType,
     #[arg(long, default_value_t = 256)]
     batch: usize,
@@ -47,12 +47,6 @@ struct Options {
     /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-fn dtype(text: &str) -> Result<DType, String> {
-    let all = [DType::F32, DType::F16, DType::BF16];
-    let named = all.into_iter().find(|dtype| dtype.to_string() == text);
-    named.ok_or_else(|| "not one of f32, f16, bf16".into())
 }
 
 fn main() -> Result<()> {

@@ -32,17 +32,11 @@ struct Options {
     #[arg(long, default_value = "hip")]
     device: Device,
     /// f32, f16 or bf16
-    #[arg(long, default_value = "bf16", value_parser = dtype)]
+    #[arg(long, default_value = "bf16")]
     dtype: DType,
     /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
-}
-
-fn dtype(text: &str) -> Result<DType, String> {
-    let all = [DType::F32, DType::F16, DType::BF16];
-    let named = all.into_iter().find(|dtype| dtype.to_string() == text);
-    named.ok_or_else(|| "not one of f32, f16, bf16".into())
 }
 
 fn main() -> Result<()> {
