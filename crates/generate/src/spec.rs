@@ -253,29 +253,20 @@ fn rules(directory: &Path, whole: &Section<'_>, decoder: &Section<'_>) -> Result
     let ids = Sections(own.iter().chain([whole, decoder]).collect());
     let limits = Sections(limits);
     limits.refuse_others()?;
-    let start = match ids.token("decoder_start_token_id")? {
+    let start = match ids.read("decoder_start_token_id", Section::token)? {
         Some(start) => Some(start),
-        None => ids.token("bos_token_id")?,
+        None => ids.read("bos_token_id", Section::token)?,
     };
     let missing = || {
         let reason = format!("`decoder_start_token_id` is neither here nor in {GENERATION_CONFIG}. Add it");
         Error::config(whole.file, reason)
     };
     let start = start.ok_or_else(missing)?;
-    let new_tokens = limits
-        .find("max_new_tokens")
-        .map(|section| section.size("max_new_tokens"));
-    let max_length = match new_tokens.transpose()?.flatten() {
+    let max_length = match limits.read("max_new_tokens", Section::size)? {
         Some(new) => Some(1 + new),
-        None => match limits.find("max_length") {
-            Some(section) => section.size("max_length")?,
-            None => None,
-        },
+        None => limits.read("max_length", Section::size)?,
     };
-    let penalty = match limits.find("repetition_penalty") {
-        Some(section) => section.number("repetition_penalty")?.unwrap_or(1.0),
-        None => 1.0,
-    };
+    let penalty = limits.read("repetition_penalty", Section::number)?.unwrap_or(1.0);
     if penalty <= 0.0 {
         let reason = format!("`repetition_penalty` is {penalty}, and must be above 0");
         return Err(Error::config(whole.file, reason));
@@ -287,10 +278,10 @@ fn rules(directory: &Path, whole: &Section<'_>, decoder: &Section<'_>) -> Result
             None => Vec::new(),
         },
         max_length: max_length.unwrap_or(1 + DEFAULT_NEW_TOKENS),
-        beams: limits.count("num_beams")?.unwrap_or(1),
+        beams: limits.read("num_beams", Section::count)?.unwrap_or(1),
         repetition: Repetition {
             penalty,
-            no_repeat_ngram_size: limits.count("no_repeat_ngram_size")?.unwrap_or(0),
+            no_repeat_ngram_size: limits.read("no_repeat_ngram_size", Section::count)?.unwrap_or(0),
         },
     })
 }
@@ -303,19 +294,22 @@ impl<'a> Sections<'a> {
         self.0.iter().copied().find(|section| section.has(key))
     }
 
-    fn token(&self, key: &str) -> Result<Option<u32>> {
-        self.find(key).map_or(Ok(None), |section| section.token(key))
-    }
-
-    fn count(&self, key: &str) -> Result<Option<usize>> {
-        self.find(key).map_or(Ok(None), |section| section.count(key))
+    fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&Section<'a>, &str) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        self.find(key).map_or(Ok(None), |section| read(section, key))
     }
 
     /// Refuses rules that would change the text and are not supported.
     fn refuse_others(&self) -> Result<()> {
         // A minimum length of 0, and of the first token alone, changes nothing.
         for (key, neutral) in [("min_length", 1), ("min_new_tokens", 0)] {
-            if self.count(key)?.is_some_and(|least| least > neutral) {
+            if self
+                .read(key, Section::count)?
+                .is_some_and(|least| least > neutral)
+            {
                 return Err(self.unsupported(key));
             }
         }
