@@ -1,5 +1,6 @@
 //! Exact search on a GPU, with all rows in its memory in f16.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use half::f16;
@@ -123,6 +124,18 @@ fn push_halves(row: &[f32], is_scaled: bool, halves: &mut Vec<f16>) {
     halves.extend(row.iter().map(|&value| f16::from_f64(f64::from(value) * factor)));
 }
 
+/// Returns rows of `width` values with zeros up to `padded` values each.
+fn padded(rows: &[f16], width: usize, padded: usize) -> Cow<'_, [f16]> {
+    if width == padded {
+        return Cow::Borrowed(rows);
+    }
+    let mut all = vec![f16::ZERO; rows.len() / width * padded];
+    for (row, to) in rows.chunks_exact(width).zip(all.chunks_exact_mut(padded)) {
+        to[..width].copy_from_slice(row);
+    }
+    Cow::Owned(all)
+}
+
 /// Rows in the memory of a GPU, in f16, and the search for those with the largest inner products.
 pub struct GpuRows {
     stream: Stream,
@@ -185,24 +198,10 @@ impl GpuRows {
                 "are not whole rows, or exceed the rows",
             ));
         }
-        let mut padded = Vec::new();
-        if self.padded != self.width {
-            padded.resize(count * self.padded, f16::ZERO);
-            for (row, to) in values
-                .chunks_exact(self.width)
-                .zip(padded.chunks_exact_mut(self.padded))
-            {
-                to[..self.width].copy_from_slice(row);
-            }
-        }
-        let source = if self.padded == self.width {
-            values
-        } else {
-            &padded
-        };
+        let padded = padded(values, self.width, self.padded);
         let (at, ring) = (first * self.padded, &mut self.ring);
         let mut copy = || -> hip::Result<()> {
-            self.values.write_through(at, source, ring)?;
+            self.values.write_through(at, &padded, ring)?;
             if let Some(offsets) = &mut self.offsets {
                 let mut row = vec![0.0; self.width];
                 let offset = |values: &[f16]| {
@@ -248,14 +247,7 @@ impl GpuRows {
     /// Returns the `kept` best keys of each query, in descending order.
     fn best_keys(&mut self, queries: &[f16], kept: usize) -> Result<Vec<u64>, hipvit::Error> {
         let count = queries.len() / self.width;
-        let mut padded = vec![f16::ZERO; count * self.padded];
-        for (query, to) in queries
-            .chunks_exact(self.width)
-            .zip(padded.chunks_exact_mut(self.padded))
-        {
-            to[..self.width].copy_from_slice(query);
-        }
-        let query = self.stream.upload(&padded)?;
+        let query = self.stream.upload(&padded(queries, self.width, self.padded))?;
         let mut best = self.stream.zeroed::<u64>(count * kept)?;
         let part = SEARCH_PART as usize;
         let most =
