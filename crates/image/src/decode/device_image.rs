@@ -118,7 +118,6 @@ pub fn open_for_device(
     buffers: &mut DecodeBuffers,
 ) -> Result<DeviceImage> {
     let options = options.into();
-    buffers.permit = None;
     let name = read_file(path, options, buffers)?;
     let file = std::mem::take(&mut buffers.file);
     let image = decode_for_device(&name, &file, options, buffers, Cancellation::never());
