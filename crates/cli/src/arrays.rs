@@ -287,13 +287,17 @@ impl Parquet {
         Ok(())
     }
 
-    /// Writes the remaining rows, and the metadata `key` with its value. Returns the file that is still to be finished.
-    pub(crate) fn finish(mut self, (key, value): (&str, &str)) -> Result<Sink> {
+    /// Adds the metadata `key` with its value.
+    pub(crate) fn describe(&mut self, key: &str, value: String) {
+        self.writer
+            .append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+    }
+
+    /// Writes the remaining rows. Returns the file that is still to be finished.
+    pub(crate) fn finish(mut self) -> Result<Sink> {
         if !self.names.is_empty() {
             self.write_group()?;
         }
-        self.writer
-            .append_key_value_metadata(KeyValue::new(key.to_owned(), value.to_owned()));
         let Self { mut out, writer, .. } = self;
         out.write_all(&writer.into_inner()?)?;
         Ok(out)
@@ -338,7 +342,9 @@ impl Parquet {
         Err(no_parquet())
     }
 
-    pub(crate) fn finish(self, _: (&str, &str)) -> Result<Sink> {
+    pub(crate) fn describe(&mut self, _: &str, _: String) {}
+
+    pub(crate) fn finish(self) -> Result<Sink> {
         Ok(self.0)
     }
 }

@@ -163,8 +163,9 @@ impl Args {
         let Some((mut results, sink)) = results.zip(sink) else {
             return Ok(Outcome::Complete);
         };
-        let description = self.describe(&session, &model, Kind::Image)?;
-        let mut writer = Writer::new(format, sink, sidecars, description, self.shard_rows)?;
+        let description = self.describe(format, &session, &model, Kind::Image)?;
+        let described = (Kind::Image, description);
+        let mut writer = Writer::new(format, sink, sidecars, described, self.shard_rows)?;
         let (mut embedded, mut width) = (0, 0);
         let failed = results.visit(|item| {
             if embedded == 0 {
@@ -241,8 +242,9 @@ impl Args {
             &session,
             embedded.truncated.iter().filter_map(|&index| texts.get(index)),
         );
-        let description = self.describe(&session, &model, Kind::Text)?;
-        let mut writer = Writer::new(format, sink, sidecars, description, self.shard_rows)?;
+        let description = self.describe(format, &session, &model, Kind::Text)?;
+        let described = (Kind::Text, description);
+        let mut writer = Writer::new(format, sink, sidecars, described, self.shard_rows)?;
         for (text, embedding) in texts.iter().zip(embedded.embeddings.rows()) {
             let embedding = self.scaled(embedding.to_vec());
             match writer.json() {
@@ -263,23 +265,31 @@ impl Args {
         Ok(outcome)
     }
 
-    /// Describes the embeddings, so that `hipvit search` finds the model.
-    fn describe(&self, session: &Session, model: &RunArgs, kind: Kind) -> Result<Description> {
+    /// Describes the embeddings in a format of arrays, so that `hipvit search` finds the model.
+    fn describe(
+        &self,
+        format: Format,
+        session: &Session,
+        model: &RunArgs,
+        kind: Kind,
+    ) -> Result<Option<Description>> {
+        if !has_rows(format) {
+            return Ok(None);
+        }
         let path = model.model.model.as_deref();
-        Ok(Description {
+        Ok(Some(Description {
             model: session.name().to_owned(),
             source: path.map(|path| path.display().to_string()),
             digest: agreement::model(path)?,
             kind,
             normalized: self.normalize,
             shard: None,
-        })
+        }))
     }
 
     /// Rejects shards of formats that are one text.
     fn check_shards(&self, format: Format) -> Result<()> {
-        let has_rows = matches!(format, Format::Npy | Format::Safetensors | Format::Parquet);
-        if self.shard_rows.is_some() && (!has_rows || self.output.file().is_none()) {
+        if self.shard_rows.is_some() && (!has_rows(format) || self.output.file().is_none()) {
             let text = "--shard-rows needs a file for the shards: add --output FILE.npy, FILE.safetensors or FILE.parquet";
             return Err(Usage(text).into());
         }
@@ -347,6 +357,11 @@ impl Args {
         }
         Ok(())
     }
+}
+
+/// Returns true for a format of arrays, which `hipvit search` and databases read.
+fn has_rows(format: Format) -> bool {
+    matches!(format, Format::Npy | Format::Safetensors | Format::Parquet)
 }
 
 fn map(tokens: &Array3<f32>) -> Vec<Vec<Vec<f32>>> {

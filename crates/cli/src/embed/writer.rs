@@ -18,7 +18,9 @@ use crate::record;
 pub(super) struct Writer {
     /// File that rows are written to.
     part: Part,
-    description: Description,
+    kind: Kind,
+    /// `None` for formats that hold none.
+    description: Option<Description>,
     shards: Option<Shards>,
 }
 
@@ -134,24 +136,31 @@ impl Part {
     }
 
     /// Writes what remains. Returns the files that are still to be finished.
-    fn finish(self, description: &Description) -> Result<Vec<Sink>> {
+    fn finish(self, description: Option<&Description>) -> Result<Vec<Sink>> {
         Ok(match self {
             Self::Json(sink) => vec![sink],
             Self::Csv(writer, _) => vec![writer.into_inner().map_err(csv::IntoInnerError::into_error)?],
             Self::Npy(npy, sink) => {
                 let mut files = npy.finish()?;
-                if let Some(mut sink) = sink {
+                if let Some((mut sink, description)) = sink.zip(description) {
                     record::write(&mut sink, description)?;
                     files.push(sink);
                 }
                 files
             }
             Self::Safetensors(mut sink, mut tensors) => {
-                tensors.describe(Description::KEY, description.to_json());
+                if let Some(description) = description {
+                    tensors.describe(Description::KEY, description.to_json());
+                }
                 tensors.write(&mut sink)?;
                 vec![sink]
             }
-            Self::Parquet(table) => vec![table.finish((Description::KEY, &description.to_json()))?],
+            Self::Parquet(mut table) => {
+                if let Some(description) = description {
+                    table.describe(Description::KEY, description.to_json());
+                }
+                vec![table.finish()?]
+            }
         })
     }
 }
@@ -162,10 +171,9 @@ impl Writer {
         format: Format,
         sink: Sink,
         sidecars: Vec<Sink>,
-        description: Description,
+        (kind, description): (Kind, Option<Description>),
         rows: Option<NonZeroUsize>,
     ) -> Result<Self> {
-        let kind = description.kind;
         let path = sink.path().map(Path::to_owned);
         let (part, shards) = match rows.zip(path) {
             Some((rows, path)) => {
@@ -184,6 +192,7 @@ impl Writer {
         };
         Ok(Self {
             part,
+            kind,
             description,
             shards,
         })
@@ -210,7 +219,7 @@ impl Writer {
         if let Some(shards) = &mut self.shards {
             if shards.filled == shards.rows.get() {
                 let path = shard_path(&shards.path, shards.complete.len() + 1);
-                let next = Part::shard(shards.format, &path, self.description.kind)?;
+                let next = Part::shard(shards.format, &path, self.kind)?;
                 shards.complete.push(std::mem::replace(&mut self.part, next));
                 shards.filled = 0;
             }
@@ -233,15 +242,17 @@ impl Writer {
             }
         }
         let Some(shards) = self.shards else {
-            return self.part.finish(&self.description);
+            return self.part.finish(self.description.as_ref());
         };
         let mut parts = shards.complete;
         parts.push(self.part);
         let count = parts.len();
         let mut files = Vec::new();
         for (index, part) in parts.into_iter().enumerate() {
-            self.description.shard = Some((index, count));
-            files.extend(part.finish(&self.description)?);
+            if let Some(description) = &mut self.description {
+                description.shard = Some((index, count));
+            }
+            files.extend(part.finish(self.description.as_ref())?);
         }
         Ok(files)
     }
