@@ -1,4 +1,4 @@
-//! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, RCCL and ROCm SMI. It is for HIP what cudarc is
+//! A safe layer over AMD's HIP runtime, hipRTC, rocBLAS, hipBLASLt, hipSPARSELt, MIOpen, RCCL and AMD SMI. It is for HIP what cudarc is
 //! for CUDA.
 //!
 //! Nothing links against ROCm. The libraries are opened at run time, from ROCm or from another *provider* of the same C interface
@@ -56,7 +56,7 @@
 //! | [`Comm`], [`Group`] | RCCL: communication between GPUs |
 //! | [`NodeComm`] | hierarchical all-reduces between GPUs of several hosts |
 //! | [`World`], [`Rendezvous`], [`Connection`] | the processes of a launcher, their rendezvous, and messages between them |
-//! | [`Monitor`] | ROCm SMI: temperature, power, clocks, utilisation, links |
+//! | [`Monitor`] | AMD SMI: temperature, power, clocks, utilisation, links |
 //! | [`HardwareCounters`], [`Counted`] | rocprofiler-sdk: hardware counters of each kernel |
 //!
 //! Handles are `Send`, and `Sync` if the library's are. A clone of a `Runtime`, `Device`, `Stream`, `Event`, `Module`, kernel or `Comm`

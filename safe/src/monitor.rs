@@ -1,13 +1,15 @@
-//! ROCm SMI: sensors and counters of a GPU.
+//! AMD SMI: sensors and counters of a GPU.
 
 use std::ffi::c_char;
 use std::fmt;
-use std::mem::MaybeUninit;
+use std::ptr;
 
-use hipvit_sys::RocmSmi;
-use hipvit_sys::rocm_smi::{
-    RSMI_IO_LINK_TYPE, RSMI_POWER_TYPE, rsmi_clk_type_t, rsmi_frequencies_t, rsmi_memory_type_t,
-    rsmi_pcie_bandwidth_t, rsmi_status_t, rsmi_sw_component_t, rsmi_temperature_metric_t,
+use hipvit_sys::AmdSmi;
+use hipvit_sys::amd_smi::{
+    amdsmi_asic_info_t, amdsmi_clk_type_t, amdsmi_driver_info_t, amdsmi_frequencies_t, amdsmi_init_flags_t,
+    amdsmi_link_type_t, amdsmi_memory_type_t, amdsmi_pcie_bandwidth_t, amdsmi_power_info_t,
+    amdsmi_processor_handle, amdsmi_status_t, amdsmi_temperature_metric_t, amdsmi_temperature_type_t,
+    amdsmi_xgmi_info_t,
 };
 use serde::Serialize;
 
@@ -17,15 +19,23 @@ use crate::device::topology::LinkType;
 use crate::error::{Error, Result};
 use crate::status::{call, is, missing};
 
-/// Sensors and counters of one GPU, by ROCm SMI, or NVML with a provider for CUDA. They cover the whole GPU, for all processes.
+/// Sensors and counters of one GPU, by AMD SMI, or NVML with a provider for CUDA. They cover the whole GPU, for all processes.
 ///
 /// Each query is one reading of the present value. A value that the GPU or its provider does not support is an [`Error::Device`].
 /// [`Monitor::readings`] queries everything and skips those.
 pub struct Monitor {
     device: Device,
-    /// SMI's index, which may differ from HIP's.
-    index: u32,
+    processor: Processor,
 }
+
+/// AMD SMI's handle of a GPU.
+#[derive(Clone, Copy)]
+struct Processor(amdsmi_processor_handle);
+
+// SAFETY: the handle names a GPU in AMD SMI's tables. AMD SMI locks each GPU, so any thread may use it, also several at once.
+unsafe impl Send for Processor {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Processor {}
 
 /// All values that a [`Monitor`] can read. `None` for values that the GPU or its provider does not support.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -73,49 +83,79 @@ impl PcieLink {
     }
 }
 
-fn table(device: &Device) -> Result<&RocmSmi> {
+fn table(device: &Device) -> Result<&AmdSmi> {
     device
         .runtime()
         .provider()
-        .rocm_smi()
+        .amd_smi()
         .map_err(|error| missing(&error))
 }
 
-/// Queries one number.
-macro_rules! number {
+/// Initialises AMD SMI for its first monitor. It stays initialised until the process ends, because older releases do not count
+/// initialisations, and one monitor's end would end it for all.
+fn initialise(device: &Device) -> Result<()> {
+    let mut initialised = device.runtime().smi_initialised();
+    if !*initialised {
+        let (table, flags) = (table(device)?, amdsmi_init_flags_t::AMDSMI_INIT_AMD_GPUS.0);
+        // SAFETY: passes a number.
+        unsafe { call!(device, table.amdsmi_init(flags.into())) }?;
+        *initialised = true;
+    }
+    Ok(())
+}
+
+/// Lists handles with a function of AMD SMI, first their number, then the handles.
+fn handles<T: Copy>(null: T, mut list: impl FnMut(&mut u32, *mut T) -> Result<()>) -> Result<Vec<T>> {
+    let mut count = 0;
+    list(&mut count, ptr::null_mut())?;
+    let mut handles = vec![null; count as usize];
+    list(&mut count, handles.as_mut_ptr())?;
+    handles.truncate(count as usize);
+    Ok(handles)
+}
+
+/// Queries one value with a function whose last argument is a pointer to it.
+macro_rules! query {
     ($monitor:ident, $function:ident($($argument:expr),*)) => {{
         let mut value = Default::default();
         let table = table(&$monitor.device)?;
-        // SAFETY: SMI is initialised; the call writes one number.
-        unsafe { call!(&$monitor.device, table.$function($monitor.index, $($argument,)* &mut value)) }.map(|()| value)
+        // SAFETY: AMD SMI is initialised, and the handle is one of its; the call writes one value.
+        unsafe { call!(&$monitor.device, table.$function($monitor.processor.0, $($argument,)* &mut value)) }.map(|()| value)
     }};
 }
 
 impl Monitor {
-    /// Opens the sensors of `device`, which SMI finds by its PCI address.
+    /// Opens the sensors of `device`, which AMD SMI finds by its PCI address.
     ///
     /// # Errors
     ///
-    /// [`Error::Provider`] if ROCm SMI cannot be opened; [`Error::Argument`] if it does not list the GPU; [`Error::Device`] if it fails.
+    /// [`Error::Provider`] if AMD SMI cannot be opened; [`Error::Argument`] if it does not list the GPU; [`Error::Device`] if it fails.
     pub fn new(device: &Device) -> Result<Self> {
         let table = table(device)?;
-        // SAFETY: passes a number. Each call is counted, and undone by a call of `rsmi_shut_down`.
-        unsafe { call!(device, table.rsmi_init(0)) }?;
-        let mut monitor = Self {
-            device: device.clone(),
-            index: 0,
-        };
-        let mut count = 0;
-        // SAFETY: the call writes one number.
-        unsafe { call!(device, table.rsmi_num_monitor_devices(&mut count)) }?;
+        initialise(device)?;
+        let sockets = handles(ptr::null_mut(), |count, to| {
+            // SAFETY: `to` is null, or `count` handles may be written.
+            unsafe { call!(device, table.amdsmi_get_socket_handles(count, to)) }
+        })?;
         let wanted = device.properties().pci;
-        for index in 0..count {
-            monitor.index = index;
-            if monitor.pci()? == wanted {
-                return Ok(monitor);
+        let mut listed = 0;
+        for socket in sockets {
+            let processors = handles(ptr::null_mut(), |count, to| {
+                // SAFETY: the socket is one of AMD SMI's. `to` is null, or `count` handles may be written.
+                unsafe { call!(device, table.amdsmi_get_processor_handles(socket, count, to)) }
+            })?;
+            for processor in processors {
+                let monitor = Self {
+                    device: device.clone(),
+                    processor: Processor(processor),
+                };
+                if monitor.pci()? == wanted {
+                    return Ok(monitor);
+                }
+                listed += 1;
             }
         }
-        let reason = format!("ROCm SMI lists {count} GPUs, and none at {wanted}");
+        let reason = format!("AMD SMI lists {listed} GPUs, and none at {wanted}");
         Err(Error::argument("device", reason))
     }
 
@@ -126,7 +166,7 @@ impl Monitor {
     }
 
     fn pci(&self) -> Result<PciAddress> {
-        let id: u64 = number!(self, rsmi_dev_pci_id_get())?;
+        let id: u64 = query!(self, amdsmi_get_gpu_bdf_id())?;
         // The domain, a partition, then bus, device and function in PCI's format.
         Ok(PciAddress {
             domain: (id >> 32) as u32,
@@ -139,59 +179,50 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn name(&self) -> Result<String> {
-        let mut text = [0 as c_char; 256];
-        let table = table(&self.device)?;
-        // SAFETY: the call writes at most as many characters as its arguments say.
-        unsafe {
-            call!(
-                &self.device,
-                table.rsmi_dev_name_get(self.index, text.as_mut_ptr(), text.len())
-            )
-        }?;
-        Ok(string(&text))
+        let info: amdsmi_asic_info_t = query!(self, amdsmi_get_gpu_asic_info())?;
+        Ok(string(&info.market_name))
     }
 
     /// Returns the temperature in °C, of the hottest spot if available, otherwise at the edge.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn temperature(&self) -> Result<f64> {
-        // rsmi_temperature_type_t, which is in no prototype.
-        const EDGE: u32 = 0;
-        const JUNCTION: u32 = 1;
-        let now = rsmi_temperature_metric_t::RSMI_TEMP_CURRENT;
-        let millidegrees: i64 = match number!(self, rsmi_dev_temp_metric_get(JUNCTION, now)) {
-            Err(error) if is_unsupported(&error) => number!(self, rsmi_dev_temp_metric_get(EDGE, now)),
+        let now = amdsmi_temperature_metric_t::AMDSMI_TEMP_CURRENT;
+        let read = |sensor| -> Result<i64> { query!(self, amdsmi_get_temp_metric(sensor, now)) };
+        let degrees = match read(amdsmi_temperature_type_t::AMDSMI_TEMPERATURE_TYPE_HOTSPOT) {
+            Err(error) if is_unsupported(&error) => {
+                read(amdsmi_temperature_type_t::AMDSMI_TEMPERATURE_TYPE_EDGE)
+            }
             read => read,
         }?;
-        Ok(millidegrees as f64 / 1e3)
+        Ok(degrees as f64)
     }
 
-    /// Returns the power in W.
+    /// Returns the power in W, in whole watts.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn power(&self) -> Result<f64> {
-        let table = table(&self.device)?;
-        let (mut microwatts, mut kind) = (0u64, RSMI_POWER_TYPE(0));
-        // SAFETY: the call writes a number and the kind of power.
-        let read = unsafe {
-            call!(
-                &self.device,
-                table.rsmi_dev_power_get(self.index, &mut microwatts, &mut kind)
-            )
-        };
-        let microwatts = match read {
-            Ok(()) => microwatts,
-            // Before ROCm 5.7.
-            Err(error) if is_unsupported(&error) => number!(self, rsmi_dev_power_ave_get(0))?,
-            Err(error) => return Err(error),
-        };
-        Ok(microwatts as f64 / 1e6)
+        let info: amdsmi_power_info_t = query!(self, amdsmi_get_power_info())?;
+        // The largest number of 16 bits, of 32, or of 64, replaces a power that the GPU does not report.
+        let is_reported = |&watts: &u64| watts < u64::from(u16::MAX);
+        let powers = [
+            info.socket_power,
+            info.current_socket_power.into(),
+            info.average_socket_power.into(),
+        ];
+        let reported = powers.into_iter().find(is_reported);
+        reported.map(|watts| watts as f64).ok_or_else(|| Error::Device {
+            device: self.device.name().to_owned(),
+            call: "amdsmi_get_power_info",
+            status: amdsmi_status_t::AMDSMI_STATUS_NOT_SUPPORTED.to_string(),
+            advice: String::new(),
+        })
     }
 
     /// Returns the energy in J since some time in the past. The difference of two readings is the energy between them, more accurate than
@@ -199,7 +230,7 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn energy(&self) -> Result<f64> {
         let table = table(&self.device)?;
         let (mut count, mut microjoules, mut timestamp) = (0u64, 0f32, 0u64);
@@ -207,7 +238,7 @@ impl Monitor {
         unsafe {
             call!(
                 &self.device,
-                table.rsmi_dev_energy_count_get(self.index, &mut count, &mut microjoules, &mut timestamp)
+                table.amdsmi_get_energy_count(self.processor.0, &mut count, &mut microjoules, &mut timestamp)
             )
         }?;
         Ok(count as f64 * f64::from(microjoules) / 1e6)
@@ -217,50 +248,32 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn driver_version(&self) -> Result<String> {
-        let mut text = [0 as c_char; 256];
-        let table = table(&self.device)?;
-        let driver = rsmi_sw_component_t::RSMI_SW_COMP_DRIVER;
-        // SAFETY: the call writes at most as many characters as its arguments say.
-        unsafe {
-            call!(
-                &self.device,
-                table.rsmi_version_str_get(driver, text.as_mut_ptr(), text.len() as u32)
-            )
-        }?;
-        Ok(string(&text))
+        let info: amdsmi_driver_info_t = query!(self, amdsmi_get_gpu_driver_info())?;
+        Ok(string(&info.driver_version))
     }
 
     /// Returns the current clock of the compute units in MHz.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn clock(&self) -> Result<f64> {
-        self.frequency(rsmi_clk_type_t::RSMI_CLK_TYPE_SYS)
+        self.frequency(amdsmi_clk_type_t::AMDSMI_CLK_TYPE_SYS)
     }
 
     /// Returns the current memory clock in MHz.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn memory_clock(&self) -> Result<f64> {
-        self.frequency(rsmi_clk_type_t::RSMI_CLK_TYPE_MEM)
+        self.frequency(amdsmi_clk_type_t::AMDSMI_CLK_TYPE_MEM)
     }
 
-    fn frequency(&self, kind: rsmi_clk_type_t) -> Result<f64> {
-        let table = table(&self.device)?;
-        // SAFETY: numbers and a bool: all zeroes are valid.
-        let mut all: rsmi_frequencies_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the call writes one structure.
-        unsafe {
-            call!(
-                &self.device,
-                table.rsmi_dev_gpu_clk_freq_get(self.index, kind, &mut all)
-            )
-        }?;
+    fn frequency(&self, kind: amdsmi_clk_type_t) -> Result<f64> {
+        let all: amdsmi_frequencies_t = query!(self, amdsmi_get_clk_freq(kind))?;
         let current = all.frequency.get(all.current as usize).copied().unwrap_or(0);
         Ok(current as f64 / 1e6)
     }
@@ -269,9 +282,9 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn utilisation(&self) -> Result<f64> {
-        let percent: u32 = number!(self, rsmi_dev_busy_percent_get())?;
+        let percent: u32 = query!(self, amdsmi_get_gpu_busy_percent())?;
         Ok(f64::from(percent) / 100.0)
     }
 
@@ -279,11 +292,11 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn memory_used(&self) -> Result<u64> {
-        number!(
+        query!(
             self,
-            rsmi_dev_memory_usage_get(rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM)
+            amdsmi_get_gpu_memory_usage(amdsmi_memory_type_t::AMDSMI_MEM_TYPE_VRAM)
         )
     }
 
@@ -291,11 +304,11 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn memory_total(&self) -> Result<u64> {
-        number!(
+        query!(
             self,
-            rsmi_dev_memory_total_get(rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM)
+            amdsmi_get_gpu_memory_total(amdsmi_memory_type_t::AMDSMI_MEM_TYPE_VRAM)
         )
     }
 
@@ -303,18 +316,9 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn pcie_link(&self) -> Result<PcieLink> {
-        let table = table(&self.device)?;
-        // SAFETY: numbers and a bool: all zeroes are valid.
-        let mut all: rsmi_pcie_bandwidth_t = unsafe { MaybeUninit::zeroed().assume_init() };
-        // SAFETY: the call writes one structure.
-        unsafe {
-            call!(
-                &self.device,
-                table.rsmi_dev_pci_bandwidth_get(self.index, &mut all)
-            )
-        }?;
+        let all: amdsmi_pcie_bandwidth_t = query!(self, amdsmi_get_gpu_pci_bandwidth())?;
         let current = all.transfer_rate.current as usize;
         Ok(PcieLink {
             transfer_rate: all.transfer_rate.frequency.get(current).copied().unwrap_or(0) as f64 / 1e9,
@@ -326,29 +330,31 @@ impl Monitor {
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn xgmi_hive(&self) -> Result<u64> {
-        number!(self, rsmi_dev_xgmi_hive_id_get())
+        let info: amdsmi_xgmi_info_t = query!(self, amdsmi_get_xgmi_info())?;
+        Ok(info.xgmi_hive_id)
     }
 
     /// Returns the link between this GPU and another, and its number of hops.
     ///
     /// # Errors
     ///
-    /// [`Error::Device`] if ROCm SMI fails or does not support it.
+    /// [`Error::Device`] if AMD SMI fails or does not support it.
     pub fn link_to(&self, other: &Self) -> Result<(LinkType, u64)> {
         let table = table(&self.device)?;
-        let (mut hops, mut kind) = (0, RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_UNDEFINED);
-        // SAFETY: the call writes a number and a type.
+        let (mut hops, mut kind) = (0, amdsmi_link_type_t::AMDSMI_LINK_TYPE_UNKNOWN);
+        let (here, there) = (self.processor.0, other.processor.0);
+        // SAFETY: both handles are AMD SMI's; the call writes a number and a type.
         unsafe {
             call!(
                 &self.device,
-                table.rsmi_topo_get_link_type(self.index, other.index, &mut hops, &mut kind)
+                table.amdsmi_topo_get_link_type(here, there, &mut hops, &mut kind)
             )
         }?;
         let kind = match kind {
-            RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_PCIEXPRESS => LinkType::Pcie,
-            RSMI_IO_LINK_TYPE::RSMI_IOLINK_TYPE_XGMI => LinkType::Xgmi,
+            amdsmi_link_type_t::AMDSMI_LINK_TYPE_PCIE => LinkType::Pcie,
+            amdsmi_link_type_t::AMDSMI_LINK_TYPE_XGMI => LinkType::Xgmi,
             other => LinkType::Other(other.0),
         };
         Ok((kind, hops))
@@ -389,20 +395,10 @@ fn offered<T>(read: Result<T>) -> Result<Option<T>> {
 
 fn is_unsupported(error: &Error) -> bool {
     let statuses = [
-        rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
-        rsmi_status_t::RSMI_STATUS_NOT_YET_IMPLEMENTED,
+        amdsmi_status_t::AMDSMI_STATUS_NOT_SUPPORTED,
+        amdsmi_status_t::AMDSMI_STATUS_NOT_YET_IMPLEMENTED,
     ];
     matches!(error, Error::Provider { .. }) || statuses.into_iter().any(|status| is(error, status))
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        if let Ok(table) = table(&self.device) {
-            // SAFETY: no arguments. Undoes the `rsmi_init` of this monitor. Ignoring a failure is safe: ROCm SMI then stays initialised
-            // until the process ends.
-            let _ = unsafe { table.rsmi_shut_down() };
-        }
-    }
 }
 
 impl fmt::Debug for Monitor {

@@ -23,6 +23,8 @@ struct Inner {
     provider: Provider,
     /// Devices in use, so that each GPU has one pool.
     devices: Mutex<OpenDevices>,
+    /// True once AMD SMI is initialised.
+    smi_initialised: Mutex<bool>,
 }
 
 /// Devices in use, by ordinal. Their type is in `device`, a higher module.
@@ -71,6 +73,7 @@ impl Runtime {
             inner: Arc::new(Inner {
                 provider,
                 devices: Mutex::default(),
+                smi_initialised: Mutex::default(),
             }),
         })
     }
@@ -90,6 +93,10 @@ impl Runtime {
 
     pub(crate) fn open_devices(&self) -> MutexGuard<'_, OpenDevices> {
         self.inner.devices.lock()
+    }
+
+    pub(crate) fn smi_initialised(&self) -> MutexGuard<'_, bool> {
+        self.inner.smi_initialised.lock()
     }
 
     /// Returns the path of the HIP runtime.
@@ -153,7 +160,7 @@ impl Runtime {
             library(provider.hipsparselt()),
             library(provider.miopen()),
             library(provider.rccl()),
-            library(provider.rocm_smi()),
+            library(provider.amd_smi()),
         ]
     }
 }

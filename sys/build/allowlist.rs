@@ -204,29 +204,25 @@ pub(crate) const LIBRARIES: &[Library] = &[
         constants: &["NCCL_(MAJOR|MINOR|PATCH|VERSION_CODE|UNIQUE_ID_BYTES|CONFIG_UNDEF_INT)"],
     },
     Library {
-        module: "rocm_smi",
-        table: "RocmSmi",
-        status: ("rsmi_status_t", "RSMI_STATUS_SUCCESS"),
-        headers: &["rocm_smi/rocm_smi.h"],
+        module: "amd_smi",
+        table: "AmdSmi",
+        status: ("amdsmi_status_t", "AMDSMI_STATUS_SUCCESS"),
+        headers: &["amd_smi/amdsmi.h"],
         cpp: false,
         functions: &[
-            "rsmi_(init|shut_down|status_string|version_get|version_str_get|num_monitor_devices)",
+            "amdsmi_(init|shut_down|status_code_to_string|get_lib_version)",
+            "amdsmi_get_(socket|processor)_handles",
             // identity
-            "rsmi_dev_(id|pci_id|name|market_name|vendor_name|brand|unique_id|serial_number|guid|node_id|drm_render_minor)_get",
-            "rsmi_dev_(revision|subsystem_id|subsystem_name|vram_vendor|vbios_version|firmware_version|target_graphics_version)_get",
-            "rsmi_dev_(compute_partition|memory_partition|partition_id)_get",
+            "amdsmi_get_gpu_(bdf_id|id|asic_info|driver_info)",
             // power, temperature, clocks
-            "rsmi_dev_(power|power_ave|current_socket_power|power_cap|power_cap_default|power_cap_range|energy_count)_get",
-            "rsmi_dev_(temp_metric|volt_metric|gpu_clk_freq|perf_level|fan_rpms|fan_speed|fan_speed_max)_get",
+            "amdsmi_get_(power_info|energy_count|temp_metric|clk_freq)",
             // load and memory
-            "rsmi_dev_(busy_percent|memory_busy_percent|memory_total|memory_usage|memory_reserved_pages|ecc_count|ecc_enabled|ecc_status)_get",
-            "rsmi_utilization_count_get|rsmi_compute_process_(info|info_by_pid|gpus)_get",
+            "amdsmi_get_gpu_(activity|busy_percent|memory_total|memory_usage|total_ecc_count)",
             // PCIe and xGMI
-            "rsmi_dev_(pci_bandwidth|pci_throughput|pci_replay_counter|xgmi_hive_id|xgmi_physical_id)_get|rsmi_dev_xgmi_error_status",
-            "rsmi_topo_get_(link_type|link_weight|numa_node_number)|rsmi_topo_numa_affinity_get|rsmi_minmax_bandwidth_get",
-            "rsmi_is_P2P_accessible",
+            "amdsmi_get_gpu_pci_(bandwidth|replay_counter)|amdsmi_get_xgmi_info",
+            "amdsmi_topo_get_(link_type|link_weight|numa_node_number)|amdsmi_is_P2P_accessible",
         ],
-        types: &["rsmi_sw_component_t"],
+        types: &["amdsmi_init_flags_t"],
         constants: &[],
     },
 ];

@@ -28,7 +28,7 @@ fn main() -> Result<(), Error> {
     show(provider.hipsparselt());
     show(provider.miopen());
     show(provider.rccl());
-    show(provider.rocm_smi());
+    show(provider.amd_smi());
     if let Ok(hip) = provider.hip() {
         let (mut version, mut count) = (0, 0);
         // SAFETY: `version` is an int that the call may write.

@@ -72,6 +72,6 @@ library! {
     rccl: Rccl, "RCCL", ["librccl.so.1"], []
 }
 library! {
-    /// ROCm SMI: power, temperature, clocks, memory, and the links between devices.
-    rocm_smi: RocmSmi, "ROCm SMI", ["librocm_smi64.so.7", "librocm_smi64.so.1"], []
+    /// AMD SMI: power, temperature, clocks, memory, and the links between devices.
+    amd_smi: AmdSmi, "AMD SMI", ["libamd_smi.so.27", "libamd_smi.so.26"], []
 }

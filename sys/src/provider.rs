@@ -14,7 +14,7 @@ use libloading::Library;
 
 use crate::error::{Attempt, Error};
 use crate::hip::hipError_t;
-use crate::{Hip, Hipblaslt, Hiprtc, Hipsparselt, Miopen, Rccl, Rocblas, RocmSmi, Rocprofiler, Roctx, Table};
+use crate::{AmdSmi, Hip, Hipblaslt, Hiprtc, Hipsparselt, Miopen, Rccl, Rocblas, Rocprofiler, Roctx, Table};
 use hipvit_files::regular_file;
 
 /// The providers that have a name.
@@ -71,7 +71,7 @@ pub struct Provider {
     hipsparselt: OnceLock<Result<Hipsparselt, Error>>,
     miopen: OnceLock<Result<Miopen, Error>>,
     rccl: OnceLock<Result<Rccl, Error>>,
-    rocm_smi: OnceLock<Result<RocmSmi, Error>>,
+    amd_smi: OnceLock<Result<AmdSmi, Error>>,
     roctx: OnceLock<Result<Roctx, Error>>,
     rocprofiler: OnceLock<Result<Rocprofiler, Error>>,
 }
@@ -169,7 +169,7 @@ impl Provider {
             hipsparselt: OnceLock::new(),
             miopen: OnceLock::new(),
             rccl: OnceLock::new(),
-            rocm_smi: OnceLock::new(),
+            amd_smi: OnceLock::new(),
             roctx: OnceLock::new(),
             rocprofiler: OnceLock::new(),
         }
@@ -250,12 +250,12 @@ impl Provider {
         self.table(&self.rccl)
     }
 
-    /// ROCm SMI.
+    /// AMD SMI.
     ///
     /// # Errors
     /// It cannot be opened.
-    pub fn rocm_smi(&self) -> Result<&RocmSmi, Error> {
-        self.table(&self.rocm_smi)
+    pub fn amd_smi(&self) -> Result<&AmdSmi, Error> {
+        self.table(&self.amd_smi)
     }
 
     /// roctx, for profilers.

@@ -21,7 +21,7 @@ const ALL: &[&str] = &[
     "hipsparselt",
     "miopen",
     "rccl",
-    "rocm_smi",
+    "amd_smi",
 ];
 
 /// Compiles a stand-in with the given libraries' functions; its `hipRuntimeGetVersion` says `build`.
@@ -92,7 +92,7 @@ fn statuses(provider: &Provider) -> Result<[String; 8], Error> {
                 .to_string(),
             provider.miopen()?.miopenDestroy(ptr::null_mut())?.to_string(),
             provider.rccl()?.ncclGroupStart()?.to_string(),
-            provider.rocm_smi()?.rsmi_shut_down()?.to_string(),
+            provider.amd_smi()?.amdsmi_shut_down()?.to_string(),
         ])
     }
 }
@@ -105,7 +105,7 @@ const STATUSES: [&str; 8] = [
     "HIPSPARSE_STATUS_NOT_INITIALIZED (1)",
     "miopenStatusUnknownError (7)",
     "ncclInProgress (7)",
-    "RSMI_STATUS_NOT_SUPPORTED (2)",
+    "AMDSMI_STATUS_NOT_SUPPORTED (2)",
 ];
 
 #[test]
@@ -135,7 +135,7 @@ fn a_folder_carries_rocm_6_or_7() {
         "libhipsparselt.so.0",
         "libMIOpen.so.1",
         "librccl.so.1",
-        "librocm_smi64.so.7",
+        "libamd_smi.so.26",
     ];
     for (name, sonames) in [("six", six), ("seven", seven)] {
         let folder = folder(name);

@@ -94,7 +94,7 @@ fn every_bound_function_is_exported() {
     table(rocm.rocblas(), check);
     table(rocm.hipblaslt(), check);
     table(rocm.miopen(), check);
-    table(rocm.rocm_smi(), check);
+    table(rocm.amd_smi(), check);
     // A container that runs one GPU, or no 2:4 sparse model, does without these.
     let all = std::env::var_os("HIPVIT_TEST_ROCM").is_some();
     if all || rocm.rccl().is_ok() {
@@ -134,13 +134,13 @@ fn without_a_gpu_every_library_answers() {
         let status = unsafe { rccl.ncclCommInitAll(&mut communicator, 1, ptr::null()) };
         assert!(status.expect("exported").ok().is_err());
     }
-    let smi = rocm.rocm_smi().expect("opens");
+    let smi = rocm.amd_smi().expect("opens");
     let mut monitored = 0;
     // SAFETY: one number is written, if the first call succeeds, which the last one then ends.
     unsafe {
-        if smi.rsmi_init(0).expect("exported").ok().is_ok() {
-            done(smi.rsmi_num_monitor_devices(&mut monitored));
-            done(smi.rsmi_shut_down());
+        if smi.amdsmi_init(2).expect("exported").ok().is_ok() {
+            done(smi.amdsmi_get_socket_handles(&mut monitored, ptr::null_mut()));
+            done(smi.amdsmi_shut_down());
         }
     }
     assert_eq!(monitored, 0);

@@ -9,6 +9,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("for 64-bit Linux only, as ROCm is");
 
+mod amd_smi;
 mod hip;
 mod hipblaslt;
 mod hiprtc;
@@ -18,5 +19,4 @@ mod miopen;
 mod nvml;
 mod rccl;
 mod rocblas;
-mod rocm_smi;
 mod roctx;

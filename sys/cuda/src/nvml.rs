@@ -1,11 +1,11 @@
-//! NVML: the library, its statuses, its devices, the links between them. HIP and ROCm SMI both ask it about links.
+//! NVML: the library, its statuses, its devices, the links between them. HIP and AMD SMI both ask it about links.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::OnceLock;
 
 use hip_provider::hip::LinkType;
-use hipvit_sys::rocm_smi::rsmi_status_t;
+use hipvit_sys::amd_smi::amdsmi_status_t;
 use nvml_wrapper_sys::bindings::{
     NvmlLib, nvmlDevice_t, nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK as NVLINK,
     nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_READ as READ,
@@ -23,13 +23,13 @@ pub(crate) fn library() -> Option<&'static NvmlLib> {
     NVML.get_or_init(open).as_ref()
 }
 
-/// Calls a function of NVML: `Ok(())`, or ROCm SMI's status for NVML's. Use it inside an unsafe block.
+/// Calls a function of NVML: `Ok(())`, or AMD SMI's status for NVML's. Use it inside an unsafe block.
 macro_rules! nvml {
     ($function:ident($($argument:expr),* $(,)?)) => {
         match $crate::nvml::library() {
-            None => Err(rsmi_status_t::RSMI_STATUS_INIT_ERROR),
+            None => Err(amdsmi_status_t::AMDSMI_STATUS_INIT_ERROR),
             Some(library) => match library.$function.as_ref() {
-                Err(_) => Err(rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED),
+                Err(_) => Err(amdsmi_status_t::AMDSMI_STATUS_NOT_SUPPORTED),
                 Ok(function) => $crate::nvml::check(function($($argument),*)),
             },
         }
@@ -37,32 +37,48 @@ macro_rules! nvml {
 }
 pub(crate) use nvml;
 
-pub(crate) fn check(status: u32) -> Result<(), rsmi_status_t> {
+pub(crate) fn check(status: u32) -> Result<(), amdsmi_status_t> {
     Err(match status {
         0 => return Ok(()),
         // Not initialised, no driver, no library, mismatched versions.
-        1 | 9 | 12 | 18 => rsmi_status_t::RSMI_STATUS_INIT_ERROR,
-        2 => rsmi_status_t::RSMI_STATUS_INVALID_ARGS,
-        3 | 13 => rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
-        4 => rsmi_status_t::RSMI_STATUS_PERMISSION,
-        6 | 28 => rsmi_status_t::RSMI_STATUS_NOT_FOUND,
-        7 => rsmi_status_t::RSMI_STATUS_INSUFFICIENT_SIZE,
-        19 => rsmi_status_t::RSMI_STATUS_BUSY,
-        20 | 23 => rsmi_status_t::RSMI_STATUS_OUT_OF_RESOURCES,
-        21 => rsmi_status_t::RSMI_STATUS_NO_DATA,
-        _ => rsmi_status_t::RSMI_STATUS_UNKNOWN_ERROR,
+        1 | 9 | 12 | 18 => amdsmi_status_t::AMDSMI_STATUS_INIT_ERROR,
+        2 => amdsmi_status_t::AMDSMI_STATUS_INVAL,
+        3 | 13 => amdsmi_status_t::AMDSMI_STATUS_NOT_SUPPORTED,
+        4 => amdsmi_status_t::AMDSMI_STATUS_NO_PERM,
+        6 | 28 => amdsmi_status_t::AMDSMI_STATUS_NOT_FOUND,
+        7 => amdsmi_status_t::AMDSMI_STATUS_INSUFFICIENT_SIZE,
+        19 => amdsmi_status_t::AMDSMI_STATUS_BUSY,
+        20 | 23 => amdsmi_status_t::AMDSMI_STATUS_OUT_OF_RESOURCES,
+        21 => amdsmi_status_t::AMDSMI_STATUS_NO_DATA,
+        _ => amdsmi_status_t::AMDSMI_STATUS_UNKNOWN_ERROR,
     })
 }
 
-/// The device of an index.
-pub(crate) fn device(index: u32) -> Result<nvmlDevice_t, rsmi_status_t> {
-    let mut device = ptr::null_mut();
-    // SAFETY: `device` is a handle that the call may write.
-    unsafe { nvml!(nvmlDeviceGetHandleByIndex_v2(index, &mut device))? };
-    Ok(device)
+/// The handles of all devices, in order of their PCI addresses.
+pub(crate) fn devices() -> Result<Vec<nvmlDevice_t>, amdsmi_status_t> {
+    let mut count = 0;
+    // SAFETY: `count` is a number that the call may write.
+    unsafe { nvml!(nvmlDeviceGetCount_v2(&mut count))? };
+    let handle = |index| {
+        let mut device = ptr::null_mut();
+        // SAFETY: `device` is a handle that the call may write.
+        unsafe { nvml!(nvmlDeviceGetHandleByIndex_v2(index, &mut device))? };
+        Ok(device)
+    };
+    (0..count).map(handle).collect()
 }
 
-fn peer_status(first: nvmlDevice_t, second: nvmlDevice_t, index: u32) -> Result<bool, rsmi_status_t> {
+/// The device of a handle of AMD SMI, which is NVML's.
+pub(crate) fn device(handle: *mut c_void) -> Result<nvmlDevice_t, amdsmi_status_t> {
+    let device = handle.cast();
+    if devices()?.contains(&device) {
+        Ok(device)
+    } else {
+        Err(amdsmi_status_t::AMDSMI_STATUS_INVAL)
+    }
+}
+
+fn peer_status(first: nvmlDevice_t, second: nvmlDevice_t, index: u32) -> Result<bool, amdsmi_status_t> {
     let mut status = 0;
     // SAFETY: both are handles of NVML's, and `status` is a number that the call may write.
     unsafe { nvml!(nvmlDeviceGetP2PStatus(first, second, index, &mut status))? };
@@ -70,19 +86,19 @@ fn peer_status(first: nvmlDevice_t, second: nvmlDevice_t, index: u32) -> Result<
 }
 
 /// True if the first device can read the second's memory.
-pub(crate) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, rsmi_status_t> {
+pub(crate) fn reads(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<bool, amdsmi_status_t> {
     peer_status(first, second, READ)
 }
 
 /// The link between two devices. NVLink is reported as xGMI.
-pub(crate) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<LinkType, rsmi_status_t> {
+pub(crate) fn link(first: nvmlDevice_t, second: nvmlDevice_t) -> Result<LinkType, amdsmi_status_t> {
     let nvlink = peer_status(first, second, NVLINK)?;
     Ok(if nvlink { LinkType::Xgmi } else { LinkType::Pcie })
 }
 
 /// The link between the devices at these PCI addresses; `None` if NVML does not report it.
 pub(crate) fn link_by_address(first: &[c_char; 32], second: &[c_char; 32]) -> Option<LinkType> {
-    /// True if NVML was initialised here. NVML counts initialisations, so a user's `rsmi_init` and `rsmi_shut_down` stay a pair.
+    /// True if NVML was initialised here. NVML counts initialisations, so a user's `amdsmi_init` and `amdsmi_shut_down` stay a pair.
     static INITIALISED: OnceLock<bool> = OnceLock::new();
     // SAFETY: takes no arguments.
     if !*INITIALISED.get_or_init(|| unsafe { nvml!(nvmlInit_v2()) }.is_ok()) {

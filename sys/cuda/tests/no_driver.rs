@@ -6,13 +6,13 @@ use std::ffi::{CStr, c_char};
 use std::path::PathBuf;
 use std::ptr;
 
+use hipvit_sys::amd_smi::amdsmi_status_t;
 use hipvit_sys::hip::{hipDeviceProp_tR0600, hipError_t, hipMemcpyKind, hipPointerAttribute_t};
 use hipvit_sys::hipblaslt::hipblasStatus_t;
 use hipvit_sys::hiprtc::hiprtcResult;
 use hipvit_sys::miopen::{miopenConvolutionMode_t, miopenDataType_t, miopenStatus_t};
 use hipvit_sys::rccl::ncclResult_t;
 use hipvit_sys::rocblas::rocblas_status_;
-use hipvit_sys::rocm_smi::rsmi_status_t;
 use hipvit_sys::{Provider, Table};
 
 /// The library as Cargo built it for this test: in the same folder, or one folder up.
@@ -44,7 +44,7 @@ fn every_function_of_every_table_is_exported() {
         provider.hipsparselt().expect("hipSPARSELt").missing(),
         provider.miopen().expect("MIOpen").missing(),
         provider.rccl().expect("RCCL").missing(),
-        provider.rocm_smi().expect("ROCm SMI").missing(),
+        provider.amd_smi().expect("AMD SMI").missing(),
     ];
     assert_eq!(missing.concat(), Vec::<&str>::new());
 }
@@ -115,7 +115,7 @@ fn the_other_libraries_return_their_status_for_it() {
     if has_driver(&provider) {
         return;
     }
-    let mut devices = 3;
+    let mut sockets = 0;
     // SAFETY: every call writes values of the types that it is given, or nothing: without a driver there is nothing to
     // be made.
     unsafe {
@@ -158,17 +158,18 @@ fn the_other_libraries_return_their_status_for_it() {
             .ncclCommInitAll(&mut comm, 1, ptr::null());
         assert_eq!(status.expect("exported"), ncclResult_t::ncclUnhandledCudaError);
 
-        let smi = provider.rocm_smi().expect("ROCm SMI");
+        let smi = provider.amd_smi().expect("AMD SMI");
         assert_eq!(
-            smi.rsmi_init(0).expect("exported"),
-            rsmi_status_t::RSMI_STATUS_INIT_ERROR
+            smi.amdsmi_init(0).expect("exported"),
+            amdsmi_status_t::AMDSMI_STATUS_INIT_ERROR
         );
         assert_eq!(
-            smi.rsmi_num_monitor_devices(&mut devices).expect("exported"),
-            rsmi_status_t::RSMI_STATUS_INIT_ERROR
+            smi.amdsmi_get_socket_handles(&mut sockets, ptr::null_mut())
+                .expect("exported"),
+            amdsmi_status_t::AMDSMI_STATUS_INIT_ERROR
         );
     }
-    assert_eq!(devices, 0);
+    assert_eq!(sockets, 0);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("hip-emu supports only 64-bit Linux, as ROCm does");
 
+mod amd_smi;
 mod compute;
 mod faults;
 mod hip;
@@ -20,5 +21,4 @@ mod miopen;
 mod parts;
 mod rccl;
 mod rocblas;
-mod rocm_smi;
 mod settings;

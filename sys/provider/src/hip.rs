@@ -1,7 +1,7 @@
 //! The HIP runtime: errors, the memory that a copy names, links between devices.
 
+use hipvit_sys::amd_smi::amdsmi_link_type_t;
 use hipvit_sys::hip::{hipError_t, hipMemcpyKind};
-use hipvit_sys::rocm_smi::RSMI_IO_LINK_TYPE;
 
 /// Writes a result for the caller.
 ///
@@ -63,11 +63,11 @@ impl LinkType {
     }
 }
 
-impl From<LinkType> for RSMI_IO_LINK_TYPE {
+impl From<LinkType> for amdsmi_link_type_t {
     fn from(link: LinkType) -> Self {
         match link {
-            LinkType::Xgmi => Self::RSMI_IOLINK_TYPE_XGMI,
-            LinkType::Pcie => Self::RSMI_IOLINK_TYPE_PCIEXPRESS,
+            LinkType::Xgmi => Self::AMDSMI_LINK_TYPE_XGMI,
+            LinkType::Pcie => Self::AMDSMI_LINK_TYPE_PCIE,
         }
     }
 }

@@ -7,6 +7,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!("hip-provider supports only 64-bit Linux, as ROCm does");
 
+pub mod amd_smi;
 pub mod export;
 mod handles;
 pub mod hip;
@@ -17,7 +18,6 @@ pub mod miopen;
 mod objects;
 pub mod rccl;
 pub mod rocblas;
-pub mod rocm_smi;
 
 pub use handles::Handles;
 pub use hipvit_sys as sys;

@@ -55,8 +55,8 @@ pub extern "C" fn ncclGroupStart() -> u32 {
     7
 }
 
-#[cfg(rocm_smi)]
+#[cfg(amd_smi)]
 #[unsafe(no_mangle)]
-pub extern "C" fn rsmi_shut_down() -> u32 {
+pub extern "C" fn amdsmi_shut_down() -> u32 {
     2
 }

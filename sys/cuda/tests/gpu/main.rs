@@ -5,6 +5,7 @@
 //! architecture names are specific to NVIDIA, so the tests run on AMD's own libraries too. Without a device they are skipped with
 //! one line; `HIPVIT_REQUIRE_GPU` makes that a failure. `--nocapture` shows the measurements.
 
+mod amd_smi;
 mod device;
 mod hipblaslt;
 mod hiprtc;
@@ -14,7 +15,6 @@ mod memory;
 mod miopen;
 mod rccl;
 mod rocblas;
-mod rocm_smi;
 mod streams;
 
 /// Reason for which a test fails, as text.

@@ -4,12 +4,14 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 
 use hipvit_sys::Table as _;
+use hipvit_sys::amd_smi::{
+    amdsmi_asic_info_t, amdsmi_link_type_t, amdsmi_memory_type_t, amdsmi_power_info_t, amdsmi_status_t,
+};
 use hipvit_sys::hip::{
     hipDeviceAttribute_t, hipDeviceProp_tR0600, hipError_t, hipMemcpyKind, hipPointerAttribute_t,
 };
 use hipvit_sys::hiprtc::hiprtcResult;
 use hipvit_sys::rccl::ncclResult_t;
-use hipvit_sys::rocm_smi::{rsmi_memory_type_t, rsmi_status_t};
 
 use crate::{Buffer, has, hip, is, ok, provider, turn};
 
@@ -34,7 +36,7 @@ fn every_function_of_every_table_is_exported() {
         provider.hipsparselt().expect("hipSPARSELt").missing(),
         provider.miopen().expect("MIOpen").missing(),
         provider.rccl().expect("RCCL").missing(),
-        provider.rocm_smi().expect("ROCm SMI").missing(),
+        provider.amd_smi().expect("AMD SMI").missing(),
     ];
     assert_eq!(missing.concat(), Vec::<&str>::new());
 }
@@ -116,7 +118,7 @@ fn without_a_device_every_library_returns_an_error() {
     if !has(&settings, test) {
         return;
     }
-    let (mut count, mut free, mut total, mut devices) = (7, 0, 0, 0);
+    let (mut count, mut free, mut total, mut sockets) = (7, 0, 0, 0);
     let (mut memory, mut stream, mut event, mut module) =
         (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
     let mut attributes = hipPointerAttribute_t::default();
@@ -159,10 +161,11 @@ fn without_a_device_every_library_returns_an_error() {
             rccl.ncclCommInitAll(&mut comm, 1, ptr::null()).expect("exported"),
             ncclResult_t::ncclUnhandledCudaError
         );
-        let smi = provider.rocm_smi().expect("ROCm SMI");
+        let smi = provider.amd_smi().expect("AMD SMI");
         assert_eq!(
-            smi.rsmi_num_monitor_devices(&mut devices).expect("exported"),
-            rsmi_status_t::RSMI_STATUS_INIT_ERROR
+            smi.amdsmi_get_socket_handles(&mut sockets, ptr::null_mut())
+                .expect("exported"),
+            amdsmi_status_t::AMDSMI_STATUS_INIT_ERROR
         );
     }
 }
@@ -196,42 +199,56 @@ fn functions_that_are_not_offered_return_not_supported() {
 }
 
 #[test]
-fn rocm_smi_reports_the_devices() {
+fn amd_smi_reports_the_devices() {
     let _turn = turn();
-    let smi = provider().rocm_smi().expect("ROCm SMI");
-    let (mut count, mut total, mut name) = (0, 0, [0; 64]);
-    let (mut used, mut id, mut version) = ([0; 2], 0, 0);
-    let (mut hops, mut accessible) = (0, false);
-    let mut kind = hipvit_sys::rocm_smi::RSMI_IO_LINK_TYPE(0);
-    let done = |status: Result<rsmi_status_t, _>| {
-        let status: Result<rsmi_status_t, hipvit_sys::Error> = status;
-        assert_eq!(status.expect("exported"), rsmi_status_t::RSMI_STATUS_SUCCESS);
+    let smi = provider().amd_smi().expect("AMD SMI");
+    let vram = amdsmi_memory_type_t::AMDSMI_MEM_TYPE_VRAM;
+    let (mut count, mut sockets, mut gpus) = (0, [ptr::null_mut(); 2], [ptr::null_mut(); 2]);
+    let (mut used, mut total, mut id, mut info) = ([0; 2], 0, 0, amdsmi_asic_info_t::default());
+    let (mut hops, mut kind, mut accessible) = (0, amdsmi_link_type_t(u32::MAX), false);
+    let done = |status: Result<amdsmi_status_t, hipvit_sys::Error>| {
+        assert_eq!(status.expect("exported"), amdsmi_status_t::AMDSMI_STATUS_SUCCESS);
     };
     unsafe {
-        done(smi.rsmi_init(0));
-        done(smi.rsmi_num_monitor_devices(&mut count));
-        done(smi.rsmi_dev_name_get(1, name.as_mut_ptr(), 64));
-        done(smi.rsmi_dev_memory_total_get(0, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut total));
-        done(smi.rsmi_dev_memory_usage_get(1, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used[0]));
+        done(smi.amdsmi_init(0));
+        done(smi.amdsmi_get_socket_handles(&mut count, ptr::null_mut()));
+        assert_eq!(count, 2);
+        done(smi.amdsmi_get_socket_handles(&mut count, sockets.as_mut_ptr()));
+        for (socket, gpu) in sockets.into_iter().zip(&mut gpus) {
+            count = 7;
+            done(smi.amdsmi_get_processor_handles(socket, &mut count, gpu));
+            assert_eq!(count, 1, "a socket has one GPU");
+        }
+        done(smi.amdsmi_get_gpu_asic_info(gpus[1], &mut info));
+        done(smi.amdsmi_get_gpu_memory_total(gpus[0], vram, &mut total));
+        done(smi.amdsmi_get_gpu_memory_usage(gpus[1], vram, &mut used[0]));
         ok(hip().hipSetDevice(1));
         let buffer = Buffer::new(1 << 18);
-        done(smi.rsmi_dev_memory_usage_get(1, rsmi_memory_type_t::RSMI_MEM_TYPE_VRAM, &mut used[1]));
+        done(smi.amdsmi_get_gpu_memory_usage(gpus[1], vram, &mut used[1]));
         drop(buffer);
-        done(smi.rsmi_dev_pci_id_get(1, &mut id));
-        done(smi.rsmi_dev_target_graphics_version_get(1, &mut version));
-        let mut power = 0;
+        done(smi.amdsmi_get_gpu_bdf_id(gpus[1], &mut id));
+        let mut power = amdsmi_power_info_t::default();
         assert_eq!(
-            smi.rsmi_dev_power_ave_get(0, 0, &mut power).expect("exported"),
-            rsmi_status_t::RSMI_STATUS_NOT_SUPPORTED,
+            smi.amdsmi_get_power_info(gpus[0], &mut power).expect("exported"),
+            amdsmi_status_t::AMDSMI_STATUS_NOT_SUPPORTED,
             "there is no power to measure"
         );
-        done(smi.rsmi_topo_get_link_type(0, 1, &mut hops, &mut kind));
-        done(smi.rsmi_is_P2P_accessible(0, 1, &mut accessible));
+        let unknown = ptr::from_mut(&mut total).cast();
+        assert_eq!(
+            smi.amdsmi_get_gpu_bdf_id(unknown, &mut id).expect("exported"),
+            amdsmi_status_t::AMDSMI_STATUS_INVAL,
+            "not a handle"
+        );
+        done(smi.amdsmi_topo_get_link_type(gpus[0], gpus[1], &mut hops, &mut kind));
+        done(smi.amdsmi_is_P2P_accessible(gpus[0], gpus[1], &mut accessible));
     }
-    assert_eq!((count, text(&name), total), (2, "AMD Instinct MI300X", 4 << 30));
-    assert_eq!((hops, accessible), (1, true));
+    assert_eq!((text(&info.market_name), total), ("AMD Instinct MI300X", 4 << 30));
+    assert_eq!(
+        (hops, kind, accessible),
+        (1, amdsmi_link_type_t::AMDSMI_LINK_TYPE_XGMI, true)
+    );
     assert_eq!(used[1] - used[0], 1 << 20);
-    assert_eq!((id, version), (0xc200, 0x942));
+    assert_eq!((id, info.target_graphics_version), (0xc200, 0x942));
 }
 
 #[test]
