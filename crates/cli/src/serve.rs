@@ -238,6 +238,7 @@ impl Args {
         options.tokens = self.outputs.tokens;
         options.explanation = self.outputs.explanation;
         options.texts = !self.outputs.no_texts;
+        options.page = !self.connection.no_page;
         options.access_log = self.observation.access_log.form();
         options.limits = self.limits.limits();
         if let Some(path) = &self.connection.token_file {

@@ -249,10 +249,8 @@ impl Explainer {
         let (target, attribution) = self.attribution(&run, &values, options)?;
         let attention = attention_maps(&run);
         let readout = readout(run.graph(), self.info.tokens);
-        let flow = rollout(&attention, &readout);
-        let grid = self.grid();
         let rollout = if self.info.has_attention() {
-            on_grid(flow.iter().map(|&v| v as f32), self.info.prefix_tokens, grid)
+            self.on_grid(&rollout(&attention, &readout))
         } else {
             Array2::default((0, 0))
         };
@@ -260,7 +258,7 @@ impl Explainer {
             top: self.top(&run),
             target,
             resized,
-            grid,
+            grid: self.grid(),
             patch: self.info.patch,
             prefix_tokens: self.info.prefix_tokens,
             attention,
@@ -276,12 +274,42 @@ impl Explainer {
     ///
     /// [`Error::Argument`] for a wrong number of values, a class that does not exist, or 0 steps.
     pub fn attribute(&self, values: &[f32], options: &ExplainOptions) -> Result<(Target, Attribution)> {
-        let [height, width] = self.info.image_size;
-        if values.len() != 3 * height * width {
-            let reason = format!("{} values for 3×{height}×{width}", values.len());
-            return Err(Error::argument("pixel values", reason));
-        }
+        self.check_values(values)?;
         self.attribution(&self.run(values)?, values, options)
+    }
+
+    /// Computes attention rollout (Abnar & Zuidema 2020, <https://arxiv.org/abs/2005.00928>) for a preprocessed image: how much the result
+    /// reads from each patch, `[rows, columns]`. `values` are normalised, `[3, H, W]` at the model's size.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a wrong number of values, or a model without attention.
+    pub fn attention_rollout(&self, values: &[f32]) -> Result<Array2<f32>> {
+        self.check_values(values)?;
+        if !self.info.has_attention() {
+            return Err(Error::argument(
+                "attention rollout",
+                format!("{} has no attention", self.name),
+            ));
+        }
+        let run = self.run(values)?;
+        let readout = readout(run.graph(), self.info.tokens);
+        Ok(self.on_grid(&rollout(&attention_maps(&run), &readout)))
+    }
+
+    /// Returns the patches' part of one value per token, as rows and columns.
+    fn on_grid(&self, tokens: &[f64]) -> Array2<f32> {
+        let tokens = tokens.iter().map(|&value| value as f32);
+        on_grid(tokens, self.info.prefix_tokens, self.grid())
+    }
+
+    fn check_values(&self, values: &[f32]) -> Result<()> {
+        let [height, width] = self.info.image_size;
+        if values.len() == 3 * height * width {
+            return Ok(());
+        }
+        let reason = format!("{} values for 3×{height}×{width}", values.len());
+        Err(Error::argument("pixel values", reason))
     }
 
     fn attribution(

@@ -20,7 +20,7 @@ use super::failure::{Failure, Kind};
 use super::memory::Charge;
 use super::service::{Call, Service};
 use super::traces::Trace;
-use super::{answer, openai, origin, refusals};
+use super::{answer, openai, origin, page, refusals};
 
 /// Paths without a token for probes: they only say whether the server works.
 const OPEN: [&str; 6] = [
@@ -96,7 +96,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
         return refuse(failure);
     }
     let authorized = authorize(service.options.token.as_deref(), request.headers());
-    let is_open = OPEN.contains(&path);
+    let is_open = OPEN.contains(&path) || service.options.page && page::PATHS.contains(&path);
     let is_authorized = Authorized(authorized.is_ok());
     if let Err(failure) = authorized
         && !is_open

@@ -22,7 +22,7 @@ use super::failure::{Failure, Kind};
 use super::metadata::{EXTENSIONS, NAME};
 use super::protocol::json;
 use super::service::{Call, Service};
-use super::{embeddings, metrics, openai, triton};
+use super::{embeddings, metrics, openai, page, triton};
 
 /// Header with the length of a body's JSON, which binary tensors follow.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -34,8 +34,12 @@ type Result<T = Response, E = Failure> = std::result::Result<T, E>;
 
 /// Returns the routes of the protocol.
 pub(super) fn routes(service: Arc<Service>) -> Router {
-    Router::new()
-        .route("/v2", get(server_metadata))
+    let page = if service.options.page {
+        page::routes()
+    } else {
+        Router::new()
+    };
+    page.route("/v2", get(server_metadata))
         .route("/v2/", get(server_metadata))
         .route("/v2/health/live", get(server_live))
         .route("/v2/health/ready", get(server_ready))
@@ -144,7 +148,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
 }
 
 /// Paths of the server, listed by the error of an unknown path.
-const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
+const PATHS: &str = "/ (a page), /v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
     (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; (POST) /embed; /health; /metrics";
 
 async fn not_found(uri: Uri) -> Response {

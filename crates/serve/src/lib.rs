@@ -48,6 +48,7 @@ mod metrics;
 mod openai;
 mod options;
 mod origin;
+mod page;
 mod priority;
 pub mod proto;
 mod protocol;

@@ -146,6 +146,8 @@ pub struct ServerOptions {
     /// True to load the text towers of models that have one, for clients that send texts. This is the
     /// default.
     pub texts: bool,
+    /// True to serve a page at `/`, on which a person tries the models. This is the default.
+    pub page: bool,
     /// True to let clients load and unload models. The default is false.
     pub model_control: bool,
     /// Limits on what clients may send.
@@ -188,6 +190,7 @@ impl Default for ServerOptions {
             tokens: false,
             explanation: false,
             texts: true,
+            page: true,
             model_control: false,
             limits: ServerLimits::default(),
             token: None,

@@ -565,17 +565,21 @@ fn submit_images(
     };
     let values = matches!(contents.first(), Some(Content::Values(_)));
     let of = |contents: Vec<Content>| contents.into_iter().map(|content| (tensor, content)).collect();
+    if values && selected.iter().any(Selected::is_resized_image) {
+        let reason = "needs an image that the server resizes, but the request has `pixel_values`";
+        return Err(Failure::output("resized", reason));
+    }
     let explain = selected.iter().find_map(Selected::to_explain);
     let explaining = match (explain, model.explanations()) {
-        (Some(options), Some(engine)) => {
+        (Some(explain), Some(engine)) => {
             let contents = contents.iter();
             let contents =
-                contents.map(|content| Content::ToExplain(Box::new(content.clone()), options.clone()));
+                contents.map(|content| Content::ToExplain(Box::new(content.clone()), explain.clone()));
             Some(engine.submit(of(contents.collect()), terms.clone())?)
         }
         _ => None,
     };
-    let running = if selected.iter().all(|output| output.to_explain().is_some()) {
+    let running = if selected.iter().all(Selected::is_of_explanation) {
         None
     } else {
         Some(model.engine(values).submit(of(contents), terms.clone())?)

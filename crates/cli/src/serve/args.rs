@@ -80,6 +80,9 @@ pub(super) struct ConnectionArgs {
     /// localhost are always allowed. Required behind a reverse proxy on this machine that forwards the public name.
     #[arg(long, value_name = "NAME", value_parser = host_name, hide_short_help = true)]
     pub(super) allow_host: Vec<String>,
+    /// Do not serve the page at /
+    #[arg(long, hide_short_help = true)]
+    pub(super) no_page: bool,
 }
 
 /// Queueing of requests, and shutdown.

@@ -6,7 +6,7 @@ use super::parameters::Parameters;
 use super::tensors::Given;
 use super::{Datatype, MAX_TENSORS, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
 use crate::failure::Failure;
-use crate::scheduler::ImageResult;
+use crate::scheduler::{Explain, ImageResult};
 use hipvit::outputs::{ImageOutputs, Prediction};
 use hipvit::zero_shot::Classifier;
 use hipvit_explain::{ExplainOptions, Method};
@@ -18,6 +18,7 @@ const EMBEDDING: &str = "embedding";
 const TEXT_EMBEDDING: &str = "text_embedding";
 const PATCH_TOKENS: &str = "patch_tokens";
 const EXPLANATION: &str = "explanation";
+const RESIZED: &str = "resized";
 
 /// Bytes that an answer is charged for each label of a model.
 const MODEL_LABEL_BYTES: usize = 128;
@@ -28,6 +29,9 @@ const DEFAULT_TOP: usize = 5;
 /// Methods of `explanation`, the default first. Integrated gradients need fifty passes, which is too many for
 /// a server.
 const METHODS: [Method; 2] = [Method::AttnLrp, Method::Conservative];
+
+/// Method of `explanation` that shows attention instead of the pixels of a logit.
+const ROLLOUT: &str = "rollout";
 
 /// Outputs of a model.
 #[derive(Clone, Debug)]
@@ -81,16 +85,27 @@ enum What {
     Embedding,
     TextEmbedding,
     PatchTokens,
-    Explanation(ExplainOptions),
+    Explanation(Explain),
+    Resized,
 }
 
 impl Selected {
-    /// Returns the options of the explanation, if this output is one.
-    pub(crate) fn to_explain(&self) -> Option<&ExplainOptions> {
+    /// Returns what is to be explained, if this output is an explanation.
+    pub(crate) fn to_explain(&self) -> Option<&Explain> {
         match &self.what {
-            What::Explanation(options) => Some(options),
+            What::Explanation(explain) => Some(explain),
             _ => None,
         }
+    }
+
+    /// Returns true for an output that comes with an explanation.
+    pub(crate) fn is_of_explanation(&self) -> bool {
+        matches!(self.what, What::Explanation(_) | What::Resized)
+    }
+
+    /// Returns true for the image at the model's size, which a request with normalised values does not have.
+    pub(crate) fn is_resized_image(&self) -> bool {
+        matches!(self.what, What::Resized)
     }
 }
 
@@ -134,6 +149,7 @@ impl Outputs {
         if let Some(size) = self.explanation {
             let [height, width] = size.map(|side| side as i64);
             all.push(tensor(EXPLANATION, Datatype::Fp32, &[-1, height, width]));
+            all.push(tensor(RESIZED, Datatype::Uint8, &[-1, height, width, 3]));
         }
         all
     }
@@ -166,7 +182,7 @@ impl Outputs {
         if requested.is_empty() {
             let any = RequestedOutput::default();
             let names = all.iter().copied().filter(|&name| match name {
-                EXPLANATION => false,
+                EXPLANATION | RESIZED => false,
                 TEXT_EMBEDDING => given.images && given.texts,
                 name => self.missing(name, given).is_none(),
             });
@@ -199,7 +215,7 @@ impl Outputs {
                 let names: Vec<String> = all.iter().map(|name| format!("`{name}`")).collect();
                 let reason = match requested.name.as_str() {
                     PATCH_TOKENS => "the server was not started with --tokens".to_owned(),
-                    EXPLANATION => {
+                    EXPLANATION | RESIZED => {
                         "the server was not started with --explanation, which loads the model for it"
                             .to_owned()
                     }
@@ -209,6 +225,13 @@ impl Outputs {
             }
         };
         let selected = requested.iter().map(one).collect::<Result<Vec<_>, _>>()?;
+        let explained = selected.iter().any(|output| output.to_explain().is_some());
+        if !explained && selected.iter().any(Selected::is_resized_image) {
+            return Err(Failure::output(
+                RESIZED,
+                "comes with the output `explanation`. Name that, too",
+            ));
+        }
         Ok(selected)
     }
 
@@ -250,13 +273,14 @@ impl Outputs {
             EMBEDDING if given.images => What::Embedding,
             EMBEDDING | TEXT_EMBEDDING => What::TextEmbedding,
             EXPLANATION => What::Explanation(self.explain_options([&requested.parameters, of_request])?),
+            RESIZED => What::Resized,
             _ => What::PatchTokens,
         };
         Ok(Selected { name, what })
     }
 
-    /// Returns the options from the first of the parameters that has them.
-    fn explain_options(&self, parameters: [&Parameters; 2]) -> Result<ExplainOptions, Failure> {
+    /// Returns what to explain, by the first of the parameters that says it.
+    fn explain_options(&self, parameters: [&Parameters; 2]) -> Result<Explain, Failure> {
         let refused = |failure: Failure| Failure::output(EXPLANATION, failure.message());
         let [own, of_request] = parameters;
         let class = match own.unsigned("class").map_err(refused)? {
@@ -279,13 +303,24 @@ impl Outputs {
                 }
             },
         };
-        let choices: Vec<&str> = METHODS.iter().map(|method| method.name()).collect();
+        let choices: Vec<&str> = METHODS
+            .iter()
+            .map(|method| method.name())
+            .chain([ROLLOUT])
+            .collect();
         let method = match own.choice("method", &choices).map_err(refused)? {
             Some(method) => Some(method),
             None => of_request.choice("method", &choices).map_err(refused)?,
         };
-        let method = method.map_or(METHODS[0], |index| METHODS[index]);
-        Ok(ExplainOptions::new().class(class).method(method))
+        let Some(&method) = METHODS.get(method.unwrap_or(0)) else {
+            if class.is_some() {
+                let reason =
+                    "parameter `class`: attention rollout is the same for all classes. Leave the class out";
+                return Err(Failure::output(EXPLANATION, reason));
+            }
+            return Ok(Explain::Rollout);
+        };
+        Ok(Explain::Pixels(ExplainOptions::new().class(class).method(method)))
     }
 
     /// Returns how many bytes the selected outputs take at most, and refuses more than `most`.
@@ -315,6 +350,8 @@ impl Outputs {
             What::TextEmbedding => floats(texts, [self.embedding, 1]),
             What::PatchTokens => floats(images, self.patch_tokens.unwrap_or_default()),
             What::Explanation(_) => floats(images, self.explanation.unwrap_or_default()),
+            // Three bytes instead of the four of a float.
+            What::Resized => floats(images, self.explanation.unwrap_or_default()),
         };
         let mut total = 0usize;
         for output in selected {
@@ -355,7 +392,7 @@ impl Outputs {
                 (What::Classification(k), Some(by_texts)) => by_texts.top(*k, logit_text),
                 (What::Top(k), Some(by_texts)) => by_texts.top(*k, probability_text),
                 (What::TextEmbedding, _) => self.text_embedding(results),
-                (What::Explanation(_), _) => self.write_one(output, results.explained),
+                (What::Explanation(_) | What::Resized, _) => self.write_one(output, results.explained),
                 _ => self.write_one(output, results.images),
             };
             OutputTensor {
@@ -417,8 +454,18 @@ impl Outputs {
                 let explanations = images.iter().filter_map(ImageResult::explanation);
                 tensor(
                     &self.explanation.unwrap_or_default(),
-                    explanations.flatten().copied().collect(),
+                    explanations
+                        .flat_map(|explained| &explained.map)
+                        .copied()
+                        .collect(),
                 )
+            }
+            What::Resized => {
+                let explanations = images.iter().filter_map(ImageResult::explanation);
+                let pixels = explanations.filter_map(|explained| explained.resized.as_ref());
+                let bytes = pixels.flat_map(|image| &image.data).copied().collect();
+                let [height, width] = self.explanation.unwrap_or_default();
+                (vec![count, height, width, 3], OutputData::Uint8(bytes))
             }
             // These are selected only for requests with texts, whose outputs are written elsewhere.
             What::Probabilities | What::TextEmbedding => tensor(&[0], Vec::new()),

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ndarray::Array2;
 use parking_lot::RwLock;
 
-use super::request::{BatchResults, Content, Prepared, TextResults};
+use super::request::{BatchResults, Content, Explain, Explained, Prepared, TextResults, ToExplain};
 use super::turns::Turns;
 use crate::statistics::RunTimes;
 use hipvit::error::{Error, Result};
@@ -343,28 +344,52 @@ impl Backend for ExplainerBackend {
         how: Preparation<'_>,
         times: &mut PrepareTimes,
     ) -> Result<Prepared> {
-        let Content::ToExplain(content, options) = content else {
+        let Content::ToExplain(content, explain) = content else {
             return Err(Error::internal("content", "is not to be explained"));
         };
         let (image, _permit) = match *content {
             Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
             Content::Decoded(image) => (image, None),
-            Content::Values(values) => return Ok(Prepared::ToExplain(values, options)),
+            Content::Values(values) => {
+                return Ok(Prepared::ToExplain(ToExplain {
+                    values,
+                    resized: None,
+                    how: explain,
+                }));
+            }
             Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained twice")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
             Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
         };
         let start = Instant::now();
-        let (_, values) = self.0.pixel_values(&image)?;
+        let (resized, values) = self.0.pixel_values(&image)?;
         times.resize = Some(start.elapsed());
-        Ok(Prepared::ToExplain(values, options))
+        Ok(Prepared::ToExplain(ToExplain {
+            values,
+            resized: Some(resized),
+            how: explain,
+        }))
     }
 
     fn run(&self, batch: &[Prepared], _: u32) -> Result<(BatchResults, Option<RunTimes>)> {
         let explain = |prepared: &Prepared| match prepared {
-            Prepared::ToExplain(values, options) => {
-                let (_, attribution) = self.0.attribute(values, options)?;
-                Ok(attribution.by_pixel().mapv(|part| part as f32))
+            Prepared::ToExplain(ToExplain { values, resized, how }) => {
+                let map = match how {
+                    Explain::Pixels(options) => {
+                        let (_, attribution) = self.0.attribute(values, options)?;
+                        attribution.by_pixel().mapv(|part| part as f32)
+                    }
+                    Explain::Rollout => {
+                        let [height, width] = self.0.info().patch;
+                        let patches = self.0.attention_rollout(values)?;
+                        let [rows, columns] = [patches.nrows() * height, patches.ncols() * width];
+                        Array2::from_shape_fn((rows, columns), |(y, x)| patches[[y / height, x / width]])
+                    }
+                };
+                Ok(Explained {
+                    map,
+                    resized: resized.clone(),
+                })
             }
             _ => Err(Error::internal("batch", "is not to be explained")),
         };

@@ -33,10 +33,10 @@ pub(crate) use self::decode::Decoders;
 use self::instance::Instance;
 pub(crate) use self::queue::BatchRule;
 use self::queue::Queue;
-#[cfg(test)]
-pub(crate) use self::request::BatchResults;
 use self::request::Request;
-pub(crate) use self::request::{Content, ImageResult, Reply, Terms};
+#[cfg(test)]
+pub(crate) use self::request::{BatchResults, Explained};
+pub(crate) use self::request::{Content, Explain, ImageResult, Reply, Terms};
 pub(crate) use self::shared::EngineOptions;
 use self::shared::{Item, NO_DEVICE, Shared, Slot, Stage, State};
 pub(crate) use self::tensor_backend::TensorBackend;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
-use ndarray::{Array2, ArrayView1, ArrayView2};
+use ndarray::{Array2, ArrayView1};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -31,7 +31,7 @@ pub(crate) enum Content {
     /// Normalised values `[3, H, W]` of the model's size.
     Values(Vec<f32>),
     /// An image of one of the other kinds, with a result that is to be explained.
-    ToExplain(Box<Content>, ExplainOptions),
+    ToExplain(Box<Content>, Explain),
     /// A text.
     Text(String),
     /// All inputs of a model by name.
@@ -50,8 +50,8 @@ pub(crate) enum Prepared {
     ),
     /// Normalised values.
     Values(Vec<f32>),
-    /// Normalised values with a result that is to be explained.
-    ToExplain(Vec<f32>, ExplainOptions),
+    /// An image with a result that is to be explained.
+    ToExplain(ToExplain),
     /// The tokens of a text.
     Text(Tokens),
     /// All inputs of a model by name.
@@ -62,12 +62,39 @@ pub(crate) enum Prepared {
 #[derive(Debug)]
 pub(crate) enum BatchResults {
     Outputs(Box<Outputs>),
-    /// Contribution of the pixels of each image, `[H, W]`.
-    Explanations(Vec<Array2<f32>>),
+    Explanations(Vec<Explained>),
     /// Embeddings of texts.
     Texts(TextResults),
     /// Outputs of a model by name, for each request. A failure is that of the request.
     Tensors(Vec<Result<NamedTensors, Failure>>),
+}
+
+/// What an explanation shows.
+#[derive(Clone, Debug)]
+pub(crate) enum Explain {
+    /// The contribution of each pixel.
+    Pixels(ExplainOptions),
+    /// Attention rollout.
+    Rollout,
+}
+
+/// An image with a result that is to be explained.
+#[derive(Clone, Debug)]
+pub(crate) struct ToExplain {
+    /// Normalised values `[3, H, W]` of the model's size.
+    pub(crate) values: Vec<f32>,
+    /// The image at the model's size. `None` if the client sent normalised values.
+    pub(crate) resized: Option<RgbImage>,
+    pub(crate) how: Explain,
+}
+
+/// The explanation of one image.
+#[derive(Debug)]
+pub(crate) struct Explained {
+    /// Contribution of each pixel, or attention to it, `[H, W]`.
+    pub(crate) map: Array2<f32>,
+    /// The image at the model's size, if the client sent one.
+    pub(crate) resized: Option<RgbImage>,
 }
 
 /// The results of a batch of texts.
@@ -150,10 +177,10 @@ impl ImageResult {
         }
     }
 
-    pub(crate) fn explanation(&self) -> Option<ArrayView2<'_, f32>> {
+    pub(crate) fn explanation(&self) -> Option<&Explained> {
         match &*self.batch {
             BatchResults::Outputs(_) | BatchResults::Texts(_) | BatchResults::Tensors(_) => None,
-            BatchResults::Explanations(explanations) => explanations.get(self.row).map(|map| map.view()),
+            BatchResults::Explanations(explanations) => explanations.get(self.row),
         }
     }
 }

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use ndarray::array;
 
 use super::*;
-use crate::scheduler::BatchResults;
+use crate::scheduler::{BatchResults, Explained};
+use hipvit::image::RgbImage;
 use hipvit::labels::Labels;
 use hipvit::outputs::{self, Scores};
 
@@ -112,9 +113,16 @@ fn classes_are_written_as_tritons_classification_extension_has_them() {
 fn explanations_are_written_for_those_who_name_them() {
     let (mut model, images) = model();
     model.explanation = Some([1, 2]);
-    let explanations = vec![array![[1.0, 2.0]], array![[3.0, 4.0]]];
+    let explained = |map, grey| Explained {
+        map,
+        resized: Some(RgbImage::new(2, 1, vec![grey; 6]).unwrap()),
+    };
+    let explanations = vec![
+        explained(array![[1.0, 2.0]], 10),
+        explained(array![[3.0, 4.0]], 20),
+    ];
     let batch = Arc::new(BatchResults::Explanations(explanations));
-    let explained = [1, 0].map(|row| ImageResult::new(batch.clone(), row));
+    let explained_images = [1, 0].map(|row| ImageResult::new(batch.clone(), row));
 
     assert!(
         model
@@ -131,13 +139,16 @@ fn explanations_are_written_for_those_who_name_them() {
         requested("embedding", serde_json::json!({})),
     ];
     let selected = model.select(&wanted, &none(), IMAGES).unwrap();
-    let options = selected[0].to_explain().unwrap();
-    assert_eq!((options.class, options.method), (Some(2), Method::Conservative));
+    let options = |selected: &Selected| match selected.to_explain() {
+        Some(Explain::Pixels(options)) => (options.class, options.method),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(options(&selected[0]), (Some(2), Method::Conservative));
     assert!(selected[1].to_explain().is_none());
     let tensors = model.write(
         &selected,
         Results {
-            explained: &explained,
+            explained: &explained_images,
             ..of(&images)
         },
     );
@@ -145,14 +156,32 @@ fn explanations_are_written_for_those_who_name_them() {
     assert_eq!(tensors[0].data, OutputData::Fp32(vec![3.0, 4.0, 1.0, 2.0]));
     assert_eq!(tensors[1].data, OutputData::Fp32(vec![3.0, 4.0, 1.0, 2.0]));
 
+    let resized = requested("resized", serde_json::json!({}));
+    let alone = model.select(std::slice::from_ref(&resized), &none(), IMAGES);
+    assert_eq!(
+        alone.unwrap_err().message(),
+        "output `resized`: comes with the output `explanation`. Name that, too"
+    );
+    let rollout = requested("explanation", serde_json::json!({"method": "rollout"}));
+    let selected = model.select(&[rollout, resized], &none(), IMAGES).unwrap();
+    assert!(matches!(selected[0].to_explain(), Some(Explain::Rollout)));
+    let tensors = model.write(
+        &selected,
+        Results {
+            explained: &explained_images,
+            ..of(&images)
+        },
+    );
+    assert_eq!(tensors[1].shape, [2, 1, 2, 3]);
+    assert_eq!(tensors[1].data, OutputData::Uint8([[20; 6], [10; 6]].concat()));
+
     let of_request = serde_json::json!({"class": 1, "method": "conservative"});
     let serde_json::Value::Object(of_request) = of_request else {
         panic!()
     };
     let output = requested("explanation", serde_json::json!({"method": "attnlrp"}));
     let selected = model.select(&[output], &of_request.into(), IMAGES).unwrap();
-    let options = selected[0].to_explain().unwrap();
-    assert_eq!((options.class, options.method), (Some(1), Method::AttnLrp));
+    assert_eq!(options(&selected[0]), (Some(1), Method::AttnLrp));
     let twice = [&wanted[0], &wanted[0]].map(Clone::clone);
     let twice = model.select(&twice, &none(), IMAGES).unwrap_err();
     assert!(twice.message().contains("more than once"), "{twice}");
@@ -166,7 +195,11 @@ fn explanations_are_written_for_those_who_name_them() {
     );
     assert_eq!(
         error(&model, serde_json::json!({"method": "integrated-gradients"})),
-        "output `explanation`: parameter `method`: \"integrated-gradients\" is not one of attnlrp, conservative"
+        "output `explanation`: parameter `method`: \"integrated-gradients\" is not one of attnlrp, conservative, rollout"
+    );
+    assert_eq!(
+        error(&model, serde_json::json!({"method": "rollout", "class": 1})),
+        "output `explanation`: parameter `class`: attention rollout is the same for all classes. Leave the class out"
     );
     model.classes = None;
     assert_eq!(
