@@ -33,6 +33,13 @@ pub(crate) fn write_to(folder: &Path) -> Result<(), Box<dyn Error>> {
         )
         .into());
     }
+    // An earlier build may have had other libraries.
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            fs::remove_file(path)?;
+        }
+    }
     for library in LIBRARIES {
         let bindings = generate(library, &include).map_err(|error| format!("{}: {error}", library.module))?;
         fs::write(folder.join(library.module).with_extension("rs"), bindings)?;
