@@ -11,7 +11,7 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Random choice of tokens. `None`: the most likely token, the first of equally likely ones.
     pub sampling: Option<Sampling>,
-    /// Index of the first image among those of several calls, for [`Sampling`].
+    /// Index of the image, or of the first one of several, for [`Sampling`].
     pub first_index: usize,
 }
 
@@ -50,12 +50,12 @@ pub(crate) struct Repetition {
 }
 
 impl GenerateOptions {
-    /// Checks the ranges.
+    /// Checks the ranges of the sampling.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`], naming the option.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let Some(sampling) = &self.sampling else {
             return Ok(());
         };
