@@ -22,7 +22,7 @@ pub(crate) struct Case {
 /// The text of an image.
 #[derive(Deserialize)]
 pub(crate) struct Text {
-    image: String,
+    pub(crate) image: String,
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
 }

@@ -249,10 +249,7 @@ impl Generator {
         let logits = self.decoder.step(&rows)?;
         let rules = &self.decoder.spec().rules;
         let (mut events, mut ended) = (Vec::new(), Vec::new());
-        let computed = self
-            .active
-            .iter_mut()
-            .filter(|sequence| sequence.is_computed());
+        let computed = self.active.iter_mut().filter(|sequence| sequence.is_computed());
         for (sequence, logits) in computed.zip(logits.rows()) {
             let text = sequence.id;
             sequence.cached += 1;
