@@ -63,15 +63,17 @@ impl Events {
 
     /// Returns the next token. At the end of the text it returns `None`, and `reply` is set.
     fn poll_token(&mut self, context: &mut Context<'_>) -> Poll<Option<u32>> {
-        // All tokens come before the reply.
         if self.reply.is_none()
             && let Poll::Ready(reply) = self.chat.reply.as_mut().poll(context)
         {
             self.reply = Some(reply);
         }
+        if self.reply.is_some() {
+            // All tokens came before the reply. Polling may return none of them, to let other tasks run.
+            return Poll::Ready(self.chat.tokens.try_recv().ok());
+        }
         match self.chat.tokens.poll_recv(context) {
             Poll::Ready(Some(token)) => Poll::Ready(Some(token)),
-            Poll::Ready(None) | Poll::Pending if self.reply.is_some() => Poll::Ready(None),
             Poll::Ready(None) | Poll::Pending => Poll::Pending,
         }
     }

@@ -353,7 +353,7 @@ mod tests {
             queue.push(bulk(name), start);
         }
         queue.push(interactive(3), start);
-        let mut take = |queue: &mut Queue<Image>, most| -> Vec<u32> {
+        let take = |queue: &mut Queue<Image>, most| -> Vec<u32> {
             let taken = queue.take_waiting(most, start, &mut Vec::new());
             taken.iter().map(|image| image.name).collect()
         };
