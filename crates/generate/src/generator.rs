@@ -247,7 +247,7 @@ impl Generator {
             let tokens = outputs.tokens.as_ref();
             let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
             let numbers = self.encode(tokens.view(), images.len())?;
-            let sequence = |image| Sequence::new(image, start, (TextId::default(), TextRules::given()));
+            let sequence = |image| Sequence::new(TextId::default(), TextRules::given(), image, start);
             let mut sequences: Vec<Sequence> = numbers.into_iter().map(sequence).collect();
             let result = self.follow(&mut sequences, texts, start);
             self.cancel_all();

@@ -76,8 +76,8 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Returns the sequence of an image whose first token is `start`. `rules` is `None` if the tokens are given.
-    pub(crate) fn new(image: usize, start: u32, (id, rules): (TextId, TextRules)) -> Self {
+    /// Returns the sequence of the image with number `image`, with the first token `start`.
+    pub(crate) fn new(id: TextId, rules: TextRules, image: usize, start: u32) -> Self {
         Self {
             id,
             rules,
@@ -180,7 +180,7 @@ impl Generator {
             let id = TextId(self.started);
             self.started += 1;
             ids.push(id);
-            self.active.push(Sequence::new(image, start, (id, rules)));
+            self.active.push(Sequence::new(id, rules, image, start));
         }
         Ok(ids)
     }

@@ -63,8 +63,11 @@ pub(super) async fn complete(
     request: Request,
     image: Bytes,
 ) -> Result<Response, Failure> {
-    let image = (Content::Encoded(image), request.stream);
-    let chat = service.chat(&call, &request.model, image, &request.parameters)?;
+    let Request {
+        model, parameters, ..
+    } = &request;
+    let image = Content::Encoded(image);
+    let chat = service.chat(&call, model, image, request.stream, parameters)?;
     let head = Head::new(&request.model);
     if request.stream {
         let mut events = Events::new(chat, head, request.include_usage);

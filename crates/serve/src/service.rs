@@ -135,7 +135,8 @@ impl Service {
     fn begin(
         &self,
         call: &Call,
-        (name, version): (&str, &str),
+        name: &str,
+        version: &str,
         parameters: &Parameters,
         record: &mut Record,
     ) -> Result<(Arc<Model>, Instant), Failure> {
@@ -166,8 +167,7 @@ impl Service {
         record: &mut Record,
     ) -> Result<InferResponse, Failure> {
         let parameters = &request.parameters;
-        let name = (request.model.as_str(), request.version.as_str());
-        let (model, deadline) = self.begin(&call, name, parameters, record)?;
+        let (model, deadline) = self.begin(&call, &request.model, &request.version, parameters, record)?;
         if let Some(protocol) = &model.generation {
             return self
                 .infer_texts(call, request, (&model, protocol), deadline, record)

@@ -113,7 +113,7 @@ impl Shared {
                 self.metrics
                     .batch(items.len(), prepared.unwrap_or_default(), time, None);
                 let count = KeyValue::new("hipvit.batch.size", items.len() as i64);
-                trace(&items, instance, ("encode", count), begin, time);
+                trace(&items, instance, "encode", count, begin, time);
                 let begun = items.into_iter().zip(batch).zip(ids);
                 texts.extend(begun.map(|((item, prepared), id)| Text {
                     id,
@@ -188,8 +188,8 @@ impl Shared {
         self.metrics.generated(tokens, time, running);
         item.parts.infer = time;
         let count = KeyValue::new("hipvit.tokens", tokens as i64);
-        let span = (Measured::Generate.name(), count);
-        trace(std::slice::from_ref(&item), instance, span, begin, time);
+        let items = std::slice::from_ref(&item);
+        trace(items, instance, Measured::Generate.name(), count, begin, time);
         let results = Arc::new(BatchResults::Generated(generated));
         let result = ImageResult::new(results, 0).with_parts(item.parts);
         item.finish(Ok(result));
@@ -224,13 +224,14 @@ fn with_generator<R>(instance: &Instance, work: impl FnOnce(&GeneratorBackend) -
 fn trace(
     items: &[Item],
     instance: &Instance,
-    (name, count): (&'static str, KeyValue),
+    name: &'static str,
+    attribute: KeyValue,
     begin: Instant,
     time: Duration,
 ) {
     for trace in Item::traces(items) {
         let device = KeyValue::new("hipvit.device", instance.device.clone());
-        let attributes = || vec![count.clone(), device];
+        let attributes = || vec![attribute.clone(), device];
         trace.stage(name, begin, time, attributes);
     }
 }

@@ -92,11 +92,12 @@ impl Service {
         &self,
         call: &Call,
         name: &str,
-        (image, streams): (Content, bool),
+        image: Content,
+        streams: bool,
         parameters: &Parameters,
     ) -> Result<Chat, Failure> {
         let mut record = self.record(call);
-        match self.begin_chat(call, name, (image, streams), parameters, &mut record) {
+        match self.begin_chat(call, name, image, streams, parameters, &mut record) {
             Ok((tokens, pending, stream)) => Ok(Chat {
                 tokens,
                 reply: Box::pin(pending.wait()),
@@ -114,11 +115,12 @@ impl Service {
         &self,
         call: &Call,
         name: &str,
-        (image, streams): (Content, bool),
+        image: Content,
+        streams: bool,
         parameters: &Parameters,
         record: &mut Record,
     ) -> Result<(UnboundedReceiver<u32>, Pending, TextStream), Failure> {
-        let (model, deadline) = self.begin(call, (name, ""), parameters, record)?;
+        let (model, deadline) = self.begin(call, name, "", parameters, record)?;
         let Some(protocol) = &model.generation else {
             let name = &model.name;
             let reason = format!(
