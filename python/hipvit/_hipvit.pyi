@@ -254,6 +254,23 @@ class Model:
         """Embeddings of texts, ``[texts, D]``, in the space of the images' embeddings. Needs a model with a text tower. ``normalize``
         scales them to length 1."""
 
+    def generate(
+        self,
+        images: Images,
+        max_tokens: Optional[int] = None,
+        *,
+        temperature: Optional[float] = None,
+        top_k: Optional[int] = None,
+        top_p: Optional[float] = None,
+        seed: int = 0,
+    ) -> list[str]:
+        """The text of each image, for a model with a decoder (TrOCR, BLIP). A text has at most ``max_tokens`` tokens, by default the
+        number in the model's files.
+
+        Each token is the most likely one. With ``temperature``, ``top_k`` or ``top_p`` it is a random one: among the ``top_k`` most likely
+        tokens, or the most likely ones of total probability ``top_p``. The same ``seed`` gives the same texts.
+        """
+
     @overload
     def preprocess(self, images: Images, *, normalize: Literal[False]) -> npt.NDArray[np.uint8]: ...
     @overload

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hipvit::model::InputKind;
 use hipvit::{DType, Device, Labels, RunConfig, SessionBuilder};
+use hipvit_generate::makes_texts;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
@@ -60,7 +61,8 @@ pub fn load(
     let mut builder: SessionBuilder = config
         .builder()
         .input(parse_input(py, input)?)
-        .tokens(tokens)
+        // A decoder of texts reads the tokens.
+        .tokens(tokens || model.as_ref().is_some_and(makes_texts))
         .hidden_layers(hidden_layers.iter().copied());
     if let Some(labels) = labels {
         builder = builder.labels(parse_labels(labels)?);
@@ -70,7 +72,7 @@ pub fn load(
         Some(path) => builder.load(path),
         None => builder.tinyvit32(),
     });
-    arguments.set_item("model", model)?;
+    arguments.set_item("model", &model)?;
     arguments.set_item("device", config.device.map(|device| device.to_string()))?;
     arguments.set_item("dtype", config.dtype.to_string())?;
     arguments.set_item("batch", batch)?;
@@ -78,7 +80,12 @@ pub fn load(
     arguments.set_item("input", input)?;
     arguments.set_item("tokens", tokens)?;
     arguments.set_item("hidden_layers", hidden_layers)?;
-    Ok(Model::new(session.map_err(fail)?, input, arguments.unbind()))
+    Ok(Model::new(
+        session.map_err(fail)?,
+        input,
+        arguments.unbind(),
+        model,
+    ))
 }
 
 /// Converts the value of an option as [`RunConfig::with`] takes it.

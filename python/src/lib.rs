@@ -10,6 +10,7 @@ mod command_line;
 mod dlpack;
 mod dtype;
 mod error;
+mod generation;
 mod gpu_outputs;
 mod images;
 mod loaded_model;

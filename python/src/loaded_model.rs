@@ -1,5 +1,6 @@
 //! The session of `hipvit.Model` and `hipvit.ZeroShot`.
 
+use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use hipvit::hip::{Device, Stream};
@@ -11,6 +12,7 @@ use pyo3::types::PyDict;
 
 use crate::dlpack;
 use crate::error::{Kind, argument, convert, raise};
+use crate::generation::Generation;
 use crate::images::{self, Input};
 use crate::outputs::Rows;
 use crate::process;
@@ -27,6 +29,7 @@ pub struct LoadedModel {
     /// Stream that reads tensors on the model's GPU.
     reader: OnceLock<Stream>,
     pub options: Py<PyDict>,
+    pub generation: Generation,
 }
 
 /// Handling of an image that cannot be decoded.
@@ -37,13 +40,15 @@ pub enum OnError {
 }
 
 impl LoadedModel {
-    pub fn new(session: Session, input: &str, options: Py<PyDict>) -> Self {
+    /// `path` is `None` for the embedded model.
+    pub fn new(session: Session, input: &str, options: Py<PyDict>, path: Option<PathBuf>) -> Self {
         Self {
             name: session.name().to_owned(),
             session: Mutex::new(Some(session)),
             values: input == "pixel_values",
             reader: OnceLock::new(),
             options,
+            generation: Generation::new(path),
         }
     }
 
@@ -134,8 +139,9 @@ impl LoadedModel {
         run.map_err(|(error, index)| convert(py, &error, index))
     }
 
-    /// Takes the session out. Later calls of the model fail.
+    /// Takes the session out, and drops the decoder. Later calls of the model fail.
     pub fn take(&self) -> Option<Session> {
+        self.generation.close();
         self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -145,7 +151,7 @@ fn rows(session: &Session, outputs: &LibraryOutputs) -> Rows {
 }
 
 /// Decodes images. An error has the position of its image.
-fn decode(sources: Vec<Source>) -> Result<Vec<RgbImage>, (Error, Option<usize>)> {
+pub fn decode(sources: Vec<Source>) -> Result<Vec<RgbImage>, (Error, Option<usize>)> {
     let images = sources
         .into_iter()
         .enumerate()

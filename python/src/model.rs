@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use hipvit::hip::Device;
@@ -9,6 +10,7 @@ use hipvit::image::{DecodeOptions, RgbImage};
 use hipvit::ndarray::Array2;
 use hipvit::pipeline::Source;
 use hipvit::{Error, RunInput, RunOptions, Session};
+use hipvit_generate::{GenerateOptions, Sampling};
 use numpy::{IntoPyArray, PyArray2, PyArray3, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -30,8 +32,8 @@ use crate::zero_shot::{self, ZeroShot};
 pub struct Model(Arc<LoadedModel>);
 
 impl Model {
-    pub fn new(session: Session, input: &str, options: Py<PyDict>) -> Self {
-        Self(Arc::new(LoadedModel::new(session, input, options)))
+    pub fn new(session: Session, input: &str, options: Py<PyDict>, path: Option<PathBuf>) -> Self {
+        Self(Arc::new(LoadedModel::new(session, input, options, path)))
     }
 }
 
@@ -180,6 +182,32 @@ impl Model {
             normalize_rows(&mut embedded.embeddings);
         }
         Ok(embedded.embeddings.into_pyarray(py))
+    }
+
+    /// Returns the text of each image. Requires a model with a decoder of texts.
+    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0))]
+    fn generate(
+        &self,
+        images: &Bound<'_, PyAny>,
+        max_tokens: Option<usize>,
+        temperature: Option<f64>,
+        top_k: Option<usize>,
+        top_p: Option<f64>,
+        seed: u64,
+    ) -> PyResult<Vec<String>> {
+        let is_random = temperature.is_some() || top_k.is_some() || top_p.is_some();
+        let sampling = is_random.then(|| Sampling {
+            temperature: temperature.unwrap_or(1.0),
+            top_k,
+            top_p: top_p.unwrap_or(1.0),
+            seed,
+        });
+        let options = GenerateOptions {
+            max_tokens,
+            sampling,
+            first_index: 0,
+        };
+        self.texts(images, options)
     }
 
     /// Returns the model's input for the images: float32 `[B, 3, H, W]`, or uint8 `[B, H, W, 3]` without normalisation. A model for images

@@ -69,6 +69,7 @@ def main():
         (work / "bin/hipvit").symlink_to(hipvit)
         (work / "models/vit").symlink_to(ROOT / "tests/golden/timm_vit_class_token")
         (work / "models/clip").symlink_to(ROOT / "tests/golden/zero_shot/hf_clip")
+        (work / "models/trocr").symlink_to(ROOT / "tests/golden/generation/trocr_base")
         shutil.copy(ROOT / "tests/golden/images/photo.jpg", work / "cat.jpg")
         # An HTTP error fails the command.
         (work / ".curlrc").write_text("silent\nshow-error\nfail-with-body\n")

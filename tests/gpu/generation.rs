@@ -1,9 +1,14 @@
 //! Texts of images on a GPU.
 
-use hipvit::{DType, Session};
+use std::thread;
 
-use crate::support::generation::cases;
+use hipvit::{DType, Session};
+use hipvit_serve::ModelSource;
+use serde_json::json;
+
+use crate::support::generation::{CHAT, LENGTH, cases, chat};
 use crate::support::gpu::{device, dtypes};
+use crate::support::server::{Running, options};
 
 #[test]
 fn texts_and_logits_are_those_of_transformers() {
@@ -19,4 +24,32 @@ fn texts_and_logits_are_those_of_transformers() {
             }
         }
     }
+}
+
+/// Images of clients enter between the steps of others.
+#[test]
+fn clients_get_the_texts_of_transformers() {
+    let Some((device, _shared)) = device() else { return };
+    let case = &cases()[0];
+    let mut options = options();
+    options.models = vec![ModelSource::new("trocr_base", case.path())];
+    options.instances = vec![Session::builder().device(device)];
+    options.limits.max_tokens = Some(LENGTH);
+    options.max_batch = 2;
+    let running = Running::new(options);
+    thread::scope(|scope| {
+        for (index, text) in case.texts.iter().enumerate() {
+            let running = &running;
+            scope.spawn(move || {
+                let body = chat(&case.file(index), json!({"max_tokens": LENGTH})).to_string();
+                let response = running.post(CHAT, &[], body.as_bytes());
+                assert_eq!(response.status, 200, "{}", response.text());
+                assert_eq!(response.json()["choices"][0]["message"]["content"], text.text);
+            });
+        }
+    });
+    assert_eq!(
+        running.metric("hipvit_cache_pages_used{model=\"trocr_base\""),
+        0.0
+    );
 }

@@ -1,11 +1,15 @@
 //! Texts of images beside those of transformers, on the CPU and by the command line.
 
+use std::collections::HashMap;
+
 use hipvit::{DType, Device, Session};
-use hipvit_generate::{GenerateOptions, Generator, Sampling};
+use hipvit_generate::{
+    Event, GenerateOptions, Generator, Progress, Sampling, TextId, TextStream, makes_texts,
+};
 use serde_json::Value;
 
 use crate::support::at;
-use crate::support::generation::cases;
+use crate::support::generation::{LENGTH, cases};
 use crate::support::program::{hipvit, stderr, stdout};
 
 /// Batches of one, three and more images than there are: images enter when others leave.
@@ -64,6 +68,77 @@ fn texts_do_not_depend_on_the_pages_of_others() {
     assert_ne!(sampled(1), alone);
 }
 
+/// Texts are started, cancelled and stepped by hand. Each text is that of transformers, whatever is beside it.
+#[test]
+fn texts_enter_and_leave_between_steps() {
+    let case = &cases()[0];
+    let images = case.images();
+    let mut generator = case.load(&Session::builder().device(Device::Cpu).batch(3));
+    let detokenizer = generator.detokenizer();
+    let options = |max_tokens| GenerateOptions {
+        max_tokens: Some(max_tokens),
+        ..GenerateOptions::default()
+    };
+    let pages = generator.pages().1;
+    let mut running: HashMap<TextId, (usize, usize, TextStream, String)> = HashMap::new();
+    let (mut random, mut finished, mut cancelled) = (1_u64, 0, 0);
+    for number in 0.. {
+        // Every number of texts enters, and about one text in thirty steps is cancelled.
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let bits = random >> 33;
+        for _ in 0..bits as usize % (generator.vacant() + 1) {
+            if number < 200 {
+                let (index, length) = (bits as usize % images.len(), 1 + bits as usize % LENGTH);
+                let ids = generator
+                    .start(&images[index..=index], &[options(length)])
+                    .unwrap();
+                let stream = TextStream::new(detokenizer.clone());
+                running.insert(ids[0], (index, length, stream, String::new()));
+            }
+        }
+        if bits.is_multiple_of(30)
+            && let Some(&id) = running.keys().min()
+        {
+            assert!(generator.cancel(id));
+            assert!(!generator.cancel(id), "it has left");
+            running.remove(&id);
+            cancelled += 1;
+        }
+        assert_eq!(generator.running(), running.len());
+        for Progress { text, event } in generator.step().unwrap() {
+            let (index, length, stream, parts) = running.get_mut(&text).unwrap();
+            match event {
+                Event::Token(token) => parts.push_str(&stream.push(token).unwrap()),
+                Event::Finished(generated) => {
+                    let expected = &case.texts[*index].tokens;
+                    assert_eq!(generated.tokens, expected[..expected.len().min(*length)]);
+                    parts.push_str(&stream.finish().unwrap());
+                    assert_eq!(*parts, generated.text);
+                    running.remove(&text);
+                    finished += 1;
+                }
+                Event::Failed(error) => panic!("{error}"),
+            }
+        }
+        if number >= 200 && running.is_empty() {
+            break;
+        }
+    }
+    assert!(finished > 20 && cancelled > 3, "{finished} {cancelled}");
+    assert_eq!((generator.pages(), generator.vacant()), ((0, pages), 3));
+    let error = generator
+        .start(&images[..1], &[options(40)])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("40 are more than the 39"), "{error}");
+    let error = generator
+        .start(&images[..4], &vec![options(1); 4])
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("are 4, and 3 texts can be started"), "{error}");
+    assert_eq!((generator.pages(), generator.vacant()), ((0, pages), 3));
+}
+
 #[test]
 fn logits_are_those_of_transformers() {
     for case in cases() {
@@ -120,6 +195,13 @@ fn encoders_embed_and_classifiers_make_no_text() {
     let builder = Session::builder().device(Device::Cpu);
     let session = builder.load(cases()[0].path()).unwrap();
     assert_eq!((session.info().classes, session.info().dim), (0, 32));
+    assert!(makes_texts(cases()[0].path()) && !makes_texts(at("tests/golden/hf_vit")));
+    assert!(!makes_texts("org/that-is-not-here"));
+    // An encoder without its tokens has nothing to read.
+    let error = Generator::of_session(session, cases()[0].path(), None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("tokens: are no output"), "{error}");
     let error = Generator::load(at("tests/golden/hf_vit"), &builder, None)
         .unwrap_err()
         .to_string();
@@ -152,6 +234,14 @@ fn the_command_line_reads_images() {
     let output = run(&[]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stdout(&output), format!("{photo}: {}\n", case.texts[0].text));
+    let streamed = run(&["--stream"]);
+    assert_eq!(streamed.status.code(), Some(0), "{}", stderr(&streamed));
+    assert_eq!(stdout(&streamed), stdout(&output));
+    for more in [&["--stream", "--json"][..], &["--stream", photo]] {
+        let refused = run(more);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(stderr(&refused).contains("--stream prints the text of one image"));
+    }
     let json: Value = serde_json::from_str(stdout(&run(&["--json"]))).unwrap();
     assert_eq!(
         (&json["text"], &json["tokens"], &json["finish"]),

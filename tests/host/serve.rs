@@ -3,6 +3,7 @@
 mod access_log;
 mod connections;
 mod encoded;
+mod generation;
 mod grpc;
 mod health;
 mod http;

@@ -9,8 +9,10 @@ use hipvit::{DType, Device, Session, SessionBuilder};
 use hipvit_generate::{Finish, GenerateOptions, Generated, Generator};
 use safetensors::SafeTensors;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::at;
+use super::server::base64;
 
 /// A model with its texts.
 #[derive(Deserialize)]
@@ -27,6 +29,9 @@ pub(crate) struct Text {
     pub(crate) text: String,
 }
 
+/// Path of chats.
+pub(crate) const CHAT: &str = "/v1/chat/completions";
+
 /// New tokens of each text.
 pub(crate) const LENGTH: usize = 24;
 
@@ -35,7 +40,25 @@ pub(crate) fn cases() -> Vec<Case> {
     serde_json::from_slice(&file).unwrap()
 }
 
+pub(crate) fn data_url(file: &[u8]) -> String {
+    format!("data:image/png;base64,{}", base64(file))
+}
+
+/// Returns a chat about an image with more keys. The model is `trocr_base`, unless there is another one.
+pub(crate) fn chat(file: &[u8], more: Value) -> Value {
+    let image = json!({"type": "image_url", "image_url": {"url": data_url(file), "detail": "auto"}});
+    let mut body = json!({"model": "trocr_base", "messages": [{"role": "user", "content": [image]}]});
+    let more = more.as_object().unwrap().iter();
+    more.for_each(|(key, value)| body[key] = value.clone());
+    body
+}
+
 impl Case {
+    /// Returns the file of an image.
+    pub(crate) fn file(&self, index: usize) -> Vec<u8> {
+        fs::read(at("tests/golden/images").join(&self.texts[index].image)).unwrap()
+    }
+
     pub(crate) fn path(&self) -> PathBuf {
         at("tests/golden/generation").join(&self.name)
     }

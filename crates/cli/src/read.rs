@@ -1,11 +1,11 @@
 //! `hipvit read` and `hipvit caption`.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 
 use anyhow::Result;
 use hipvit::image::RgbImage;
 use hipvit::run_config::parsers::positive;
-use hipvit_generate::{Finish, GenerateOptions, Generated, Generator, Sampling};
+use hipvit_generate::{Finish, GenerateOptions, Generated, Generator, Sampling, TextStream};
 use serde::Serialize;
 
 use super::escape::one_line;
@@ -39,6 +39,11 @@ pub(crate) struct Args {
     /// Maximum number of tokens of a text [default: the model's]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output")]
     max_tokens: Option<usize>,
+    /// Print each token when it is known [default: on a terminal]
+    ///
+    /// For one image, as text.
+    #[arg(long, help_heading = "Output")]
+    stream: bool,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -109,6 +114,7 @@ impl Args {
         let images = self.inputs.list()?;
         self.inputs.check_outputs(&images, std::iter::once(&sink))?;
         let listed = images.len();
+        let streams = self.streams(format, &sink, listed)?;
         let mut generator = Generator::load(path, &self.model.builder(), self.max_tokens)?;
         self.model.note(generator.session());
         if generator.beams() > 1 {
@@ -130,6 +136,10 @@ impl Args {
                 if decoded.len() == most {
                     let first = count - decoded.len();
                     self.write(&mut writer, &mut generator, (&mut names, &mut decoded), first)?;
+                } else if streams {
+                    self.stream(&mut writer, &mut generator, name, &decoded)?;
+                    names.clear();
+                    decoded.clear();
                 }
                 Ok(())
             },
@@ -143,6 +153,53 @@ impl Args {
         Ok(outcome)
     }
 
+    /// Returns true if the text is written token by token.
+    fn streams(&self, format: Format, sink: &Sink, images: usize) -> Result<bool> {
+        let can = format == Format::Text && images == 1;
+        if self.stream && !can {
+            let reason = "--stream prints the text of one image. Leave it out for several images and for other formats";
+            return Err(Usage(reason.to_owned()).into());
+        }
+        let shown = matches!(sink, Sink::Text(_)) && std::io::stdout().is_terminal();
+        Ok(can && (self.stream || shown))
+    }
+
+    fn options(&self, first_index: usize) -> GenerateOptions {
+        GenerateOptions {
+            max_tokens: self.max_tokens,
+            sampling: self.sampling.sampling(),
+            first_index,
+        }
+    }
+
+    /// Reads an image and writes its text, each part as soon as it is known.
+    fn stream(
+        &self,
+        writer: &mut Writer,
+        generator: &mut Generator,
+        name: &str,
+        images: &[RgbImage],
+    ) -> Result<()> {
+        let Writer::Text(out) = writer else {
+            return Ok(());
+        };
+        let mut write = |text: &str| -> Result<()> {
+            out.write_all(text.as_bytes())?;
+            Ok(out.flush()?)
+        };
+        write(&format!("{}: ", one_line(name)))?;
+        let mut stream = TextStream::new(generator.detokenizer());
+        let mut written = Ok(());
+        generator.generate(images, &self.options(0), &mut |_, token| {
+            if written.is_ok() {
+                let part = stream.push(token);
+                written = part.map_err(Into::into).and_then(|part| write(&one_line(&part)));
+            }
+        })?;
+        written?;
+        write(&format!("{}\n", one_line(&stream.finish()?)))
+    }
+
     /// Reads the images, writes their texts, and removes them. `first_index` is the index of the first among all images that were decoded.
     fn write(
         &self,
@@ -151,12 +208,7 @@ impl Args {
         (names, images): (&mut Vec<String>, &mut Vec<RgbImage>),
         first_index: usize,
     ) -> Result<()> {
-        let options = GenerateOptions {
-            max_tokens: self.max_tokens,
-            sampling: self.sampling.sampling(),
-            first_index,
-        };
-        let texts = generator.generate(images, &options, &mut |_, _| {})?;
+        let texts = generator.generate(images, &self.options(first_index), &mut |_, _| {})?;
         for (name, text) in names.iter().zip(&texts) {
             writer.write(generator, name, text)?;
         }

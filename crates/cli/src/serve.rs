@@ -60,6 +60,7 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Inputs: image (BYTES, encoded files) or pixels (UINT8, [n, height, width, 3]); with --pixel-values also pixel_values.
 Outputs: logits, top, embedding; with --tokens also patch_tokens; with --explanation also explanation.
+Models that make texts of images (TrOCR, BLIP): text, finish_reason, tokens; and OpenAI's /v1/chat/completions.
 Metrics for Prometheus: /metrics.
 
     hipvit serve vit=path/to/vit_base_patch16_224
@@ -122,6 +123,7 @@ impl LimitArgs {
         limits.header_time = Duration::from_secs_f64(self.header_timeout);
         limits.body_time = Duration::from_secs_f64(self.body_timeout);
         limits.request_time = Duration::from_secs_f64(self.timeout);
+        limits.max_tokens = self.max_tokens;
         limits.image = Limits {
             max_pixels: self.max_pixels,
             max_memory: self.max_decode_memory.unwrap_or(limits.image.max_memory),

@@ -125,9 +125,11 @@ impl Decoder {
         let named = named.map(|(name, values)| (name, InputData::Host(Input::Integers(values))));
         let plan = self.step.plan(batch)?;
         let outputs = self.step.run_inputs(&plan, Inputs::new(named))?;
-        let logits = outputs.iter().find(|output| output.kind == OutputKind::Logits);
+        let logits = outputs
+            .into_iter()
+            .find(|output| output.kind == OutputKind::Logits);
         let logits = logits.ok_or_else(|| Error::internal("decoder", "has no logits"))?;
-        Ok(logits.values.slice(s![..rows.len(), ..]).to_owned())
+        Ok(logits.values.slice_move(s![..rows.len(), ..]))
     }
 
     pub(crate) fn spec(&self) -> &DecoderSpec {

@@ -1,77 +1,70 @@
-//! Reads images: the schedule of their sequences.
+//! Loads models, and makes the texts of given images.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
 use hipvit::image::RgbImage;
 use hipvit::model::{self, Checkpoint, Detokenizer};
 use hipvit::{Session, SessionBuilder};
 use ndarray::Array2;
+use serde_json::Value;
 
 use crate::decoder::{Decoder, Row};
 use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
-use crate::sampling::{self, GenerateOptions};
-use crate::spec::DecoderSpec;
+use crate::sampling::GenerateOptions;
+use crate::spec::{DecoderSpec, MODEL_TYPES};
+use crate::texts::{Event, Generated, Sequence, TextId, TextRules};
+
+/// Maximum size of a configuration. Those with many labels have some megabytes.
+const MAX_CONFIG_BYTES: u64 = 64 << 20;
 
 /// Makes texts of images.
 #[derive(Debug)]
 pub struct Generator {
-    session: Session,
-    decoder: Decoder,
-    tokenizer: Detokenizer,
-    pages: Pages,
+    pub(crate) session: Session,
+    pub(crate) decoder: Decoder,
+    pub(crate) detokenizer: Arc<Detokenizer>,
+    pub(crate) pages: Pages,
+    /// Numbers in the cache that no image has.
+    pub(crate) numbers: Vec<usize>,
+    /// Texts in progress in the order of their ids. The first ones have precedence if the cache is full.
+    pub(crate) active: Vec<Sequence>,
+    /// Number of texts that were started.
+    pub(crate) started: u64,
 }
 
-/// A text of an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Generated {
-    /// The text, without special tokens.
-    pub text: String,
-    /// The new tokens, with the one that ended the text.
-    pub tokens: Vec<u32>,
-    /// Why the text ended.
-    pub finish: Finish,
+/// The files of a model with a decoder.
+struct Files {
+    checkpoint: Checkpoint,
+    spec: DecoderSpec,
+    detokenizer: Detokenizer,
 }
 
-/// Why a text ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model ended it.
-    End,
-    /// It reached the maximum number of tokens.
-    Length,
-}
-
-/// An image in progress.
-#[derive(Clone, Debug)]
-struct Sequence {
-    /// Index of the image in the call.
-    index: usize,
-    /// Number of the image in the cache.
-    image: usize,
-    pages: Vec<u32>,
-    tokens: Vec<u32>,
-    /// Tokens whose keys and values are in the cache.
-    cached: usize,
-}
-
-impl Sequence {
-    /// Returns true if there is a page for the next token.
-    fn is_computed(&self) -> bool {
-        !self.pages.is_empty()
+impl Files {
+    fn read(path: &Path) -> Result<Self> {
+        let directory = model::directory(path)?;
+        let checkpoint = Checkpoint::open(Some(path))?;
+        let spec = DecoderSpec::read(&directory, checkpoint.config())?;
+        Ok(Self {
+            checkpoint,
+            spec,
+            detokenizer: Detokenizer::load(&directory)?,
+        })
     }
+}
 
-    /// Returns the next token to compute.
-    fn row(&self) -> Row<'_> {
-        Row {
-            token: self.tokens[self.cached],
-            position: self.cached,
-            pages: &self.pages,
-            image: self.image,
-        }
-    }
+/// Returns true if the configuration of the model at `path` has a decoder of texts. [`Generator::load`] says whether it is supported.
+/// Returns false for a model whose configuration cannot be read.
+pub fn makes_texts(path: impl AsRef<Path>) -> bool {
+    let config = || -> Option<Value> {
+        let file = model::directory(path.as_ref()).ok()?.join("config.json");
+        let bytes = hipvit_files::regular_file::read_within(&file, MAX_CONFIG_BYTES).ok()?;
+        hipvit_files::json::parse(&bytes).ok()
+    };
+    config().is_some_and(|config| MODEL_TYPES.iter().any(|kind| config["model_type"] == **kind))
 }
 
 impl Generator {
@@ -86,15 +79,36 @@ impl Generator {
     /// [`Error::Config`] for a model without a decoder that is supported, and the errors of [`SessionBuilder::load`].
     pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder, max_tokens: Option<usize>) -> Result<Self> {
         let path = path.as_ref();
-        let directory = model::directory(path)?;
-        let checkpoint = Checkpoint::open(Some(path))?;
-        let spec = DecoderSpec::read(&directory, checkpoint.config())?;
-        let tokenizer = Detokenizer::load(&directory)?;
+        let files = Files::read(path)?;
         let session = builder.clone().tokens(true).load(path)?;
+        Self::assemble(session, files, max_tokens)
+    }
+
+    /// Loads the decoder of the model at `path`, whose encoder is `session`. [`load`](Self::load) describes `max_tokens`.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Argument`] if `session` was loaded without [`tokens`](SessionBuilder::tokens).
+    /// - [`Error::Config`] for a model without a decoder that is supported.
+    pub fn of_session(session: Session, path: impl AsRef<Path>, max_tokens: Option<usize>) -> Result<Self> {
+        let files = Files::read(path.as_ref())?;
+        if session.no_outputs()?.tokens().is_none() {
+            let reason = "are no output of the session, and the decoder reads them. Load the model with them";
+            return Err(Error::argument("tokens", reason));
+        }
+        Self::assemble(session, files, max_tokens)
+    }
+
+    fn assemble(session: Session, files: Files, max_tokens: Option<usize>) -> Result<Self> {
         if session.executors().len() > 1 {
             let reason = "are several. The decoder runs on one device: name one";
             return Err(Error::argument("devices", reason));
         }
+        let Files {
+            checkpoint,
+            spec,
+            detokenizer,
+        } = files;
         let (images, sequence) = (session.batch(), spec.context.div_ceil(PAGE));
         // The first token is cached and the last one is not. One text of the longest fits in any case.
         let usual = max_tokens.unwrap_or(spec.rules.max_length);
@@ -105,12 +119,24 @@ impl Generator {
             images,
             tokens: session.info().tokens,
         };
-        Ok(Self {
+        let mut generator = Self {
             decoder: Decoder::new(spec, &checkpoint, &session, cache)?,
-            pages: Pages::new(cache.pages),
             session,
-            tokenizer,
-        })
+            detokenizer: Arc::new(detokenizer),
+            pages: Pages::new(0),
+            numbers: Vec::new(),
+            active: Vec::new(),
+            started: 0,
+        };
+        generator.reset_cache();
+        Ok(generator)
+    }
+
+    /// Frees the whole cache.
+    pub(crate) fn reset_cache(&mut self) {
+        let cache = self.decoder.cache();
+        self.pages = Pages::new(cache.pages);
+        self.numbers = (0..cache.images).rev().collect();
     }
 
     /// Returns the session of the encoder.
@@ -118,9 +144,25 @@ impl Generator {
         &self.session
     }
 
+    /// Returns the conversion of tokens to text, for a [`TextStream`](crate::TextStream).
+    pub fn detokenizer(&self) -> Arc<Detokenizer> {
+        self.detokenizer.clone()
+    }
+
     /// Returns the number of beams that the model's files ask for. Texts are decoded greedily, with one.
     pub fn beams(&self) -> usize {
         self.decoder.spec().rules.beams
+    }
+
+    /// Returns the maximum number of new tokens of a text whose options have none, which the model's files say.
+    pub fn default_tokens(&self) -> usize {
+        let spec = self.decoder.spec();
+        spec.rules.max_length.min(spec.context).max(2) - 1
+    }
+
+    /// Returns the maximum number of new tokens for which the model has positions.
+    pub fn max_tokens(&self) -> usize {
+        self.decoder.spec().context - 1
     }
 
     /// Returns the bytes of the cache of keys and values on the device.
@@ -135,7 +177,7 @@ impl Generator {
     /// Makes the texts of images, in their order. Calls `each` with the index of an image and a new token of it, as soon as it is known.
     ///
     /// Each token is the most likely one, or a random one with [`Sampling`](crate::Sampling). Penalties of repetitions that the model's files have
-    /// apply to both.
+    /// apply to both. Texts in progress are cancelled.
     ///
     /// # Errors
     ///
@@ -146,61 +188,69 @@ impl Generator {
         options: &GenerateOptions,
         each: &mut dyn FnMut(usize, u32),
     ) -> Result<Vec<Generated>> {
-        options.check()?;
-        let length = self.length(options)?;
+        self.cancel_all();
+        let result = self.generate_all(images, options, each);
+        // After an error, texts are left.
+        self.cancel_all();
+        result
+    }
+
+    fn generate_all(
+        &mut self,
+        images: &[RgbImage],
+        options: &GenerateOptions,
+        each: &mut dyn FnMut(usize, u32),
+    ) -> Result<Vec<Generated>> {
         let mut texts: Vec<Option<Generated>> = vec![None; images.len()];
-        let mut waiting: VecDeque<usize> = (0..images.len()).collect();
-        let mut numbers: Vec<usize> = (0..self.decoder.cache().images).rev().collect();
-        let mut active: Vec<Sequence> = Vec::new();
-        let mut run = || -> Result<()> {
-            while !(waiting.is_empty() && active.is_empty()) {
-                self.admit(images, &mut waiting, &mut numbers, &mut active)?;
-                self.reserve(&mut active)?;
-                self.step(&mut active, options, each)?;
-                let is_finished = |sequence: &Sequence| self.finish(sequence, length).is_some();
-                let (finished, rest) = std::mem::take(&mut active).into_iter().partition(is_finished);
-                active = rest;
-                let mut finished: Vec<Sequence> = finished;
-                for sequence in &mut finished {
-                    numbers.push(sequence.image);
-                    self.pages.release(&mut sequence.pages);
-                }
-                for sequence in finished {
-                    texts[sequence.index] = Some(self.text(&sequence, length)?);
+        let mut indices: HashMap<TextId, usize> = HashMap::new();
+        let mut next = 0;
+        while next < images.len() || self.running() > 0 {
+            let end = images.len().min(next + self.vacant());
+            if next < end {
+                let of_image = |index| GenerateOptions {
+                    first_index: options.first_index + index,
+                    ..options.clone()
+                };
+                let options: Vec<GenerateOptions> = (next..end).map(of_image).collect();
+                let ids = self.start(&images[next..end], &options)?;
+                indices.extend(ids.into_iter().zip(next..end));
+                next = end;
+            }
+            for progress in self.step()? {
+                let index = indices.get(&progress.text).copied();
+                let index = index.ok_or_else(|| Error::internal("text", "is of no image"))?;
+                match progress.event {
+                    Event::Token(token) => each(index, token),
+                    Event::Finished(text) => texts[index] = Some(text),
+                    Event::Failed(error) => return Err(error),
                 }
             }
-            Ok(())
-        };
-        let result = run();
-        // After an error, sequences are left.
-        for sequence in &mut active {
-            self.pages.release(&mut sequence.pages);
         }
-        result?;
         let missing = || Error::internal("texts", "are not finished");
         texts.into_iter().map(|text| text.ok_or_else(missing)).collect()
     }
 
     /// Returns the logits of each token of given texts, `[tokens, vocabulary]`: row `i` is what the model says after the first token and the `i`
-    /// tokens before. There is a text for each image.
+    /// tokens before. There is a text for each image. Texts in progress are cancelled.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] if there are not as many texts as images, or for a token or a length that the model does not have.
     pub fn logits(&mut self, images: &[RgbImage], texts: &[&[u32]]) -> Result<Vec<Array2<f32>>> {
         self.check_texts(images.len(), texts)?;
-        let rules = self.decoder.spec().rules.clone();
+        let start = self.decoder.spec().rules.start;
         let mut logits = Vec::with_capacity(texts.len());
         let most = self.decoder.cache().images;
         for (images, texts) in images.chunks(most).zip(texts.chunks(most)) {
-            let mut waiting: VecDeque<usize> = (0..images.len()).collect();
-            let mut numbers: Vec<usize> = (0..images.len()).rev().collect();
-            let mut sequences = Vec::new();
-            self.admit(images, &mut waiting, &mut numbers, &mut sequences)?;
-            let result = self.follow(&mut sequences, texts, rules.start);
-            for sequence in &mut sequences {
-                self.pages.release(&mut sequence.pages);
-            }
+            self.cancel_all();
+            let outputs = self.session.run(images)?;
+            let tokens = outputs.tokens.as_ref();
+            let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
+            let numbers = self.encode(tokens.view(), images.len())?;
+            let sequence = |image| Sequence::new(TextId::default(), TextRules::given(), image, start);
+            let mut sequences: Vec<Sequence> = numbers.into_iter().map(sequence).collect();
+            let result = self.follow(&mut sequences, texts, start);
+            self.cancel_all();
             logits.extend(result?);
         }
         Ok(logits)
@@ -260,138 +310,5 @@ impl Generator {
             .map(matrix)
             .collect::<std::result::Result<_, _>>();
         matrices.map_err(|error| Error::internal("logits", error))
-    }
-
-    /// Returns the maximum number of tokens of a sequence, with the first one.
-    fn length(&self, options: &GenerateOptions) -> Result<usize> {
-        let spec = self.decoder.spec();
-        match options.max_tokens {
-            None => Ok(spec.rules.max_length.min(spec.context).max(2)),
-            Some(0) => Err(Error::argument("max tokens", "is 0; at least one is needed")),
-            Some(tokens) if tokens < spec.context => Ok(tokens + 1),
-            Some(tokens) => {
-                let most = spec.context - 1;
-                let reason = format!("{tokens} are more than the {most} for which the model has positions");
-                Err(Error::argument("max tokens", reason))
-            }
-        }
-    }
-
-    /// Encodes waiting images while there is room in the cache.
-    fn admit(
-        &self,
-        images: &[RgbImage],
-        waiting: &mut VecDeque<usize>,
-        numbers: &mut Vec<usize>,
-        active: &mut Vec<Sequence>,
-    ) -> Result<()> {
-        let count = waiting.len().min(numbers.len());
-        if count == 0 {
-            return Ok(());
-        }
-        let new: Vec<usize> = waiting.drain(..count).collect();
-        let of_images: Vec<usize> = numbers.drain(numbers.len() - count..).rev().collect();
-        let outputs = self.session.run(new.iter().map(|&index| &images[index]))?;
-        let tokens = outputs.tokens.as_ref();
-        let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
-        self.decoder.write_images(tokens.view(), &of_images)?;
-        let start = self.decoder.spec().rules.start;
-        active.extend(new.into_iter().zip(of_images).map(|(index, image)| Sequence {
-            index,
-            image,
-            pages: Vec::new(),
-            tokens: vec![start],
-            cached: 0,
-        }));
-        Ok(())
-    }
-
-    /// Reserves the page of each sequence's next token. If there are too few, the last sequences lose theirs, and compute their tokens again.
-    fn reserve(&mut self, active: &mut [Sequence]) -> Result<()> {
-        let mut index = 0;
-        while index < active.len() {
-            let (before, rest) = active.split_at_mut(index + 1);
-            let Some(sequence) = before.last_mut() else {
-                break;
-            };
-            if self.pages.grow(&mut sequence.pages, sequence.cached + 1) {
-                index += 1;
-                continue;
-            }
-            let victim = rest.iter_mut().rev().find(|other| !other.pages.is_empty());
-            let Some(victim) = victim else {
-                // The sequence waits for those before it.
-                self.pages.release(&mut sequence.pages);
-                sequence.cached = 0;
-                if index == 0 {
-                    let reason = format!("has {} pages, too few for one text", self.pages.count());
-                    return Err(Error::internal("cache", reason));
-                }
-                index += 1;
-                continue;
-            };
-            self.pages.release(&mut victim.pages);
-            victim.cached = 0;
-        }
-        Ok(())
-    }
-
-    /// Computes a token of each sequence that has a page for it.
-    fn step(
-        &self,
-        active: &mut [Sequence],
-        options: &GenerateOptions,
-        each: &mut dyn FnMut(usize, u32),
-    ) -> Result<()> {
-        let rows: Vec<Row<'_>> = active
-            .iter()
-            .filter(|sequence| sequence.is_computed())
-            .map(Sequence::row)
-            .collect();
-        let logits = self.decoder.step(&rows)?;
-        if logits.iter().any(|logit| logit.is_nan()) {
-            let reason = format!(
-                "are NaN in {}. Use f32, or check the weights",
-                self.session.dtype()
-            );
-            return Err(Error::device(
-                self.session.device().to_string(),
-                format!("logits {reason}"),
-            ));
-        }
-        let computed = active.iter_mut().filter(|sequence| sequence.is_computed());
-        for (sequence, logits) in computed.zip(logits.rows()) {
-            sequence.cached += 1;
-            // A sequence that lost its pages has later tokens already.
-            if sequence.cached == sequence.tokens.len() {
-                let Sequence { tokens, index, .. } = &*sequence;
-                let repetition = &self.decoder.spec().rules.repetition;
-                let index = options.first_index + index;
-                let token = sampling::next(logits, tokens, repetition, options.sampling.as_ref(), index);
-                sequence.tokens.push(token);
-                each(sequence.index, token);
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(&self, sequence: &Sequence, length: usize) -> Option<Finish> {
-        let [_, .., last] = sequence.tokens.as_slice() else {
-            return None;
-        };
-        if self.decoder.spec().rules.ends.contains(last) {
-            Some(Finish::End)
-        } else {
-            (sequence.tokens.len() >= length).then_some(Finish::Length)
-        }
-    }
-
-    fn text(&self, sequence: &Sequence, length: usize) -> Result<Generated> {
-        let tokens = sequence.tokens[1..].to_vec();
-        Ok(Generated {
-            text: self.tokenizer.text(&tokens)?,
-            finish: self.finish(sequence, length).unwrap_or(Finish::Length),
-            tokens,
-        })
     }
 }

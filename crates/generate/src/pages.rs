@@ -39,7 +39,6 @@ impl Pages {
     }
 
     /// Returns the number of unused pages.
-    #[cfg(test)]
     pub(crate) fn unused(&self) -> usize {
         self.free.len()
     }

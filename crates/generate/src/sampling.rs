@@ -11,7 +11,7 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Random choice of tokens. `None`: the most likely token, the first of equally likely ones.
     pub sampling: Option<Sampling>,
-    /// Index of the first image among those of several calls, for [`Sampling`].
+    /// Index of the image, or of the first one of several, for [`Sampling`].
     pub first_index: usize,
 }
 
@@ -50,12 +50,12 @@ pub(crate) struct Repetition {
 }
 
 impl GenerateOptions {
-    /// Checks the ranges.
+    /// Checks the ranges of the sampling.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`], naming the option.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         let Some(sampling) = &self.sampling else {
             return Ok(());
         };
@@ -84,17 +84,27 @@ pub(crate) fn next(
     sampling: Option<&Sampling>,
     index: usize,
 ) -> u32 {
-    let mut scores: Vec<f64> = logits.iter().map(|&logit| logit.into()).collect();
-    repetition.apply(&mut scores, tokens);
-    // Vocabularies are far smaller than 2³².
-    let token = match sampling {
-        None => argmax(&scores),
-        Some(sampling) => sampling.choose(&scores, [tokens.len(), index]),
+    let token = if sampling.is_none() && repetition.is_neutral() {
+        // Without a copy: a vocabulary may have 50,000 tokens.
+        argmax(logits.iter().copied())
+    } else {
+        let mut scores: Vec<f64> = logits.iter().map(|&logit| logit.into()).collect();
+        repetition.apply(&mut scores, tokens);
+        match sampling {
+            None => argmax(scores),
+            Some(sampling) => sampling.choose(&scores, [tokens.len(), index]),
+        }
     };
+    // Vocabularies are far smaller than 2³².
     token as u32
 }
 
 impl Repetition {
+    /// Returns true if the rules change nothing.
+    fn is_neutral(&self) -> bool {
+        self.penalty == 1.0 && self.no_repeat_ngram_size == 0
+    }
+
     fn apply(&self, scores: &mut [f64], tokens: &[u32]) {
         if self.penalty != 1.0 {
             let mut seen = tokens.to_vec();
@@ -143,7 +153,7 @@ impl Sampling {
             rest -= probability;
         }
         // Rounding: the probabilities add up to less than 1.
-        argmax(&probabilities)
+        argmax(probabilities)
     }
 
     /// Returns the probability of each token. Tokens that are not considered have 0.
@@ -185,11 +195,17 @@ fn softmax(scores: &[f64]) -> Vec<f64> {
 }
 
 /// Returns the index of the largest score, the first of equal ones. NaN is never the largest.
-fn argmax(scores: &[f64]) -> usize {
-    let mut best = (0, f64::NEG_INFINITY);
-    for (index, &score) in scores.iter().enumerate() {
-        if score > best.1 {
-            best = (index, score);
+fn argmax<T: PartialOrd>(scores: impl IntoIterator<Item = T>) -> usize {
+    let mut scores = scores
+        .into_iter()
+        .enumerate()
+        .filter(|(_, score)| score.partial_cmp(score).is_some());
+    let Some(mut best) = scores.next() else {
+        return 0;
+    };
+    for next in scores {
+        if next.1 > best.1 {
+            best = next;
         }
     }
     best.0
@@ -286,6 +302,8 @@ mod tests {
         let mut scores = [-1.0, 2.0];
         rule(2.0, 0).apply(&mut scores, &[0, 0, 1]);
         assert_eq!(scores, [-2.0, 1.0]);
-        assert_eq!(argmax(&[0.5, f64::NAN, 2.0, 2.0]), 2);
+        assert_eq!(argmax([0.5, f64::NAN, 2.0, 2.0]), 2);
+        assert_eq!(argmax([f32::NAN, f32::NEG_INFINITY]), 1);
+        assert_eq!(argmax([f32::NAN; 2]), 0);
     }
 }

@@ -17,6 +17,9 @@ const DEFAULT_NEW_TOKENS: usize = 20;
 /// Maximum number of positions. The largest published decoders have some thousands.
 const MAX_CONTEXT: usize = 1 << 16;
 
+/// Values of `model_type` of models with a decoder of texts.
+pub(crate) const MODEL_TYPES: [&str; 2] = ["vision-encoder-decoder", "blip"];
+
 /// A decoder of post-norm blocks: self-attention, cross-attention and a feed-forward network.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DecoderSpec {

@@ -336,7 +336,8 @@ impl<'de> Visitor<'de> for InputVisitor<'_> {
 struct IgnoredNumber(#[allow(dead_code, reason = "only its type is checked")] f64);
 
 /// A URL, or an object with a `url`, as OpenAI's `image_url`.
-struct ImageUrl(String);
+#[derive(Debug)]
+pub(super) struct ImageUrl(pub(super) String);
 
 impl<'de> Deserialize<'de> for ImageUrl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -417,6 +418,13 @@ struct Usage {
 impl Request {
     /// Checks the request against the model, and separates its texts from its images.
     pub(super) fn decode(&self, model: &Model) -> Result<Decoded, Failure> {
+        if model.generation.is_some() {
+            let reason = format!(
+                "model `{}` makes texts of images, and has no embeddings. Send the image to /v1/chat/completions",
+                model.name
+            );
+            return Err(Failure::invalid(reason));
+        }
         let width = model.outputs.embedding;
         if self.dimensions.is_some_and(|wanted| wanted != width as u64) {
             let reason = format!(

@@ -5,7 +5,7 @@ use prost::Message as _;
 
 use super::protocol::tensors::Inputs;
 use super::protocol::{InferRequest, json};
-use super::{embeddings, grpc, proto, wire};
+use super::{chat, embeddings, grpc, proto, wire};
 
 /// Returns the memory that a JSON body is charged with in addition to its length.
 pub fn json_size(body: &[u8]) -> usize {
@@ -41,6 +41,13 @@ pub fn embeddings(body: &[u8]) {
             continue;
         };
         let _ = request.decode_inputs(None);
+    }
+}
+
+/// Reads the body of a request for a chat.
+pub fn chat(body: &[u8]) {
+    if let Ok(request) = chat::read(body) {
+        let _ = request.image();
     }
 }
 

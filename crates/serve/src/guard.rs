@@ -54,8 +54,8 @@ const STREAM_BYTES: usize = 16 << 10;
 /// Paths of gRPC. A request counts as gRPC by its path, not by the type of its body.
 const CALLS: [&str; 2] = ["/inference.GRPCInferenceService/", "/grpc.health.v1.Health/"];
 
-/// Paths of embeddings, in OpenAI's form and in that of TEI.
-const EMBEDDINGS: [&str; 2] = ["/v1/embeddings", "/embed"];
+/// Paths of inferences that are not of the Open Inference Protocol.
+const INFERENCES: [&str; 3] = ["/v1/embeddings", "/embed", "/v1/chat/completions"];
 
 /// Path of the call with one request.
 const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
@@ -140,7 +140,7 @@ async fn admit(service: &Arc<Service>, request: Request, next: Next, note: Note)
     let length = announced_length(&head.headers);
     let limit = service.options.limits.body;
     // Limit clients without a token to the size of a name. gRPC calls other than inference are small, too.
-    let is_small = path != INFER && !path.ends_with("/infer") && !EMBEDDINGS.contains(&path);
+    let is_small = path != INFER && !path.ends_with("/infer") && !INFERENCES.contains(&path);
     let most = match (is_open, is_small) {
         (true, _) => MAX_OPEN_BODY_BYTES,
         (false, true) => limit.min(MAX_CALL_BODY_BYTES),
@@ -234,7 +234,7 @@ fn begin_trace(service: &Service, request: &Request) -> Trace {
     }
     // The route's pattern contains no names of models.
     let route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
-    match route.filter(|route| route.ends_with("/infer") || EMBEDDINGS.contains(route)) {
+    match route.filter(|route| route.ends_with("/infer") || INFERENCES.contains(route)) {
         Some(route) => {
             let trace = service
                 .traces

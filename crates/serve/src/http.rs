@@ -1,4 +1,4 @@
-//! The protocol over HTTP/REST, with Triton's extensions; OpenAI's embeddings and models; metrics.
+//! The protocol over HTTP/REST, with Triton's extensions; OpenAI's embeddings, chat completions and models; metrics.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use super::failure::{Failure, Kind};
 use super::metadata::{EXTENSIONS, NAME};
 use super::protocol::json;
 use super::service::{Call, Service};
-use super::{embeddings, metrics, openai, page, triton};
+use super::{chat, embeddings, metrics, openai, page, triton};
 
 /// Header with the length of a body's JSON, which binary tensors follow.
 const JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -67,6 +67,7 @@ pub(super) fn routes(service: Arc<Service>) -> Router {
         .route("/v2/repository/models/{model}/load", post(repository_load))
         .route("/v2/repository/models/{model}/unload", post(repository_unload))
         .route("/v1/embeddings", post(openai_embeddings))
+        .route("/v1/chat/completions", post(chat_completions))
         .route("/embed", post(tei_embeddings))
         .method_not_allowed_fallback(expect_post)
         .fallback(not_found)
@@ -149,7 +150,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
 
 /// Paths of the server, listed by the error of an unknown path.
 const PATHS: &str = "/ (a page), /v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
-    (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; (POST) /embed; /health; /metrics";
+    (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; (POST) /v1/chat/completions; (POST) /embed; /health; /metrics";
 
 async fn not_found(uri: Uri) -> Response {
     let shown: String = uri.path().chars().take(MAX_SHOWN_CHARS).collect();
@@ -317,6 +318,42 @@ async fn tei_embeddings(
 ) -> Response {
     let embedded = embed(service, call, &headers, body, Form::Tei).await;
     embedded.map_or_else(embeddings::tei_error, json_body)
+}
+
+async fn chat_completions(
+    State(service): State<Arc<Service>>,
+    Extension(call): Extension<Call>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let call = Call {
+        protocol: "chat",
+        copies: json::COPIES,
+        ..call
+    };
+    // Label of metrics: only existing names.
+    let mut known = String::new();
+    let mut read = || -> Result<_> {
+        refuse_encoding(&headers)?;
+        expect_json(&headers, &body, "Send the image as a data: URL in the messages")?;
+        at_length(body.len(), || {
+            call.memory.grow(json::decoded_size(&body))?;
+            let request = chat::read(&body)?;
+            let model = service.model(&request.model, "")?;
+            call.note.model(&model.name);
+            known.clone_from(&model.name);
+            let image = request.image()?;
+            Ok((request, image))
+        })
+    };
+    let answer = match read() {
+        Ok((request, image)) => chat::complete(&service, call, request, image).await,
+        Err(failure) => {
+            service.refused(&call, &known, &failure);
+            Err(failure)
+        }
+    };
+    answer.unwrap_or_else(openai::model_error)
 }
 
 /// Embeds the inputs of a request. Returns the response's body.

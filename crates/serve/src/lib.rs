@@ -19,7 +19,7 @@
 //!
 //! 1. `listen`, `connections`, `guard`, `origin`, `limits`, `memory`, `stream` and `access_log` accept it
 //!    within the limits.
-//! 2. `http`, `embeddings` and `grpc` parse it into the types of `protocol`.
+//! 2. `http`, `embeddings`, `chat` and `grpc` parse it into the types of `protocol`.
 //! 3. `service` finds the model in the `repository` and passes images and texts to its `scheduler`.
 //! 4. `answer` sends the response.
 //!
@@ -29,6 +29,7 @@
 mod access_log;
 mod answer;
 mod blocking;
+mod chat;
 mod client;
 mod closed;
 mod connections;

@@ -117,6 +117,9 @@ pub(super) struct Metrics {
     batch_sizes: Histograms<ByModel>,
     images: Family<ByModel, Counter>,
     texts: Family<ByModel, Counter>,
+    generated_tokens: Family<ByModel, Counter>,
+    cache_pages_used: Family<ByDevice, Gauge>,
+    cache_pages: Family<ByDevice, Gauge>,
     queued: Family<ByPriority, Gauge>,
     shed: Family<ByPriority, Counter>,
     dropped: Family<ByModel, Counter>,
@@ -177,7 +180,7 @@ impl Metrics {
         );
         let stages = register!(
             "stage_duration",
-            "Time in a stage: queue per image or text, decode and resize per image, tokenize per text, copy and compute per batch (on a GPU of one batch in 32), explain per explanation",
+            "Time in a stage: queue per image or text, decode and resize per image, tokenize per text, copy and compute per batch (on a GPU of one batch in 32), explain per explanation; for texts from images first_token from admission and generate per text, step per step",
             Unit::Seconds,
             Family::new_with_constructor(seconds)
         );
@@ -188,6 +191,21 @@ impl Metrics {
         );
         let images = register!("images", "Images that were run", Family::default());
         let texts = register!("texts", "Texts that were embedded", Family::default());
+        let generated_tokens = register!(
+            "generated_tokens",
+            "Tokens of texts that were made of images",
+            Family::default()
+        );
+        let cache_pages_used = register!(
+            "cache_pages_used",
+            "Pages that texts in progress use of the cache of keys and values",
+            Family::default()
+        );
+        let cache_pages = register!(
+            "cache_pages",
+            "Pages of the cache of keys and values",
+            Family::default()
+        );
         let queued = register!(
             "queue_images",
             "Images that were admitted and are not finished",
@@ -296,6 +314,9 @@ impl Metrics {
             batch_sizes,
             images,
             texts,
+            generated_tokens,
+            cache_pages_used,
+            cache_pages,
             queued,
             shed,
             dropped,
@@ -394,8 +415,19 @@ impl Metrics {
         self.instances.get_or_create(&labels).set(alive as i64);
     }
 
-    /// Removes the gauges of queues and instances. An unloaded model has neither.
+    pub(super) fn set_cache(&self, model: &str, device: &str, [used, all]: [usize; 2]) {
+        let labels = ByDevice {
+            model: model.into(),
+            device: device.to_owned(),
+        };
+        self.cache_pages_used.get_or_create(&labels).set(used as i64);
+        self.cache_pages.get_or_create(&labels).set(all as i64);
+    }
+
+    /// Removes the gauges of queues, instances and caches. An unloaded model has none.
     pub(super) fn forget_gauges(&self) {
+        self.cache_pages_used.clear();
+        self.cache_pages.clear();
         self.queued.clear();
         self.instances.clear();
     }

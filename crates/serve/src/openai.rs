@@ -1,4 +1,4 @@
-//! OpenAI's API without embeddings: the list of models, and the form of errors.
+//! OpenAI's API without inferences: the list of models, and the form of errors.
 
 use std::time::UNIX_EPOCH;
 
@@ -47,17 +47,22 @@ pub(super) fn model_error(failure: Failure) -> Response {
     error(failure, is_unknown.then_some("model_not_found"))
 }
 
-/// Returns a failure in the form that OpenAI's clients read.
-fn error(failure: Failure, code: Option<&str>) -> Response {
+/// Returns the body of a failure in the form that OpenAI's clients read.
+pub(super) fn error_body(failure: &Failure, code: Option<&str>) -> Value {
     let kind = match failure.kind() {
         Kind::InvalidArgument | Kind::TooLarge | Kind::Unsupported | Kind::NotFound => {
             "invalid_request_error"
         }
         kind => kind.label(),
     };
-    let body = json!({
+    json!({
         "error": { "message": failure.message(), "type": kind, "param": null, "code": code }
-    });
+    })
+}
+
+/// Returns a failure in the form that OpenAI's clients read.
+fn error(failure: Failure, code: Option<&str>) -> Response {
+    let body = error_body(&failure, code);
     let mut response = failure.into_response();
     *response.body_mut() = Body::from(body.to_string());
     response.headers_mut().remove(hyper::header::CONTENT_LENGTH);

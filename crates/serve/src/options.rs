@@ -79,6 +79,9 @@ pub struct ServerLimits {
     pub request_time: Duration,
     /// Maximum size of an image.
     pub image: Limits,
+    /// Maximum number of tokens of a text that is made of an image, and the length for which the cache has room. `None`: as the
+    /// model's files say.
+    pub max_tokens: Option<usize>,
 }
 
 impl Default for ServerLimits {
@@ -91,6 +94,7 @@ impl Default for ServerLimits {
             idle_time: Duration::from_secs(60),
             body_time: Duration::from_secs(30),
             request_time: Duration::from_secs(30),
+            max_tokens: None,
             image: Limits {
                 // 64 megapixels: 200 MB for each decoder thread.
                 max_pixels: 1 << 26,
@@ -143,8 +147,8 @@ pub struct ServerOptions {
     /// True to offer explanations as an output. Each model is loaded a second time for them, in double
     /// precision on the host.
     pub explanation: bool,
-    /// True to load the text towers of models that have one, for clients that send texts. This is the
-    /// default.
+    /// True to load the text towers of models that have one, for clients that send texts, and the decoders of models that make texts
+    /// of images. Without its decoder, such a model embeds images. The default is true.
     pub texts: bool,
     /// True to serve a page at `/`, on which a person tries the models. This is the default.
     pub page: bool,

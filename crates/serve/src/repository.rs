@@ -1,5 +1,6 @@
 //! Models of a server: known models, loaded models and their versions.
 
+mod generators;
 mod model;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use hipvit::error::{Error, Result};
 use hipvit::model::InputKind;
 use hipvit::session::{ResizeOn, Session, SessionBuilder};
 use hipvit_explain::Explainer;
+use hipvit_generate::makes_texts;
 
 /// Maximum time that a load or unload waits for others.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -345,6 +347,9 @@ impl Repository {
 
     fn load_version(&self, name: &str, version: u64, directory: Option<&Path>) -> Result<Model> {
         let options = &self.options;
+        if let Some(directory) = directory.filter(|directory| options.texts && makes_texts(directory)) {
+            return self.load_generator(name, version, directory);
+        }
         let statistics: Arc<Statistics> = Arc::default();
         let (mut sessions, mut engines) = (Vec::new(), Vec::new());
         let kinds = if options.pixel_values {
@@ -360,12 +365,7 @@ impl Repository {
                     builder = builder.input(InputKind::PixelValues).resize(ResizeOn::Host);
                 }
                 let session = load_session(&builder, directory)?;
-                for tensor in session.non_finite_weights() {
-                    tracing::warn!(model = name, %tensor, "some weights are NaN or infinite");
-                }
-                if let Some(error) = session.no_gpu() {
-                    self.log_no_gpu(&error.brief());
-                }
+                self.log_session(name, &session);
                 if let Some(reason) = session.hip_graphs().and_then(|runs| runs.no_direct) {
                     tracing::warn!(
                         model = name,
@@ -412,6 +412,7 @@ impl Repository {
                 inputs: session.tensor_inputs(),
                 outputs: session.tensor_outputs(),
             }),
+            generation: None,
             loaded: SystemTime::now(),
             statistics,
             images,
@@ -480,6 +481,16 @@ impl Repository {
             context,
         };
         Ok((Some(texts), None))
+    }
+
+    /// Logs what a user should know of a loaded session.
+    fn log_session(&self, name: &str, session: &Session) {
+        for tensor in session.non_finite_weights() {
+            tracing::warn!(model = name, %tensor, "some weights are NaN or infinite");
+        }
+        if let Some(error) = session.no_gpu() {
+            self.log_no_gpu(&error.brief());
+        }
     }
 
     /// Logs once why the server runs on the CPU.

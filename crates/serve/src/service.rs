@@ -1,5 +1,6 @@
 //! Operations of both protocols: inference, metadata, readiness, the repository, metrics.
 
+mod generation;
 mod record;
 mod tensors;
 
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use parking_lot::Mutex;
 
+pub(super) use self::generation::Chat;
 use self::record::Record;
 use super::access_log::{AccessLogger, Note};
 use super::blocking::at_length;
@@ -22,7 +24,7 @@ use super::metrics::Metrics;
 use super::options::ServerOptions;
 use super::priority::Priority;
 use super::protocol::outputs::{Results, Rows, Selected};
-use super::protocol::parameters::Parameters;
+use super::protocol::parameters::{GENERATION, Parameters};
 use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT, decoded_size};
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
@@ -105,10 +107,10 @@ impl Service {
         self.bodies.account().used() as u64 + decode_memory()
     }
 
-    /// Runs a request.
-    pub(super) async fn infer(&self, call: Call, request: InferRequest) -> Result<InferResponse, Failure> {
-        let mut record = Record {
-            metrics: &self.metrics,
+    /// Begins to record a request.
+    fn record(&self, call: &Call) -> Record {
+        Record {
+            metrics: self.metrics.clone(),
             model: None,
             protocol: call.protocol,
             priority: Priority::Interactive,
@@ -117,27 +119,30 @@ impl Service {
             failed: None,
             ended: false,
             trace: call.trace.clone(),
-        };
+        }
+    }
+
+    /// Runs a request.
+    pub(super) async fn infer(&self, call: Call, request: InferRequest) -> Result<InferResponse, Failure> {
+        let mut record = self.record(&call);
         call.note.request_id(&request.id);
         let result = self.infer_recorded(call, request, &mut record).await;
-        if let Err(failure) = &result {
-            record.failed = Some(failure.kind());
-            record.trace.fail(failure);
-        }
-        record.ended = true;
+        record.end(result.as_ref().err());
         result
     }
 
-    async fn infer_recorded(
+    /// Records the model of a request. Returns it with the request's deadline.
+    fn begin(
         &self,
-        call: Call,
-        request: InferRequest,
-        record: &mut Record<'_>,
-    ) -> Result<InferResponse, Failure> {
-        let model = self.repository.find(&request.model, &request.version)?;
+        call: &Call,
+        name: &str,
+        version: &str,
+        parameters: &Parameters,
+        record: &mut Record,
+    ) -> Result<(Arc<Model>, Instant), Failure> {
+        let model = self.repository.find(name, version)?;
         record.model = Some(model.clone());
         call.note.model(&model.name);
-        let parameters = &request.parameters;
         let priority = parameters.priority()?;
         record.priority = priority;
         record.trace.describe("hipvit.model", model.name.clone());
@@ -152,6 +157,23 @@ impl Service {
         parameters.check_request()?;
         // A deadline that overflows becomes one that is never reached.
         let deadline = record.begin.checked_add(time).unwrap_or(record.begin + NEVER);
+        Ok((model, deadline))
+    }
+
+    async fn infer_recorded(
+        &self,
+        call: Call,
+        request: InferRequest,
+        record: &mut Record,
+    ) -> Result<InferResponse, Failure> {
+        let parameters = &request.parameters;
+        let (model, deadline) = self.begin(&call, &request.model, &request.version, parameters, record)?;
+        if let Some(protocol) = &model.generation {
+            return self
+                .infer_texts(call, request, (&model, protocol), deadline, record)
+                .await;
+        }
+        parameters.only_for(&GENERATION, "models that make texts of images")?;
         if let Some(named) = &model.named {
             return self
                 .infer_tensors(call, request, (&model, named), deadline, record)
@@ -163,7 +185,7 @@ impl Service {
         call.memory.grow(size)?;
         let Sent { images, texts } = at_length(size, || model.inputs.read(request.inputs))?;
         let terms = Terms {
-            priority,
+            priority: record.priority,
             deadline,
             client: call.client,
             trace: record.trace.clone(),
@@ -377,6 +399,16 @@ impl Service {
         }
         for ((model, device), alive) in instances {
             metrics.set_instances(model, device, alive);
+        }
+        let mut caches: BTreeMap<(&str, &str), [usize; 2]> = BTreeMap::new();
+        for model in &loaded {
+            for (device, pages) in model.engines().flat_map(super::scheduler::Engine::caches) {
+                let sum = caches.entry((&model.name, device)).or_default();
+                sum.iter_mut().zip(pages).for_each(|(sum, pages)| *sum += pages);
+            }
+        }
+        for ((model, device), pages) in caches {
+            metrics.set_cache(model, device, pages);
         }
         metrics.ready.set(i64::from(self.is_ready()));
         self.read_sensors();

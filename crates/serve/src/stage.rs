@@ -15,6 +15,12 @@ pub(crate) enum Stage {
     Compute,
     /// Explanation of one image.
     Explain,
+    /// One token of each text in progress.
+    Step,
+    /// From the admission of an image to the first token of its text.
+    FirstToken,
+    /// From the encoding of an image to the end of its text.
+    Generate,
 }
 
 impl Stage {
@@ -28,6 +34,9 @@ impl Stage {
             Self::Copy => "copy",
             Self::Compute => "compute",
             Self::Explain => "explain",
+            Self::Step => "step",
+            Self::FirstToken => "first_token",
+            Self::Generate => "generate",
         }
     }
 }

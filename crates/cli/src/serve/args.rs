@@ -53,7 +53,9 @@ pub(super) struct OfferedOutputs {
     /// An explanation is the contribution of each pixel to a class. It is computed on the host in double precision.
     #[arg(long)]
     pub(super) explanation: bool,
-    /// Do not load the text towers of CLIP and SigLIP
+    /// Load neither text towers nor decoders of texts
+    ///
+    /// CLIP and SigLIP then take no texts, and TrOCR and BLIP embed images instead of making texts of them.
     #[arg(long, hide_short_help = true)]
     pub(super) no_texts: bool,
 }
@@ -143,6 +145,11 @@ pub(super) struct LimitArgs {
     /// Memory for decoding, e.g. 800M or 4G [default: half of RAM]
     #[arg(long, value_name = "BYTES", value_parser = bytes, hide_short_help = true)]
     pub(super) max_decode_memory: Option<u64>,
+    /// Maximum tokens of a text from an image [default: the model's]
+    ///
+    /// The cache of keys and values has room for a batch of such texts.
+    #[arg(long, value_name = "N", value_parser = positive, hide_short_help = true)]
+    pub(super) max_tokens: Option<usize>,
     /// Maximum size of a request body
     #[arg(long, value_name = "MIB", default_value_t = ServerLimits::default().body >> 20, value_parser = mebibytes, hide_short_help = true)]
     pub(super) max_body: usize,

@@ -15,6 +15,8 @@ pub(crate) enum Runs {
     Images,
     Texts,
     Explanations,
+    /// Texts that are made of images.
+    Generation,
 }
 
 /// The metrics of one engine of a model.
@@ -67,7 +69,10 @@ impl EngineMetrics {
         let labels = self.by_model();
         match self.runs {
             Runs::Explanations => self.stage(Stage::Explain, time),
-            Runs::Images => drop(self.metrics.images.get_or_create(&labels).inc_by(images as u64)),
+            Runs::Images | Runs::Generation => {
+                let counter = self.metrics.images.get_or_create(&labels);
+                counter.inc_by(images as u64);
+            }
             Runs::Texts => drop(self.metrics.texts.get_or_create(&labels).inc_by(images as u64)),
         }
         if self.runs != Runs::Explanations {
@@ -86,11 +91,27 @@ impl EngineMetrics {
             self.stage(Stage::Copy, copy);
             self.stage(Stage::Compute, compute);
         }
-        let each = time.as_nanos() as u64 / images.max(1) as u64;
+        // An image takes until the end of its text.
+        if self.runs != Runs::Generation {
+            self.average(time / u32::try_from(images.max(1)).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Counts a text that took `time` beside others, with which there were `running`.
+    pub(crate) fn generated(&self, tokens: usize, time: Duration, running: usize) {
+        let counter = self.metrics.generated_tokens.get_or_create(&self.by_model());
+        counter.inc_by(tokens as u64);
+        self.stage(Stage::Generate, time);
+        self.average(time / u32::try_from(running.max(1)).unwrap_or(u32::MAX));
+    }
+
+    /// Adds the time of an image to the average.
+    fn average(&self, time: Duration) {
+        let each = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let before = self.image_nanoseconds.load(Ordering::Relaxed);
         let average = match before {
             0 => each,
-            _ => (7 * before + each) / 8,
+            _ => before - before / 8 + each / 8,
         };
         self.image_nanoseconds.store(average, Ordering::Relaxed);
     }
@@ -99,7 +120,7 @@ impl EngineMetrics {
     pub(crate) fn what(&self) -> &'static str {
         match self.runs {
             Runs::Texts => "texts",
-            Runs::Images | Runs::Explanations => "images",
+            Runs::Images | Runs::Explanations | Runs::Generation => "images",
         }
     }
 

@@ -52,6 +52,8 @@ fn all() -> Arc<Metrics> {
     metrics.closed_connection(Closed::Idle);
     metrics.set_queued("vit", Priority::Interactive, 1);
     metrics.set_instances("vit", "cpu", 1);
+    metrics.set_cache("vit", "cpu", [1, 4]);
+    engine(Runs::Generation).generated(3, Duration::ZERO, 1);
     let gpu = ByGpu {
         device: "hip:0".into(),
     };

@@ -22,6 +22,9 @@
 //! - `explanation`, FP32 `[n, H, W]`, if the server offers it and the request names it: the contribution of
 //!   each pixel, at the model's size, to a logit.
 //!
+//! A model that makes texts of images has these outputs instead: `text`, BYTES `[n]`; `finish_reason`, BYTES `[n]`; `tokens`, INT32
+//! `[n]`, the number of tokens.
+//!
 //! A model that takes tensors by name, such as an ONNX model without preprocessing, has the inputs and outputs of its file instead.
 //!
 //! `explanation` has two parameters, which may also be parameters of the request: `class` selects the logit
@@ -29,6 +32,7 @@
 
 pub(super) mod base64;
 pub(super) mod binary;
+pub(super) mod generation;
 pub(super) mod json;
 pub(super) mod named;
 pub(super) mod outputs;

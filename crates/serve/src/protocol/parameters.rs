@@ -19,23 +19,28 @@ use crate::proto::{InferParameter, infer_parameter::ParameterChoice};
 pub(crate) struct Parameters(HashMap<String, Value>);
 
 /// Names of the parameters that JSON is parsed for. Others are skipped, so that they take no memory.
-const KNOWN: [&str; 17] = [
+const KNOWN: [&str; 22] = [
     "binary_data",
     "binary_data_output",
     "binary_data_size",
     "class",
     "classification",
     "k",
+    "max_tokens",
     "method",
     "priority",
+    "seed",
     "sequence_end",
     "sequence_id",
     "sequence_start",
     "shared_memory_byte_size",
     "shared_memory_offset",
     "shared_memory_region",
+    "temperature",
     "template",
     "timeout",
+    "top_k",
+    "top_p",
     "truncate",
 ];
 
@@ -140,6 +145,9 @@ impl From<HashMap<String, InferParameter>> for Parameters {
         Self(map.into_iter().map(|(name, p)| (name, value(p))).collect())
     }
 }
+
+/// Parameters of models that make texts of images.
+pub(crate) const GENERATION: [&str; 5] = ["max_tokens", "seed", "temperature", "top_k", "top_p"];
 
 /// A refused parameter, the kind of failure, and the reason.
 type Rule = (&'static str, Kind, &'static str);
@@ -255,6 +263,28 @@ impl Parameters {
             Some(value) => match value.as_u64() {
                 Some(number) => Ok(Some(number)),
                 None => Err(wrong(name, value, "a whole number, at least 0")),
+            },
+        }
+    }
+
+    /// Returns a parameter as a number.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<f64>, Failure> {
+        match self.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_f64() {
+                Some(number) => Ok(Some(number)),
+                None => Err(wrong(name, value, "a number")),
+            },
+        }
+    }
+
+    /// Returns the bits of a parameter that is an integer, negative or not.
+    pub(crate) fn bits(&self, name: &str) -> Result<Option<u64>, Failure> {
+        match self.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64().or(value.as_i64().map(i64::cast_unsigned)) {
+                Some(bits) => Ok(Some(bits)),
+                None => Err(wrong(name, value, "a whole number")),
             },
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use crate::protocol::TensorMetadata;
+use crate::protocol::generation::TextProtocol;
 use crate::protocol::named::NamedProtocol;
 use crate::protocol::outputs::Outputs;
 use crate::protocol::tensors::Inputs;
@@ -22,6 +23,8 @@ pub(crate) struct Model {
     pub(crate) outputs: Outputs,
     /// Inputs and outputs of a model that takes tensors by name, in place of those above.
     pub(crate) named: Option<NamedProtocol>,
+    /// Outputs of a model that makes texts of images, in place of those above.
+    pub(crate) generation: Option<TextProtocol>,
     /// Time of loading.
     pub(crate) loaded: SystemTime,
     pub(crate) statistics: Arc<Statistics>,
@@ -49,8 +52,11 @@ impl Model {
 
     /// Returns the outputs that the model gives.
     pub(crate) fn output_metadata(&self) -> Vec<TensorMetadata> {
-        let named = self.named.as_ref();
-        named.map_or_else(|| self.outputs.metadata(), NamedProtocol::output_metadata)
+        match (&self.named, &self.generation) {
+            (Some(named), _) => named.output_metadata(),
+            (None, Some(_)) => TextProtocol::output_metadata(),
+            (None, None) => self.outputs.metadata(),
+        }
     }
 
     /// Returns the engine for images, or the one for normalised values.

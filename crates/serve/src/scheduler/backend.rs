@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use parking_lot::RwLock;
 
+use super::generator_backend::GeneratorBackend;
 use super::request::{BatchResults, Content, Explain, Explained, Prepared, TextResults, ToExplain};
 use super::turns::Turns;
 use crate::statistics::RunTimes;
@@ -72,6 +73,11 @@ pub(crate) trait Backend: Send + Sync {
     /// Returns the number of batches that it computes at once.
     fn computes(&self) -> usize {
         1
+    }
+
+    /// Returns the generator of a model that makes texts of images. Its [`run`](Self::run) is not called.
+    fn generator(&self) -> Option<&GeneratorBackend> {
+        None
     }
 
     /// Returns its GPUs.
@@ -203,6 +209,7 @@ impl SessionBackend {
                     .run_unchecked(RunInput::DeviceImages(images), options(timing))
             }
             Some(Prepared::ToExplain(..)) => Err(Error::internal("batch", "is to be explained")),
+            Some(Prepared::ToText(..)) => Err(Error::internal("batch", "is to become texts")),
             Some(Prepared::Text(_)) => Err(Error::internal("batch", "has texts for images")),
             Some(Prepared::Tensors(_)) => Err(Error::internal("batch", "has tensors for images")),
             Some(Prepared::Values(_)) | None => {
@@ -219,7 +226,11 @@ impl SessionBackend {
 
     /// Calls [`run_batch`](Self::run_batch). If the device lacks memory for concurrent batches, runs this one
     /// alone.
-    fn run_in_memory(&self, batch: &[Prepared], mut timing: Option<&mut Timing>) -> Result<Outputs> {
+    pub(super) fn run_in_memory(
+        &self,
+        batch: &[Prepared],
+        mut timing: Option<&mut Timing>,
+    ) -> Result<Outputs> {
         let _turn = self.sums().then(|| self.turns.take(self.number));
         {
             let _with_others = self.runs.read();
@@ -260,6 +271,7 @@ impl Backend for SessionBackend {
             Content::Decoded(image) => (image, None),
             Content::Values(values) => return Ok(Prepared::Values(values)),
             Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained")),
+            Content::ToText(..) => return Err(Error::internal("content", "is to become a text")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
             Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
         };
@@ -358,6 +370,7 @@ impl Backend for ExplainerBackend {
                 }));
             }
             Content::ToExplain(..) => return Err(Error::internal("content", "is to be explained twice")),
+            Content::ToText(..) => return Err(Error::internal("content", "is to become a text")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
             Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
         };

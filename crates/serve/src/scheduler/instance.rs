@@ -64,6 +64,11 @@ impl Instance {
         }
     }
 
+    /// Returns true if the instance makes texts of images.
+    pub(super) fn makes_texts(&self) -> bool {
+        matches!(self.with(|backend| Ok(backend.generator().is_some())), Ok(true))
+    }
+
     pub(super) fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
     }

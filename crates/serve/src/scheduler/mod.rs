@@ -7,6 +7,7 @@
 mod backend;
 mod decode;
 mod fair;
+mod generator_backend;
 mod instance;
 mod queue;
 mod request;
@@ -14,6 +15,7 @@ mod shared;
 mod tensor_backend;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod threads;
 mod turns;
 mod worker;
@@ -30,13 +32,14 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::backend::{Backend, ExplainerBackend, SessionBackend, TextBackend};
 pub(crate) use self::decode::Decoders;
+pub(crate) use self::generator_backend::GeneratorBackend;
 use self::instance::Instance;
 pub(crate) use self::queue::BatchRule;
 use self::queue::Queue;
 use self::request::Request;
 #[cfg(test)]
 pub(crate) use self::request::{BatchResults, Explained};
-pub(crate) use self::request::{Content, Explain, ImageResult, Reply, Terms};
+pub(crate) use self::request::{Content, Explain, ImageResult, Reply, Terms, ToText};
 pub(crate) use self::shared::EngineOptions;
 use self::shared::{Item, NO_DEVICE, Shared, Slot, Stage, State};
 pub(crate) use self::tensor_backend::TensorBackend;
@@ -278,6 +281,18 @@ impl Engine {
         working
             .filter_map(|backend| backend.as_ref().map(|backend| backend.gpus()))
             .flatten()
+            .collect()
+    }
+
+    /// Returns the devices, and the numbers of used and of all pages of the cache of each. Empty for a model that makes no texts.
+    pub(crate) fn caches(&self) -> Vec<(&str, [usize; 2])> {
+        let cache = |instance: &Instance| {
+            let backend = instance.backend.try_read()?;
+            Some(backend.as_ref()?.generator()?.pages())
+        };
+        let instances = self.shared.instances.iter();
+        instances
+            .filter_map(|instance| Some((instance.device.as_str(), cache(instance)?)))
             .collect()
     }
 

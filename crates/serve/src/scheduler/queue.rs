@@ -81,10 +81,22 @@ impl<T: Waiting> Queue<T> {
     ///
     /// Abandoned images are moved to `dropped`.
     pub(crate) fn take(&mut self, now: Instant, flush: bool, dropped: &mut Vec<T>) -> Taken<T> {
+        self.take_at_most(self.rule.max_batch, now, flush, dropped)
+    }
+
+    /// Takes up to `most` images that wait at `now`, without waiting for more. `most` is at least 1.
+    pub(crate) fn take_waiting(&mut self, most: usize, now: Instant, dropped: &mut Vec<T>) -> Vec<T> {
+        match self.take_at_most(most, now, true, dropped) {
+            Taken::Batch(batch) => batch,
+            Taken::WaitUntil(_) | Taken::Empty => Vec::new(),
+        }
+    }
+
+    fn take_at_most(&mut self, most: usize, now: Instant, flush: bool, dropped: &mut Vec<T>) -> Taken<T> {
         for class in &mut self.classes {
             // Check only images that could be taken, because a queue may be longer than a batch.
             let mut kept = 0;
-            while kept < self.rule.max_batch.min(class.len()) {
+            while kept < most.min(class.len()) {
                 if class[kept].item.is_abandoned(now) {
                     dropped.extend(class.remove(kept).map(|entry| entry.item));
                 } else {
@@ -102,12 +114,12 @@ impl<T: Waiting> Queue<T> {
             return Taken::Empty;
         };
         let complete = oldest + self.rule.max_delay;
-        if !flush && self.len() < self.rule.max_batch && now < complete {
+        if !flush && self.len() < most && now < complete {
             return Taken::WaitUntil(complete);
         }
-        let mut batch = Vec::with_capacity(self.rule.max_batch.min(self.len()));
+        let mut batch = Vec::with_capacity(most.min(self.len()));
         for class in &mut self.classes {
-            while batch.len() < self.rule.max_batch
+            while batch.len() < most
                 && let Some(entry) = class.pop_front_if(|entry| batch.is_empty() || !entry.item.runs_alone())
             {
                 let alone = entry.item.runs_alone();
@@ -332,6 +344,23 @@ mod tests {
         for expected in [&[1][..], &[2], &[3], &[5], &[4]] {
             assert_eq!(batch(&mut queue, now), expected);
         }
+    }
+
+    #[test]
+    fn a_part_of_a_batch_is_taken_without_waiting() {
+        let (mut queue, start) = (queue(8, 1000), Instant::now());
+        for name in 0..3 {
+            queue.push(bulk(name), start);
+        }
+        queue.push(interactive(3), start);
+        let take = |queue: &mut Queue<Image>, most| -> Vec<u32> {
+            let taken = queue.take_waiting(most, start, &mut Vec::new());
+            taken.iter().map(|image| image.name).collect()
+        };
+        assert_eq!(take(&mut queue, 2), [3, 0]);
+        assert_eq!(take(&mut queue, 1), [1]);
+        assert_eq!(take(&mut queue, 4), [2]);
+        assert!(take(&mut queue, 4).is_empty());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use ndarray::{Array2, ArrayView1};
 use parking_lot::Mutex;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use crate::client::Client;
@@ -20,6 +21,15 @@ use hipvit::model::Tokens;
 use hipvit::outputs::{ImageOutputs, Outputs};
 use hipvit::tensors::{NamedTensors, TensorArray};
 use hipvit_explain::ExplainOptions;
+use hipvit_generate::{GenerateOptions, Generated};
+
+/// Options of a text that is made of an image.
+#[derive(Clone, Debug)]
+pub(crate) struct ToText {
+    pub(crate) options: GenerateOptions,
+    /// Receiver of each token as soon as it is known. It gets at most as many as the options allow.
+    pub(crate) tokens: Option<UnboundedSender<u32>>,
+}
 
 /// One image or text as received.
 #[derive(Clone, Debug)]
@@ -32,6 +42,8 @@ pub(crate) enum Content {
     Values(Vec<f32>),
     /// An image of one of the other kinds, with a result that is to be explained.
     ToExplain(Box<Content>, Explain),
+    /// An image of one of the other kinds, of which a text is to be made.
+    ToText(Box<Content>, ToText),
     /// A text.
     Text(String),
     /// All inputs of a model by name.
@@ -52,6 +64,8 @@ pub(crate) enum Prepared {
     Values(Vec<f32>),
     /// An image with a result that is to be explained.
     ToExplain(ToExplain),
+    /// An image of one of the other kinds, of which a text is to be made.
+    ToText(Box<Prepared>, ToText),
     /// The tokens of a text.
     Text(Tokens),
     /// All inputs of a model by name.
@@ -65,6 +79,8 @@ pub(crate) enum BatchResults {
     Explanations(Vec<Explained>),
     /// Embeddings of texts.
     Texts(TextResults),
+    /// The text of an image.
+    Generated(Generated),
     /// Outputs of a model by name, for each request. A failure is that of the request.
     Tensors(Vec<Result<NamedTensors, Failure>>),
 }
@@ -121,6 +137,7 @@ impl BatchResults {
             Self::Outputs(outputs) => outputs.len(),
             Self::Explanations(explanations) => explanations.len(),
             Self::Texts(texts) => texts.embeddings.nrows(),
+            Self::Generated(_) => 1,
             Self::Tensors(results) => results.len(),
         }
     }
@@ -162,6 +179,14 @@ impl ImageResult {
         })
     }
 
+    /// Returns the text that was made of an image.
+    pub(crate) fn generated(&self) -> Option<&Generated> {
+        match &*self.batch {
+            BatchResults::Generated(generated) => Some(generated),
+            _ => None,
+        }
+    }
+
     /// Returns the outputs of a request of named tensors, or its failure. `None` for images and texts.
     pub(crate) fn tensors(&self) -> Option<&Result<NamedTensors, Failure>> {
         match &*self.batch {
@@ -173,14 +198,14 @@ impl ImageResult {
     pub(crate) fn outputs(&self) -> Option<ImageOutputs<'_>> {
         match &*self.batch {
             BatchResults::Outputs(outputs) => Some(outputs.image(self.row)),
-            BatchResults::Explanations(_) | BatchResults::Texts(_) | BatchResults::Tensors(_) => None,
+            _ => None,
         }
     }
 
     pub(crate) fn explanation(&self) -> Option<&Explained> {
         match &*self.batch {
-            BatchResults::Outputs(_) | BatchResults::Texts(_) | BatchResults::Tensors(_) => None,
             BatchResults::Explanations(explanations) => explanations.get(self.row),
+            _ => None,
         }
     }
 }

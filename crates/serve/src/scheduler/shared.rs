@@ -191,6 +191,8 @@ pub(super) struct Item {
     finished: bool,
     /// True if an earlier batch with it failed.
     pub(super) retried: bool,
+    /// Time at which it was admitted.
+    pub(super) arrived: Instant,
     /// Time at which it began to wait, for decoding or for its batch.
     pub(super) since: Instant,
     pub(super) stage: Stage,
@@ -227,6 +229,7 @@ impl Item {
             index,
             finished: false,
             retried: false,
+            arrived: now,
             since: now,
             stage,
             parts: Parts::default(),
@@ -243,7 +246,12 @@ impl Item {
         match stage {
             Measured::Queue => self.parts.queue += time,
             Measured::Decode | Measured::Resize | Measured::Tokenize => self.parts.input += time,
-            Measured::Copy | Measured::Compute | Measured::Explain => {}
+            Measured::Copy
+            | Measured::Compute
+            | Measured::Explain
+            | Measured::Step
+            | Measured::FirstToken
+            | Measured::Generate => {}
         }
         self.slot.engine().metrics().stage(stage, time);
         let attributes = || vec![KeyValue::new("hipvit.image", self.index as i64)];
@@ -277,14 +285,15 @@ impl Item {
         self.request.finish(self.index, result);
     }
 
-    /// Ends an image whose result is not needed any more.
+    /// Ends an image that has not run and whose result is not needed any more.
     pub(super) fn give_up(self, now: Instant) {
-        let late = self.request.terms.deadline <= now;
-        let failure = if late {
-            Failure::new(
-                Kind::DeadlineExceeded,
-                "the deadline passed before the image was run",
-            )
+        self.end_abandoned(now, "the deadline passed before the image was run");
+    }
+
+    /// Ends an image whose result is not needed any more. `late` is the reason after the deadline.
+    pub(super) fn end_abandoned(self, now: Instant, late: &str) {
+        let failure = if self.request.terms.deadline <= now {
+            Failure::new(Kind::DeadlineExceeded, late)
         } else {
             Failure::new(Kind::Unavailable, "the request was abandoned")
         };

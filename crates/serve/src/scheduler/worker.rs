@@ -25,6 +25,9 @@ impl Shared {
             instance,
         };
         let batches = || {
+            if instance.makes_texts() {
+                return self.make_texts(instance);
+            }
             let mut number = 0u32;
             while let Some(batch) = self.next_batch(instance) {
                 number = number.wrapping_add(1);
@@ -57,7 +60,7 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    fn next_batch(&self, instance: &Instance) -> Option<Vec<Item>> {
+    pub(super) fn next_batch(&self, instance: &Instance) -> Option<Vec<Item>> {
         loop {
             let mut dropped = Vec::new();
             let mut state = self.state.lock();
@@ -122,7 +125,7 @@ impl Shared {
 
     /// Takes an instance out if its device is lost. Queues each image of the failed batch again to run alone,
     /// so that a bad image fails no others.
-    fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
+    pub(super) fn failed(&self, instance: &Instance, items: Vec<Item>, batch: Vec<Prepared>, error: &Error) {
         let (model, device) = (&self.name, &instance.device);
         let checked = catch_unwind(AssertUnwindSafe(|| instance.with(|backend| backend.check())));
         if !matches!(checked, Ok(Ok(()))) && instance.take_out() {

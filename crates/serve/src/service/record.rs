@@ -3,28 +3,39 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::failure::Kind;
+use crate::failure::{Failure, Kind};
 use crate::metrics::Metrics;
 use crate::priority::Priority;
 use crate::repository::Model;
 use crate::statistics::Parts;
 use crate::traces::Trace;
 
-/// Counts a request on its end: with its result, or when its future is dropped because the client left.
-pub(super) struct Record<'a> {
-    pub(super) metrics: &'a Metrics,
+/// Counts a request on its end: with its result, or when its future or its answer is dropped because the client left.
+pub(crate) struct Record {
+    pub(super) metrics: Arc<Metrics>,
     /// Only existing names become labels, because a client can send any name.
     pub(super) model: Option<Arc<Model>>,
     pub(super) protocol: &'static str,
     pub(super) priority: Priority,
     pub(super) begin: Instant,
-    pub(super) parts: Parts,
+    pub(crate) parts: Parts,
     pub(super) failed: Option<Kind>,
     pub(super) ended: bool,
     pub(super) trace: Trace,
 }
 
-impl Drop for Record<'_> {
+impl Record {
+    /// Notes how the request ended.
+    pub(crate) fn end(&mut self, failure: Option<&Failure>) {
+        if let Some(failure) = failure {
+            self.failed = Some(failure.kind());
+            self.trace.fail(failure);
+        }
+        self.ended = true;
+    }
+}
+
+impl Drop for Record {
     fn drop(&mut self) {
         let model = self.model.as_deref();
         let labels = (model.map_or("", |model| &model.name), self.protocol);

@@ -20,7 +20,7 @@ impl Service {
         request: InferRequest,
         (model, protocol): (&Model, &NamedProtocol),
         deadline: Instant,
-        record: &mut Record<'_>,
+        record: &mut Record,
     ) -> Result<InferResponse, Failure> {
         let selected = protocol.select(&request.outputs)?;
         let size = decoded_size(&request.inputs);

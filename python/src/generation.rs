@@ -1,0 +1,123 @@
+//! Texts of images.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use hipvit::pipeline::Source;
+use hipvit::{Error, Session};
+use hipvit_generate::{GenerateOptions, Generator};
+use pyo3::prelude::*;
+
+use crate::error::{argument, convert};
+use crate::images;
+use crate::loaded_model::{LoadedModel, decode};
+
+/// Decoded images in memory, as a multiple of the batch size.
+const BATCHES_IN_MEMORY: usize = 4;
+
+/// The decoder of a model.
+#[derive(Debug)]
+pub struct Generation {
+    /// Path of the model; `None` for the embedded one.
+    path: Option<PathBuf>,
+    /// `None` until the first text is made. One call at a time uses it.
+    loaded: Mutex<Option<Loaded>>,
+}
+
+/// A decoder whose cache has room for texts of `max_tokens` tokens, or of the length in the model's files.
+#[derive(Debug)]
+struct Loaded {
+    generator: Generator,
+    max_tokens: Option<usize>,
+}
+
+impl Loaded {
+    /// Returns true if the cache has room for a batch of texts of this length.
+    fn has_room(&self, max_tokens: Option<usize>) -> bool {
+        let length = |tokens: Option<usize>| tokens.unwrap_or(self.generator.default_tokens());
+        length(max_tokens) <= length(self.max_tokens)
+    }
+}
+
+impl Generation {
+    pub fn new(path: Option<PathBuf>) -> Self {
+        Self {
+            path,
+            loaded: Mutex::default(),
+        }
+    }
+
+    /// Drops the decoder after the last call has ended.
+    pub fn close(&self) {
+        drop(self.loaded.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+
+    /// Makes the texts of images. An error has the position of its image.
+    fn texts(
+        &self,
+        session: &Session,
+        sources: Vec<Source>,
+        options: &GenerateOptions,
+    ) -> Result<Vec<String>, (Error, Option<usize>)> {
+        let whole = |error| (error, None);
+        options.check().map_err(whole)?;
+        let embedded = || {
+            Error::argument(
+                "model",
+                "is the embedded one, which makes no texts. Load another one",
+            )
+        };
+        let path: &Path = self.path.as_deref().ok_or_else(embedded).map_err(whole)?;
+        let mut held = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held
+            .as_ref()
+            .is_some_and(|loaded| loaded.has_room(options.max_tokens))
+        {
+            // Free the smaller cache first.
+            *held = None;
+            *held = Some(Loaded {
+                generator: Generator::of_session(session.clone(), path, options.max_tokens).map_err(whole)?,
+                max_tokens: options.max_tokens,
+            });
+        }
+        let unloaded = || Error::internal("decoder", "is not loaded");
+        let Loaded { generator, .. } = held.as_mut().ok_or_else(unloaded).map_err(whole)?;
+        let mut texts = Vec::with_capacity(sources.len());
+        let mut sources = sources.into_iter();
+        loop {
+            let first_index = texts.len();
+            let together: Vec<Source> = sources
+                .by_ref()
+                .take(BATCHES_IN_MEMORY * session.batch())
+                .collect();
+            if together.is_empty() {
+                return Ok(texts);
+            }
+            let images =
+                decode(together).map_err(|(error, index)| (error, index.map(|index| first_index + index)))?;
+            let options = GenerateOptions {
+                first_index,
+                ..options.clone()
+            };
+            let generated = generator
+                .generate(&images, &options, &mut |_, _| {})
+                .map_err(whole)?;
+            texts.extend(generated.into_iter().map(|text| text.text));
+        }
+    }
+}
+
+impl LoadedModel {
+    /// Returns the text of each image.
+    pub fn texts(&self, images: &Bound<'_, PyAny>, options: GenerateOptions) -> PyResult<Vec<String>> {
+        let py = images.py();
+        let session = self.session(py)?;
+        if self.values {
+            let message = "generate() takes images. Load the model with input=\"images\"";
+            return Err(argument(py, message));
+        }
+        let sources = images::collect(images)?;
+        let texts = py.detach(|| self.generation.texts(&session, sources, &options));
+        texts.map_err(|(error, index)| convert(py, &error, index))
+    }
+}

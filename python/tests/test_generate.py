@@ -1,0 +1,48 @@
+"""Texts of images, beside those of transformers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from conftest import GOLDEN
+
+import hipvit
+
+CASES: list[dict[str, Any]] = json.loads((GOLDEN / "generation" / "cases.json").read_text())
+LENGTH = 24
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_texts_are_those_of_transformers(case: dict[str, Any]) -> None:
+    images = [GOLDEN / "images" / text["image"] for text in case["texts"]]
+    expected = [text["text"] for text in case["texts"]]
+    with hipvit.load(GOLDEN / "generation" / case["name"], "cpu", batch=3) as model:
+        shorter = model.generate(images, 3)
+        assert all(text.startswith(short) for text, short in zip(expected, shorter))
+        # A longer text needs a larger cache.
+        assert model.generate(images, max_tokens=LENGTH) == expected
+        assert model.generate(images[0], LENGTH) == expected[:1]
+        assert model.generate([]) == []
+        sampled = model.generate(images, LENGTH, temperature=2.0, seed=1)
+        assert sampled == model.generate(images, LENGTH, temperature=2.0, top_p=1.0, seed=1)
+        assert sampled != expected
+    with pytest.raises(hipvit.ClosedError):
+        model.generate(images)
+
+
+def test_what_makes_no_text_is_refused() -> None:
+    image = GOLDEN / "images" / "photo.jpg"
+    with pytest.raises(hipvit.ArgumentError, match="embedded one, which makes no texts"):
+        hipvit.load(device="cpu").generate(image)
+    with pytest.raises(hipvit.ConfigError, match="model_type"):
+        hipvit.load(GOLDEN / "hf_vit", "cpu").generate(image)
+    model = hipvit.load(GOLDEN / "generation" / "trocr_base", "cpu")
+    with pytest.raises(hipvit.ArgumentError, match="temperature: is 0"):
+        model.generate(image, temperature=0.0)
+    with pytest.raises(hipvit.ArgumentError, match="40 are more than the 39"):
+        model.generate(image, max_tokens=40)
+    with pytest.raises(hipvit.ImageError) as failed:
+        model.generate([image, b"no image"])
+    assert failed.value.index == 1
