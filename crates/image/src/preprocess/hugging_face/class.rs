@@ -38,6 +38,8 @@ pub(super) enum Variant {
     ///
     /// This crate resizes bytes, as Pillow does, which differs by at most one level of 255.
     Dinov3,
+    /// Resizes to multiples of a number, on request in proportion. No crop, padding to a divisor.
+    Dpt,
     /// Resizes to whole patches. No crop, no padding, no `size`.
     Siglip2 {
         patch_size: usize,
@@ -84,6 +86,12 @@ const SIGLIP2: Class = Class {
         patch_size: 16,
         max_num_patches: 256,
     },
+    ..VIT
+};
+const DPT: Class = Class {
+    variant: Variant::Dpt,
+    filter: Filter::Bicubic,
+    size: square(384),
     ..VIT
 };
 const BLIP: Class = Class {
@@ -148,6 +156,7 @@ impl Class {
             "Siglip" => &SIGLIP,
             "Siglip2" => &SIGLIP2,
             "ConvNext" => &CONVNEXT,
+            "DPT" => &DPT,
             _ => return None,
         })
     }
@@ -165,6 +174,7 @@ impl Class {
             "siglip" | "siglip_vision_model" => &SIGLIP,
             "siglip2" | "siglip2_vision_model" => &SIGLIP2,
             "convnext" | "convnextv2" => &CONVNEXT,
+            "dpt" | "depth_anything" => &DPT,
             _ => return None,
         })
     }
