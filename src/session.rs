@@ -16,7 +16,7 @@ mod tensors;
 mod text;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -79,6 +79,8 @@ struct Loaded {
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
     world: Option<World>,
+    /// Builder that loaded the model, if that came from a path.
+    builder: Option<SessionBuilder>,
     /// Set if the model is an ONNX file.
     onnx: Option<OnnxFile<Session>>,
 }
@@ -139,6 +141,14 @@ impl Session {
         }
     }
 
+    /// Returns the path of the model and the builder that loaded it, unless the model came from memory.
+    pub(crate) fn path_and_builder(&self) -> Option<(&Path, &SessionBuilder)> {
+        match &self.loaded.model.origin {
+            Origin::Path(path) => Some((path, self.loaded.builder.as_ref()?)),
+            Origin::Embedded | Origin::Bytes => None,
+        }
+    }
+
     /// Returns the model's family, sizes and parameters.
     pub fn info(&self) -> &Info {
         &self.loaded.model.info
@@ -148,8 +158,16 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for an ONNX model without preprocessing, which says what is missing.
+    /// [`Error::Argument`] for an ONNX model without preprocessing, which says what is missing, and for a model that estimates
+    /// [depth](crate::depth).
     pub fn check_takes_images(&self) -> Result<()> {
+        if self.info().depth_map.is_some() {
+            let reason = format!(
+                "{} estimates depth, and gives neither logits nor an embedding: use `hipvit depth` or DepthEstimator",
+                self.name()
+            );
+            return Err(Error::argument("images", reason));
+        }
         match self.info().tensors().and_then(|onnx| onnx.no_images.as_ref()) {
             None => Ok(()),
             Some(reason) => {

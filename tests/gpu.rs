@@ -26,6 +26,7 @@ mod backward;
 mod compact_moments;
 mod convolutions;
 mod custom_op;
+mod depth;
 mod generation;
 mod jpeg;
 mod naflex;

@@ -17,6 +17,8 @@ mod builder;
 mod checkpoint;
 mod compressed_tensors;
 mod convert;
+mod depth;
+mod depth_source;
 mod description;
 mod document;
 mod fields;
@@ -56,10 +58,11 @@ mod weights;
 
 pub use checkpoint::{Checkpoint, Copied, Copies, Format, Replacement, TensorValues, replace_file};
 pub use compressed_tensors::{Quantization, Sparsity};
+pub(crate) use depth_source::{DepthSource, PixelInput, depth_source};
 pub use file_names::TOKENIZER_FILES;
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};
-pub use info::{Family, Info, Library, OnnxInfo};
+pub use info::{DepthMapInfo, Family, Info, Library, OnnxInfo};
 pub use load::{directory, from_bytes, load, tensor_shapes, tinyvit32};
 pub use loaded::Model;
 pub use model_bytes::ModelBytes;
@@ -68,6 +71,7 @@ pub(crate) use onnx::{OpenExtents, open_extents};
 pub use options::{InputKind, LoadOptions, MAX_FLOPS};
 pub use packing::Packing;
 pub use pairs::{TEXT_EMBEDDING, TextInput, pair_inputs};
+pub(crate) use positions::resample_cubic;
 pub use text::TextInfo;
 pub use text::TextTower;
 #[cfg(feature = "text")]

@@ -13,9 +13,11 @@ use std::path::Path;
 
 use hipvit_onnx::Options;
 
-use self::facts::{check_flops, info, name};
+pub(super) use self::facts::check_flops;
+use self::facts::{info, name};
 use self::image_input::{ImageInput, NotImages};
 pub use self::image_rule::ImageRule;
+use super::depth_source::{DepthSource, PixelInput};
 use super::loaded::Model;
 use super::options::{InputKind, LoadOptions};
 use crate::error::{Error, Result};
@@ -91,6 +93,29 @@ pub(super) fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
             Err(Error::argument("input", reason))
         }
         Err(reason) => tensors(path, options, reason),
+    }
+}
+
+/// Reads how images are prepared for the file `path`, which must have one input of images.
+pub(super) fn depth_source(path: &Path, options: &LoadOptions) -> Result<DepthSource> {
+    let declared = hipvit_onnx::inputs(path)?;
+    let prepared = match ImageInput::new(&declared) {
+        Ok(image) => rule::prepare(path, image, options)?,
+        Err(reason) => Err(reason),
+    };
+    match (prepared, declared.into_iter().next()) {
+        (Ok(prepared), Some(input)) => Ok(DepthSource {
+            preprocess: prepared.preprocess,
+            input: Some(PixelInput {
+                name: input.name,
+                channels_last: prepared.image.channels_last,
+            }),
+        }),
+        (Ok(_), None) => Err(Error::internal("inputs", "are missing")),
+        (Err(NotImages(reason)), _) => {
+            let reason = format!("{} does not take images: {reason}", path.display());
+            Err(Error::argument("model", reason))
+        }
     }
 }
 

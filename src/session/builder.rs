@@ -346,6 +346,10 @@ impl SessionBuilder {
         self
     }
 
+    pub(crate) fn load_options(&self) -> &LoadOptions {
+        &self.load
+    }
+
     /// Sets the model's input: RGB bytes (the default), pixel values that the caller has normalised, or the tensors of an ONNX file.
     pub fn input(mut self, input: InputKind) -> Self {
         self.load.input = input;
