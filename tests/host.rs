@@ -12,6 +12,7 @@ mod compressed_tensors;
 mod configs;
 mod custom_op;
 mod damaged_images;
+mod depth;
 mod devices;
 mod digits;
 mod distributed;
