@@ -1,7 +1,9 @@
 //! Depth of images: [`DepthEstimator`] runs models of transformers (Depth Anything, DPT) and ONNX files with one output of depths.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
 
 use ndarray::{Array2, Array4, ArrayView3, Axis, Ix3};
 use parking_lot::Mutex;
@@ -9,8 +11,8 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, RgbImage};
-use crate::model::{self, DepthSource, PixelInput};
-use crate::session::{Session, SessionBuilder};
+use crate::model::{self, DepthSource, LoadOptions, PixelInput};
+use crate::session::{LoadSized, Session, SessionBuilder};
 use crate::tensors::{TensorArray, TensorInfo, TensorView};
 
 /// Maximum number of sessions for images of different sizes. Each has its own copy of the weights on its device.
@@ -33,10 +35,8 @@ const MAX_SESSIONS: usize = 4;
 /// assert_eq!(depths[0].dim(), (image.height, image.width));
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 pub struct DepthEstimator {
-    path: PathBuf,
-    builder: SessionBuilder,
+    load: Arc<LoadSized>,
     source: DepthSource,
     /// The sessions for the latest sizes, the most recent last.
     sessions: Mutex<Vec<([usize; 2], Session)>>,
@@ -53,10 +53,13 @@ impl DepthEstimator {
     /// - The errors of [`SessionBuilder::load`] about files.
     pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder) -> Result<Self> {
         let path = path.as_ref();
+        Self::of(path, builder.load_options(), builder.load_sized(path))
+    }
+
+    fn of(path: &Path, options: &LoadOptions, load: Arc<LoadSized>) -> Result<Self> {
         Ok(Self {
-            path: path.to_owned(),
-            source: model::depth_source(path, builder.load_options())?,
-            builder: builder.clone(),
+            load,
+            source: model::depth_source(path, options)?,
             sessions: Mutex::default(),
         })
     }
@@ -67,12 +70,12 @@ impl DepthEstimator {
     ///
     /// The errors of [`load`](Self::load), and [`Error::Argument`] for a session whose model was not loaded from a path.
     pub fn of_session(session: &Session) -> Result<Self> {
-        let Some((path, builder)) = session.path_and_builder() else {
+        let Some((path, options, load)) = session.reloading() else {
             let reason =
                 "was not loaded from a path: load it from its files to estimate depths of images of any size";
             return Err(Error::argument("session", reason));
         };
-        let estimator = Self::load(path, builder)?;
+        let estimator = Self::of(path, options, load.clone())?;
         if session.info().depth_map.is_some() {
             let size = session.info().image_size;
             estimator.sessions.lock().push((size, session.clone()));
@@ -98,7 +101,7 @@ impl DepthEstimator {
 
     /// Returns the depths of each pixel of each image, `[height, width]`, in the order of the images.
     ///
-    /// Depths of a metric model are in metres. Those of a relative model are larger for nearer points, up to scale and shift. The model's
+    /// Depths of a metric model are in metres. A relative model gives larger values to nearer points, up to scale and shift. The model's
     /// depths are interpolated to the image's size like `post_process_depth_estimation` of transformers does, by cubic convolution.
     ///
     /// # Errors
@@ -160,14 +163,7 @@ impl DepthEstimator {
                 // Free the memory of the oldest before the new one needs it.
                 let excess = (sessions.len() + 1).saturating_sub(MAX_SESSIONS);
                 sessions.drain(..excess);
-                match &self.source.input {
-                    None => self.builder.clone().image_size(size).load(&self.path)?,
-                    Some(input) => {
-                        let shape = input.shape(1, size);
-                        self.builder
-                            .load_for(&self.path, [(input.name.as_str(), &shape[..])])?
-                    }
-                }
+                (self.load)(size, self.source.input.as_ref())?
             }
         };
         sessions.push((size, session.clone()));
@@ -204,6 +200,14 @@ impl DepthEstimator {
             .into_dimensionality::<Ix3>()
             .map_err(|e| Error::internal("depths", e))?;
         Ok(depths.outer_iter().map(|map| map.to_owned()).collect())
+    }
+}
+
+impl fmt::Debug for DepthEstimator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DepthEstimator")
+            .field("source", &self.source)
+            .finish_non_exhaustive()
     }
 }
 

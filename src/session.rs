@@ -42,7 +42,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{self, World};
 use crate::image::Preprocess;
 use crate::labels::Labels;
-use crate::model::{self, Info, InputKind, LoadOptions, Model, Packing, TextTower};
+use crate::model::{self, Info, InputKind, LoadOptions, Model, Packing, PixelInput, TextTower};
 use crate::non_finite::NonFinite;
 use crate::outputs::Scores;
 use crate::tensor::DType;
@@ -79,11 +79,14 @@ struct Loaded {
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
     world: Option<World>,
-    /// Builder that loaded the model, if that came from a path.
-    builder: Option<SessionBuilder>,
+    /// Loads the model again for images of another size, if it came from a path.
+    load_sized: Option<Arc<LoadSized>>,
     /// Set if the model is an ONNX file.
     onnx: Option<OnnxFile<Session>>,
 }
+
+/// Loads a model for images of a height and a width. Of an ONNX file, the input is named.
+pub(crate) type LoadSized = dyn Fn([usize; 2], Option<&PixelInput>) -> Result<Session> + Send + Sync;
 
 /// The model of a session without its graph.
 struct LoadedModel {
@@ -141,10 +144,11 @@ impl Session {
         }
     }
 
-    /// Returns the path of the model and the builder that loaded it, unless the model came from memory.
-    pub(crate) fn path_and_builder(&self) -> Option<(&Path, &SessionBuilder)> {
-        match &self.loaded.model.origin {
-            Origin::Path(path) => Some((path, self.loaded.builder.as_ref()?)),
+    /// Returns the path of the model, the options of its load, and what loads it for images of another size. `None` for a model from memory.
+    pub(crate) fn reloading(&self) -> Option<(&Path, &LoadOptions, &Arc<LoadSized>)> {
+        let model = &self.loaded.model;
+        match &model.origin {
+            Origin::Path(path) => Some((path, &model.load, self.loaded.load_sized.as_ref()?)),
             Origin::Embedded | Origin::Bytes => None,
         }
     }

@@ -1,10 +1,5 @@
 //! How images are prepared for a model that estimates depth, which is known without its weights.
 
-use std::path::Path;
-
-use super::options::LoadOptions;
-use super::{load, onnx};
-use crate::error::Result;
 use crate::image::Preprocess;
 
 /// Preparation of images for a model that estimates depth.
@@ -31,15 +26,4 @@ impl PixelInput {
             [images, 3, height, width]
         }
     }
-}
-
-/// Reads how images are prepared for the model at `path`.
-pub(crate) fn depth_source(path: &Path, options: &LoadOptions) -> Result<DepthSource> {
-    if onnx::is_onnx(path) {
-        return onnx::depth_source(path, options);
-    }
-    Ok(DepthSource {
-        preprocess: load::depth_preprocess(path, options)?,
-        input: None,
-    })
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::bf16_layers::Bf16Layers;
 use super::builder::Blueprint;
 use super::depth::DepthHead;
+use super::depth_source::DepthSource;
 use super::description::Description;
 use super::document::Document;
 use super::info::{DepthMapInfo, Info};
@@ -310,8 +311,15 @@ fn depth_map(head: &DepthHead, graph: &Graph) -> DepthMapInfo {
     }
 }
 
-/// Reads how images are prepared for the model at `path`, which must be of a type of transformers that estimates depth.
-pub(super) fn depth_preprocess(path: &Path, options: &LoadOptions) -> Result<Preprocess> {
+/// Reads how images are prepared for the model at `path`, which must estimate depth. An ONNX file must have one input of images.
+///
+/// # Errors
+///
+/// Returns the errors of [`load`] about the configuration, and [`Error::Config`] for a model of another task.
+pub(crate) fn depth_source(path: &Path, options: &LoadOptions) -> Result<DepthSource> {
+    if onnx::is_onnx(path) {
+        return onnx::depth_source(path, options);
+    }
     let source = Source::open(path)?;
     let config = source.config()?;
     if source.is_open_clip() || config.fields()?.has("architecture") {
@@ -319,7 +327,10 @@ pub(super) fn depth_preprocess(path: &Path, options: &LoadOptions) -> Result<Pre
         return Err(Error::config(&config.file, reason));
     }
     hugging_face::check_estimates_depth(config.fields()?)?;
-    preprocessing::transformers(&source, config.fields()?, options.image_size)
+    Ok(DepthSource {
+        preprocess: preprocessing::transformers(&source, config.fields()?, options.image_size)?,
+        input: None,
+    })
 }
 
 /// Checks that the model is supported, as far as the name in the configuration tells.

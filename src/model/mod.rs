@@ -58,11 +58,12 @@ mod weights;
 
 pub use checkpoint::{Checkpoint, Copied, Copies, Format, Replacement, TensorValues, replace_file};
 pub use compressed_tensors::{Quantization, Sparsity};
-pub(crate) use depth_source::{DepthSource, PixelInput, depth_source};
+pub(crate) use depth_source::{DepthSource, PixelInput};
 pub use file_names::TOKENIZER_FILES;
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};
 pub use info::{DepthMapInfo, Family, Info, Library, OnnxInfo};
+pub(crate) use load::depth_source;
 pub use load::{directory, from_bytes, load, tensor_shapes, tinyvit32};
 pub use loaded::Model;
 pub use model_bytes::ModelBytes;

@@ -148,6 +148,21 @@ fn sessions_return_depths_by_name() {
             .zip(second)
             .all(|(a, b)| (a - b).abs() <= 1e-4 * a.abs().max(1.0))
     );
+    // The session is the one for images of its size.
+    let estimator = DepthEstimator::of_session(&session).unwrap();
+    let (images, from_path) = (
+        case.decoded(),
+        DepthEstimator::load(case.path(), &Session::builder().device(Device::Cpu)),
+    );
+    assert_eq!(
+        estimator.estimate(&images).unwrap(),
+        from_path.unwrap().estimate(&images).unwrap()
+    );
+    let of = |session: Session| DepthEstimator::of_session(&session).unwrap_err().to_string();
+    let error = of(Session::tinyvit32().unwrap());
+    assert!(error.contains("was not loaded from a path"), "{error}");
+    let error = of(Session::load(at("tests/golden/hf_vit")).unwrap());
+    assert!(error.contains("which estimates no depth"), "{error}");
     let values = session.reload(InputKind::PixelValues).unwrap();
     assert_eq!(values.graph.value(values.graph.input()).shape, [1, 3, 48, 48]);
 }

@@ -260,9 +260,12 @@ impl SessionBuilder {
             }
             _ => None,
         };
-        let builder = matches!(origin, Origin::Path(_)).then(|| self.clone());
+        let load_sized = match &origin {
+            Origin::Path(path) => Some(self.load_sized(path)),
+            Origin::Embedded | Origin::Bytes => None,
+        };
         Ok(Session::new(Loaded {
-            builder,
+            load_sized,
             onnx,
             model: LoadedModel {
                 name,
