@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, RgbImage};
-use crate::model::{self, DepthSource, LoadOptions, PixelInput};
+use crate::model::{self, DepthSource, LoadOptions};
 use crate::session::{LoadSized, Session, SessionBuilder};
 use crate::tensors::{TensorArray, TensorInfo, TensorView};
 
@@ -185,7 +185,7 @@ impl DepthEstimator {
                 session.run_tensors([(name, TensorView::from(&pixels))])?
             }
             Some(input) => {
-                let values = values(rule, &pixels, input)?;
+                let values = input.values(rule, &pixels)?;
                 session.run_tensors([(input.name.as_str(), TensorView::from(&values))])?
             }
         };
@@ -209,27 +209,6 @@ impl fmt::Debug for DepthEstimator {
             .field("source", &self.source)
             .finish_non_exhaustive()
     }
-}
-
-/// Returns normalised pixel values in the layout of an input.
-fn values(rule: &Preprocess, pixels: &Array4<u8>, input: &PixelInput) -> Result<Array4<f32>> {
-    let (images, height, width, channels) = pixels.dim();
-    let bytes = pixels.as_slice().unwrap_or_default();
-    let mut values = vec![0.0; bytes.len()];
-    let each = (height * width * channels).max(1);
-    for (pixels, values) in bytes.chunks_exact(each).zip(values.chunks_exact_mut(each)) {
-        rule.normalize(pixels, values)?;
-    }
-    let values = Array4::from_shape_vec((images, channels, height, width), values);
-    let values = values.map_err(|e| Error::internal("pixel values", e))?;
-    Ok(if input.channels_last {
-        values
-            .permuted_axes([0, 2, 3, 1])
-            .as_standard_layout()
-            .into_owned()
-    } else {
-        values
-    })
 }
 
 /// Finds the output of depths, `[B, h, w]` or `[B, 1, h, w]`: the only one of this form, or the only one of these with `depth` in its name.

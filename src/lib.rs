@@ -111,7 +111,7 @@
 //! - [`tensors`]: inputs and outputs by name, as of ONNX models.
 //! - [`session`]: a loaded model that is ready to run. [`outputs`]: its results. [`labels`]: the names of its classes.
 //! - [`pipeline`]: from image files to results in bounded memory, with overlapped decoding, copies and computation.
-//! - [`depth`]: the depth of each pixel.
+//! - [`depth`]: the depth of each pixel. [`detect`]: the objects in images.
 //! - [`zero_shot`]: classification of images by texts.
 //! - [`evaluate`]: accuracy on labelled images. [`digits`]: samples and held-out set of the embedded model.
 //! - [`image`] (the crate hipvit-image): decoding, Pillow-exact resampling, and the preprocessing rules of timm and transformers.
@@ -146,6 +146,11 @@ struct AttentionPatterns;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/depth.md")]
 struct Depth;
+
+/// Compiles the Rust code in docs/detection.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/detection.md")]
+struct DetectionPage;
 
 /// Compiles the Rust code in docs/onnx.md.
 #[cfg(doctest)]
@@ -183,6 +188,7 @@ mod guide {
 pub mod attention;
 pub mod custom;
 pub mod depth;
+pub mod detect;
 pub mod digits;
 pub mod dtype;
 pub mod error;
@@ -214,6 +220,7 @@ pub mod timing;
 pub mod zero_shot;
 
 pub use depth::DepthEstimator;
+pub use detect::{Detection, Detector};
 pub use error::{Error, ErrorKind, Result};
 pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};

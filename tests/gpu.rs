@@ -27,6 +27,7 @@ mod compact_moments;
 mod convolutions;
 mod custom_op;
 mod depth;
+mod detect;
 mod generation;
 mod jpeg;
 mod naflex;

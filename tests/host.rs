@@ -13,6 +13,7 @@ mod configs;
 mod custom_op;
 mod damaged_images;
 mod depth;
+mod detect;
 mod devices;
 mod digits;
 mod distributed;

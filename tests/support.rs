@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod custom_op;
 pub(crate) mod depth;
+pub(crate) mod detect;
 pub(crate) mod digit_folders;
 pub(crate) mod emulated;
 pub(crate) mod fake;

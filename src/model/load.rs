@@ -9,6 +9,7 @@ use super::builder::Blueprint;
 use super::depth::DepthHead;
 use super::depth_source::DepthSource;
 use super::description::Description;
+use super::detect_source::DetectSource;
 use super::document::Document;
 use super::info::{DepthMapInfo, Info};
 use super::loaded::Model;
@@ -309,6 +310,23 @@ fn depth_map(head: &DepthHead, graph: &Graph) -> DepthMapInfo {
         size: size.unwrap_or_default(),
         is_metric: head.is_metric(),
     }
+}
+
+/// Reads how images are prepared and boxes are scored for the ONNX file at `path`.
+///
+/// # Errors
+///
+/// Returns [`Error::Argument`] for another file, a model that takes no images, or one whose type is not supported.
+pub(crate) fn detect_source(path: &Path, options: &LoadOptions) -> Result<DetectSource> {
+    if onnx::is_onnx(path) {
+        return onnx::detect_source(path, options);
+    }
+    let reason = format!(
+        "{} is no .onnx file, and detectors load only from ONNX files. Export the model, with its config.json and preprocessor_config.json \
+         beside the file",
+        path.display()
+    );
+    Err(Error::argument("model", reason))
 }
 
 /// Reads how images are prepared for the model at `path`, which must estimate depth. An ONNX file must have one input of images.

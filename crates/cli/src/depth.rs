@@ -1,25 +1,21 @@
 //! `hipvit depth`.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsString;
-use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use hipvit::depth::DepthEstimator;
 use hipvit::image::{RgbImage, encode_gray16_png, encode_png};
 use hipvit::ndarray::Array2;
-use hipvit::pipeline::Source;
 use hipvit::{Session, TensorArray};
 use hipvit_explain::heat;
-use hipvit_files::identity;
 use serde::Serialize;
 
-use super::inputs::{Inputs, Listing};
+use super::image_files::ImageFiles;
+use super::inputs::Inputs;
 use super::model_args::{ModelArgs, report_fallback};
-use super::outcome::{Outcome, Usage, refused};
-use super::output::{self, Sink, Stdout};
+use super::outcome::{Outcome, Usage};
+use super::output::{self, Stdout};
 use super::record::{self, Record};
 use super::results::note_failed;
 use super::{escape, npy};
@@ -69,11 +65,12 @@ struct Summary {
     files: Vec<String>,
 }
 
-/// Images that are decoded, with the stems of their files.
+/// Images that are decoded.
 #[derive(Default)]
 struct Decoded {
     names: Vec<String>,
-    stems: Vec<OsString>,
+    /// Indices of the images among all.
+    indices: Vec<usize>,
     images: Vec<RgbImage>,
 }
 
@@ -85,11 +82,10 @@ impl Args {
             return Err(Usage(reason.to_owned()).into());
         };
         let images = self.inputs.list()?;
-        let stems = self.stems(&images)?;
         let listed = images.len();
         let estimator = DepthEstimator::load(path, &self.model.builder())?;
-        // Fail before the work if the directory cannot be created.
-        fs::create_dir_all(&self.output).map_err(refused(&self.output))?;
+        // Fail before the work if the files cannot be written.
+        let files = ImageFiles::plan(&self.output, &SUFFIXES, &images)?;
         let decode = self.inputs.decode.options();
         let (mut decoded, mut written, mut session) = (Decoded::default(), 0, None);
         let mut out = output::stdout();
@@ -102,17 +98,23 @@ impl Args {
             },
             |index, name, image| {
                 decoded.names.push(name.to_owned());
-                decoded.stems.push(stems[index].clone());
+                decoded.indices.push(index);
                 decoded.images.push(image);
                 if decoded.images.len() == self.model.config.batch {
                     written += decoded.images.len();
-                    self.write(&estimator, std::mem::take(&mut decoded), &mut out, &mut session)?;
+                    self.write(
+                        &estimator,
+                        std::mem::take(&mut decoded),
+                        &files,
+                        &mut out,
+                        &mut session,
+                    )?;
                 }
                 Ok(())
             },
         )?;
         written += decoded.images.len();
-        self.write(&estimator, decoded, &mut out, &mut session)?;
+        self.write(&estimator, decoded, &files, &mut out, &mut session)?;
         if let Some(session) = &session {
             report_fallback(session);
         }
@@ -120,64 +122,20 @@ impl Args {
         Ok(outcome)
     }
 
-    /// Returns the stem of each image's files. Rejects images whose files would have the same names, or replace an image.
-    fn stems(&self, images: &Listing) -> Result<Vec<OsString>> {
-        let mut inputs = HashMap::new();
-        for source in images.sources() {
-            if let Source::File(path) = source
-                && let Ok(identity) = identity::of(path)
-            {
-                inputs.insert(identity, path);
-            }
-        }
-        let mut stems = BTreeMap::new();
-        let mut all = Vec::with_capacity(images.len());
-        for source in images.sources() {
-            let stem = match source {
-                Source::File(path) => path.file_stem().unwrap_or(path.as_os_str()).to_owned(),
-                _ => "stdin".into(),
-            };
-            if let Some(other) = stems.insert(stem.clone(), source.name()) {
-                let (name, stem) = (source.name(), Path::new(&stem).display());
-                let text = format!(
-                    "{other} and {name} would both write {stem}.depth.png. Run them with different --output directories"
-                );
-                return Err(Usage(text).into());
-            }
-            for suffix in SUFFIXES {
-                let path = self.path(&stem, suffix);
-                let replaced = identity::of(&path)
-                    .ok()
-                    .and_then(|identity| inputs.get(&identity));
-                if let Some(input) = replaced {
-                    let (path, input) = (path.display(), input.display());
-                    let text = format!(
-                        "{path}: would replace the image {input}. Name another directory with --output"
-                    );
-                    return Err(Usage(text).into());
-                }
-            }
-            all.push(stem);
-        }
-        Ok(all)
-    }
-
-    /// Returns the path of an image's file.
-    fn path(&self, stem: &OsString, suffix: &str) -> PathBuf {
-        let mut name = stem.clone();
-        name.push(suffix);
-        self.output.join(name)
-    }
-
     /// Writes the files of images. `last` is the session of the image before, if there is one.
     fn write(
         &self,
         estimator: &DepthEstimator,
         decoded: Decoded,
+        files: &ImageFiles<'_>,
         out: &mut Stdout,
         last: &mut Option<Session>,
     ) -> Result<()> {
-        let Decoded { names, stems, images } = decoded;
+        let Decoded {
+            names,
+            indices,
+            images,
+        } = decoded;
         let depths = estimator.estimate(&images)?;
         for (index, (image, depth)) in images.iter().zip(&depths).enumerate() {
             let session = estimator.session(image)?;
@@ -185,8 +143,9 @@ impl Args {
                 self.model.note(&session);
             }
             *last = Some(session.clone());
-            let (name, stem) = (&names[index], &stems[index]);
-            let summary = self.write_one(estimator, &session, (name, stem), image, depth)?;
+            let name = &names[index];
+            let of_image = (name.as_str(), indices[index], image);
+            let summary = self.write_one(estimator, &session, of_image, depth, files)?;
             if self.json {
                 record::write(out, &Record::new(&session, name, summary))?;
                 continue;
@@ -201,7 +160,7 @@ impl Args {
             let unit = if summary.metric == Some(true) { " m" } else { "" };
             let line = format!(
                 "{name}: {width}×{height}, {min:.4} to {max:.4}{unit}, {}",
-                self.path(stem, PNG).display()
+                files.path(indices[index], PNG).display()
             );
             writeln!(out, "{}", escape::one_line(&line))?;
         }
@@ -212,9 +171,9 @@ impl Args {
         &self,
         estimator: &DepthEstimator,
         session: &Session,
-        (name, stem): (&str, &OsString),
-        image: &RgbImage,
+        (name, index, image): (&str, usize, &RgbImage),
         depth: &Array2<f32>,
+        files: &ImageFiles<'_>,
     ) -> Result<Summary> {
         let range = Range::of(depth);
         let metric = session.info().depth_map.map(|map| map.is_metric);
@@ -223,7 +182,7 @@ impl Args {
             .for_image(image.height, image.width)?
             .output_size();
         let grey: Vec<u16> = depth.iter().map(|&value| range.grey(value)).collect();
-        let mut files = vec![
+        let mut contents = vec![
             (PNG, encode_gray16_png(image.width, image.height, &grey)?),
             (NPY, npy::bytes(&TensorArray::F32(depth.clone().into_dyn()))),
         ];
@@ -234,10 +193,10 @@ impl Args {
                 let share = range.share(value);
                 if is_far { 1.0 - share } else { share }
             });
-            files.push((OVERLAY, encode_png(&heat(image, &near)?)?));
+            contents.push((OVERLAY, encode_png(&heat(image, &near)?)?));
         }
-        let paths = files.iter().map(|&(suffix, _)| suffix).chain([JSON]);
-        let paths = paths.map(|suffix| self.path(stem, suffix).display().to_string());
+        let paths = contents.iter().map(|&(suffix, _)| suffix).chain([JSON]);
+        let paths = paths.map(|suffix| files.path(index, suffix).display().to_string());
         let summary = Summary {
             width: image.width,
             height: image.height,
@@ -249,15 +208,8 @@ impl Args {
         };
         let mut json = Vec::new();
         record::write(&mut json, &Record::new(session, name, &summary))?;
-        files.push((JSON, json));
-        // The files of an image appear together.
-        let mut sinks = Vec::with_capacity(files.len());
-        for (suffix, bytes) in files {
-            let mut sink = Sink::file(&self.path(stem, suffix))?;
-            sink.write_all(&bytes)?;
-            sinks.push(sink);
-        }
-        Sink::finish_all(sinks)?;
+        contents.push((JSON, json));
+        files.write(index, &contents)?;
         Ok(summary)
     }
 }

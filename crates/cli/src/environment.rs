@@ -29,6 +29,7 @@ pub(crate) static VARIABLES: [Variable; 3] = [
             "bench",
             "classify",
             "depth",
+            "detect",
             "embed",
             "eval",
             "explain",
@@ -46,8 +47,8 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         name: "HIPVIT_DEVICE",
         option: "device",
         commands: &[
-            "advise", "bench", "classify", "depth", "embed", "eval", "explain", "probe", "profile", "run",
-            "serve", "trace", "train", "tune", "validate",
+            "advise", "bench", "classify", "depth", "detect", "embed", "eval", "explain", "probe", "profile",
+            "run", "serve", "trace", "train", "tune", "validate",
         ],
         overridden_by: &["gpu"],
     },
@@ -55,7 +56,7 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         name: "HIPVIT_DTYPE",
         option: "dtype",
         commands: &[
-            "advise", "bench", "classify", "depth", "embed", "eval", "explain", "inspect", "probe",
+            "advise", "bench", "classify", "depth", "detect", "embed", "eval", "explain", "inspect", "probe",
             "profile", "run", "serve", "trace", "train", "tune",
         ],
         overridden_by: &[],

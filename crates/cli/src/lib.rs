@@ -22,6 +22,7 @@ mod completions;
 mod data_args;
 mod decode_args;
 mod depth;
+mod detect;
 mod device_names;
 mod devices;
 mod embed;
@@ -31,6 +32,7 @@ mod escape;
 mod eval;
 mod explain;
 mod format;
+mod image_files;
 mod inputs;
 mod inspect;
 mod interrupt;
@@ -122,6 +124,8 @@ enum Command {
     Read(read::Args),
     /// Estimate the depth of each pixel of images
     Depth(depth::Args),
+    /// Detect objects in images, by an ONNX model
+    Detect(detect::Args),
     /// Find the embeddings nearest to an image or a text
     Search(search::Args),
     /// Measure accuracy over labelled images
@@ -196,6 +200,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Embed(args) => args.run(),
         Command::Caption(args) | Command::Read(args) => args.run(),
         Command::Depth(args) => args.run(),
+        Command::Detect(args) => args.run(),
         Command::Search(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Explain(args) => args.run(),

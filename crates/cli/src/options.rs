@@ -22,7 +22,7 @@ const LAST_HEADINGS: [&str; 2] = ["Output", "Advanced"];
 const ONE_DEVICE: [&str; 5] = ["advise", "inspect", "quantize", "train", "validate"];
 
 /// Session options that have no effect in a command.
-static UNUSED: [(&str, &[&str]); 9] = [
+static UNUSED: [(&str, &[&str]); 10] = [
     (
         "advise",
         &[
@@ -40,6 +40,7 @@ static UNUSED: [(&str, &[&str]); 9] = [
     ),
     ("bench", &["packed", "resize"]),
     ("depth", &["packed", "resize"]),
+    ("detect", &["packed", "resize"]),
     ("explain", &["packed", "resize"]),
     (
         "inspect",

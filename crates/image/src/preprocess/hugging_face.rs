@@ -28,8 +28,8 @@ use crate::{Error, Result};
 use hipvit_files::json;
 
 /// Names that [`Class::by_name`] accepts, without `ImageProcessor`, for errors.
-const SUPPORTED: &str =
-    "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext and DPT";
+const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, RTDetr, RfDetr, Detr, \
+     ConditionalDetr, DeformableDetr and Yolos";
 
 impl Preprocess {
     /// Creates the rule of a transformers image processor. Errors name `file`.
@@ -40,7 +40,8 @@ impl Preprocess {
     /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if
     /// the processor's configuration does not.
     ///
-    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt and DPT.
+    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt, DPT, and
+    /// of detectors (RT-DETR, RF-DETR, DETR, YOLOS) with a fixed size.
     ///
     /// # Errors
     ///
@@ -428,7 +429,7 @@ impl Config<'_> {
         } else {
             Rescale::None
         };
-        if !self.flag("do_normalize", true)? {
+        if !self.flag("do_normalize", class.do_normalize)? {
             return Ok(ValueRule {
                 rescale,
                 normalize: None,
