@@ -49,7 +49,7 @@ impl DepthEstimator {
     /// # Errors
     ///
     /// - [`Error::Config`] for a model that estimates no depth, or whose configuration is not supported.
-    /// - [`Error::Argument`] for an ONNX model that takes no images, which says why.
+    /// - [`Error::Argument`] for an ONNX model that takes no images, which says why, or whose images would be cropped.
     /// - The errors of [`SessionBuilder::load`] about files.
     pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder) -> Result<Self> {
         let path = path.as_ref();
@@ -57,9 +57,18 @@ impl DepthEstimator {
     }
 
     fn of(path: &Path, options: &LoadOptions, load: Arc<LoadSized>) -> Result<Self> {
+        let source = model::depth_source(path, options)?;
+        if source.preprocess.crop().is_some() {
+            let reason = format!(
+                "{} ({}) crops images, whose depths would be those of a part. Use a processor without a crop",
+                path.display(),
+                source.preprocess
+            );
+            return Err(Error::argument("preprocessing", reason));
+        }
         Ok(Self {
             load,
-            source: model::depth_source(path, options)?,
+            source,
             sessions: Mutex::default(),
         })
     }

@@ -85,7 +85,7 @@ struct Loaded {
     onnx: Option<OnnxFile<Session>>,
 }
 
-/// Loads a model for images of a height and a width. An ONNX file needs its input of images.
+/// Loads a model for images of a height and a width. The input is set for an ONNX file.
 pub(crate) type LoadSized = dyn Fn([usize; 2], Option<&PixelInput>) -> Result<Session> + Send + Sync;
 
 /// The model of a session without its graph.

@@ -80,6 +80,31 @@ fn onnx_files_give_the_same() {
     }
 }
 
+/// Depths of a part of an image would not fit the image.
+#[test]
+fn processors_of_onnx_files_must_not_crop() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("model.onnx");
+    fs::copy(at("tests/golden/depth/onnx/model.onnx"), &file).unwrap();
+    let load = |processor: Value| {
+        fs::write(
+            folder.path().join("preprocessor_config.json"),
+            processor.to_string(),
+        )
+        .unwrap();
+        DepthEstimator::load(&file, &Session::builder().device(Device::Cpu))
+    };
+    let vit = json!({"image_processor_type": "ViTImageProcessor", "size": {"height": 24, "width": 40}});
+    let depths = load(vit).unwrap().estimate(&[image("small.png")]).unwrap();
+    assert_eq!(depths[0].dim(), (61, 97));
+    let clip = json!({"image_processor_type": "CLIPImageProcessor", "size": 40, "crop_size": 40});
+    let error = load(clip).unwrap_err().to_string();
+    assert!(
+        error.contains("crop 40×40") && error.contains("crops images"),
+        "{error}"
+    );
+}
+
 /// More sizes than sessions are kept, in batches that mix them.
 #[test]
 fn an_images_depths_do_not_depend_on_the_others() {
