@@ -111,6 +111,7 @@
 //! - [`tensors`]: inputs and outputs by name, as of ONNX models.
 //! - [`session`]: a loaded model that is ready to run. [`outputs`]: its results. [`labels`]: the names of its classes.
 //! - [`pipeline`]: from image files to results in bounded memory, with overlapped decoding, copies and computation.
+//! - [`depth`]: the depth of each pixel. [`detect`]: the objects in images.
 //! - [`zero_shot`]: classification of images by texts.
 //! - [`evaluate`]: accuracy on labelled images. [`digits`]: samples and held-out set of the embedded model.
 //! - [`image`] (the crate hipvit-image): decoding, Pillow-exact resampling, and the preprocessing rules of timm and transformers.
@@ -140,6 +141,16 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/attention.md")]
 struct AttentionPatterns;
+
+/// Compiles the Rust code in docs/depth.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/depth.md")]
+struct Depth;
+
+/// Compiles the Rust code in docs/detection.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/detection.md")]
+struct DetectionPage;
 
 /// Compiles the Rust code in docs/onnx.md.
 #[cfg(doctest)]
@@ -176,6 +187,8 @@ mod guide {
 
 pub mod attention;
 pub mod custom;
+pub mod depth;
+pub mod detect;
 pub mod digits;
 pub mod dtype;
 pub mod error;
@@ -206,6 +219,8 @@ pub mod timing;
 #[cfg(feature = "text")]
 pub mod zero_shot;
 
+pub use depth::DepthEstimator;
+pub use detect::{Detection, Detector};
 pub use error::{Error, ErrorKind, Result};
 pub use exec::select::{AllReduceKind, Sparse};
 pub use exec::{GraphMode, HipPreprocess, Replays};

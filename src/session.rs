@@ -16,7 +16,7 @@ mod tensors;
 mod text;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +42,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{self, World};
 use crate::image::Preprocess;
 use crate::labels::Labels;
-use crate::model::{self, Info, InputKind, LoadOptions, Model, Packing, TextTower};
+use crate::model::{self, Info, InputKind, LoadOptions, Model, Packing, PixelInput, TextTower};
 use crate::non_finite::NonFinite;
 use crate::outputs::Scores;
 use crate::tensor::DType;
@@ -79,9 +79,14 @@ struct Loaded {
     select: SelectOptions,
     non_finite: Vec<NonFinite>,
     world: Option<World>,
+    /// Loads the model again for images of another size, if it came from a path.
+    load_sized: Option<Arc<LoadSized>>,
     /// Set if the model is an ONNX file.
     onnx: Option<OnnxFile<Session>>,
 }
+
+/// Loads a model for images of a height and a width. The input is set for an ONNX file.
+pub(crate) type LoadSized = dyn Fn([usize; 2], Option<&PixelInput>) -> Result<Session> + Send + Sync;
 
 /// The model of a session without its graph.
 struct LoadedModel {
@@ -139,6 +144,15 @@ impl Session {
         }
     }
 
+    /// Returns the path of the model, the options of its load, and what loads it for images of another size. `None` for a model from memory.
+    pub(crate) fn reloading(&self) -> Option<(&Path, &LoadOptions, &Arc<LoadSized>)> {
+        let model = &self.loaded.model;
+        match &model.origin {
+            Origin::Path(path) => Some((path, &model.load, self.loaded.load_sized.as_ref()?)),
+            Origin::Embedded | Origin::Bytes => None,
+        }
+    }
+
     /// Returns the model's family, sizes and parameters.
     pub fn info(&self) -> &Info {
         &self.loaded.model.info
@@ -148,8 +162,16 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for an ONNX model without preprocessing, which says what is missing.
+    /// [`Error::Argument`] for an ONNX model without preprocessing, which says what is missing, and for a model that estimates
+    /// [depth](crate::depth).
     pub fn check_takes_images(&self) -> Result<()> {
+        if self.info().depth_map.is_some() {
+            let reason = format!(
+                "{} estimates depth, and gives neither logits nor an embedding: use `hipvit depth` or DepthEstimator",
+                self.name()
+            );
+            return Err(Error::argument("images", reason));
+        }
         match self.info().tensors().and_then(|onnx| onnx.no_images.as_ref()) {
             None => Ok(()),
             Some(reason) => {

@@ -26,6 +26,8 @@ mod backward;
 mod compact_moments;
 mod convolutions;
 mod custom_op;
+mod depth;
+mod detect;
 mod generation;
 mod jpeg;
 mod naflex;

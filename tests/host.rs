@@ -12,6 +12,8 @@ mod compressed_tensors;
 mod configs;
 mod custom_op;
 mod damaged_images;
+mod depth;
+mod detect;
 mod devices;
 mod digits;
 mod distributed;

@@ -4,6 +4,8 @@ pub(crate) mod attention_statistics;
 pub(crate) mod bench;
 pub(crate) mod cache;
 pub(crate) mod custom_op;
+pub(crate) mod depth;
+pub(crate) mod detect;
 pub(crate) mod digit_folders;
 pub(crate) mod emulated;
 pub(crate) mod fake;

@@ -238,6 +238,10 @@ class Model:
     def embed(self, images: Images, *, resize: bool = True, normalize: bool = False) -> Float32:
         """Embeddings, ``[B, num_features]``: the input of the classification head. ``normalize`` scales them to length 1."""
 
+    def depth(self, images: Images) -> list[Float32]:
+        """The depths of each image, ``[H, W]``, of a model that estimates depth. Images may have any sizes. Metric depths are in metres,
+        relative ones larger for nearer points."""
+
     def tokens(self, images: Images, *, resize: bool = True) -> Float32:
         """Patch tokens, ``[B, patches, D]``, of a model that was loaded with ``tokens=True``."""
 

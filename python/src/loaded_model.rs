@@ -1,10 +1,12 @@
 //! The session of `hipvit.Model` and `hipvit.ZeroShot`.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use hipvit::depth::DepthEstimator;
 use hipvit::hip::{Device, Stream};
 use hipvit::image::{DecodeOptions, RgbImage};
+use hipvit::ndarray::Array2;
 use hipvit::pipeline::Source;
 use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, ResizeOn, RunInput, RunOptions, Session};
 use pyo3::prelude::*;
@@ -23,6 +25,8 @@ use crate::progress::Progress;
 pub struct LoadedModel {
     /// `None` after `close`.
     session: Mutex<Option<Session>>,
+    /// Set by the first call of `depth`.
+    depth: Mutex<Option<Arc<DepthEstimator>>>,
     pub name: String,
     /// True if the input is `pixel_values`, false if it is `images`.
     pub values: bool,
@@ -45,6 +49,7 @@ impl LoadedModel {
         Self {
             name: session.name().to_owned(),
             session: Mutex::new(Some(session)),
+            depth: Mutex::new(None),
             values: input == "pixel_values",
             reader: OnceLock::new(),
             options,
@@ -139,9 +144,33 @@ impl LoadedModel {
         run.map_err(|(error, index)| convert(py, &error, index))
     }
 
+    /// Estimates the depths of images of any size.
+    pub fn depth(&self, images: &Bound<'_, PyAny>) -> PyResult<Vec<Array2<f32>>> {
+        let py = images.py();
+        let session = self.session(py)?;
+        let sources = images::collect(images)?;
+        let depths = py.detach(|| {
+            let estimator = self.depth_estimator(&session).map_err(|error| (error, None))?;
+            let images = decode(sources)?;
+            estimator.estimate(&images).map_err(|error| (error, None))
+        });
+        depths.map_err(|(error, index)| convert(py, &error, index))
+    }
+
+    fn depth_estimator(&self, session: &Session) -> hipvit::Result<Arc<DepthEstimator>> {
+        let mut depth = self.depth.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(estimator) = &*depth {
+            return Ok(estimator.clone());
+        }
+        let estimator = Arc::new(DepthEstimator::of_session(session)?);
+        *depth = Some(estimator.clone());
+        Ok(estimator)
+    }
+
     /// Takes the session out, and drops the decoder. Later calls of the model fail.
     pub fn take(&self) -> Option<Session> {
         self.generation.close();
+        self.depth.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.session.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

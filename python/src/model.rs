@@ -135,6 +135,13 @@ impl Model {
         Ok(Outputs::new(py, rows).embeddings(py))
     }
 
+    /// Returns the depths of each image, `[H, W]`, in the image's size. Images may have any sizes.
+    fn depth<'py>(&self, images: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyArray2<f32>>>> {
+        let py = images.py();
+        let depths = LoadedModel::depth(self, images)?.into_iter();
+        Ok(depths.map(|depth| depth.into_pyarray(py)).collect())
+    }
+
     /// Returns the patch tokens, `[B, patches, D]`. Requires `tokens=True` when the model is loaded.
     #[pyo3(signature = (images, *, resize = true))]
     fn tokens(&self, images: &Bound<'_, PyAny>, resize: bool) -> PyResult<Py<PyArray3<f32>>> {

@@ -3,6 +3,7 @@
 //! The graph has the steps of the library one by one. [`crate::graph`] makes it fast.
 
 mod blocks;
+mod depth;
 mod head;
 mod packed;
 mod swin;
@@ -10,6 +11,7 @@ mod text;
 
 use std::path::Path;
 
+use super::depth::DepthHead;
 use super::invalid::Invalid;
 use super::names::{Embeddings, Names};
 use super::norm::{Norm, NormKind};
@@ -38,6 +40,17 @@ pub(super) struct Built {
     pub(super) packing: Option<Packing>,
 }
 
+/// A model to build.
+#[derive(Clone, Copy)]
+pub(super) struct Blueprint<'a> {
+    pub(super) vit: &'a Vit,
+    /// Neck and head of a model that estimates depth.
+    pub(super) depth: Option<&'a DepthHead>,
+    pub(super) names: &'a Names,
+    /// Prefix of the trunk's tensor names.
+    pub(super) prefix: &'a str,
+}
+
 /// Appends the model to `graph`. Its last value so far, `pixels`, must be f32 `[1,3,H,W]`.
 ///
 /// # Errors
@@ -47,12 +60,16 @@ pub(super) struct Built {
 pub(super) fn build(
     graph: &mut Graph,
     pixels: ValueId,
-    vit: &Vit,
-    names: &Names,
-    prefix: &str,
+    model: Blueprint<'_>,
     options: &LoadOptions,
     weights: &mut Weights,
 ) -> Result<Built> {
+    let Blueprint {
+        vit,
+        depth,
+        names,
+        prefix,
+    } = model;
     let stages = vit.stages();
     let mut builder = Builder {
         graph,
@@ -75,7 +92,10 @@ pub(super) fn build(
         Some(swin) => builder.stages(embedded, swin, &stages, &options.hidden_layers)?,
         None => builder.blocks(embedded)?,
     };
-    builder.head(tokens)?;
+    match depth {
+        Some(head) => builder.depth(embedded, head)?,
+        None => builder.head(tokens)?,
+    }
     let Builder {
         graph,
         hidden_layers,

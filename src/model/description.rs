@@ -1,5 +1,6 @@
 //! What a library's reader returns for a configuration.
 
+use super::depth::DepthHead;
 use super::info::{Family, Library};
 use super::names::Names;
 use super::text::spec::TextSpec;
@@ -12,6 +13,8 @@ pub(super) struct Description {
     pub(super) family: Family,
     pub(super) architecture: String,
     pub(super) vit: Vit,
+    /// Neck and head that replace pooling and classifier, if the model estimates depth.
+    pub(super) depth: Option<DepthHead>,
     /// Text tower of a dual encoder, if it is present.
     pub(super) text: Option<TextSpec>,
     pub(super) names: &'static Names,

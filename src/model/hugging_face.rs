@@ -6,6 +6,7 @@
 mod aimv2;
 mod beit;
 mod classes;
+mod depth;
 mod dinov3;
 mod encoder;
 mod keys;
@@ -25,6 +26,7 @@ use crate::error::Result;
 use crate::labels::Labels;
 use crate::ops::Activation;
 use classes::Classes;
+use depth::estimator;
 use encoder::encoder;
 use keys::{activation, check_layers, tower_config};
 use kind::{Class, Kind, class, kind};
@@ -58,6 +60,9 @@ const PROJECTION: &str = "the vision model ends before the projection";
 pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights) -> Result<Description> {
     if let Some(encoder) = encoder(config)? {
         return encoder.describe(image);
+    }
+    if let Some(estimator) = estimator(config)? {
+        return estimator.describe(image);
     }
     let kind = kind(config)?;
     let (architecture, class) = class(config, kind)?;
@@ -127,6 +132,7 @@ pub(super) fn describe(config: Fields<'_>, image: [usize; 2], weights: &Weights)
         family: kind.family,
         architecture: architecture.to_owned(),
         vit,
+        depth: None,
         text,
         names,
         prefixes: kind.prefixes,
@@ -143,9 +149,23 @@ pub(super) fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
 
 /// Checks that the configuration's family and class are supported.
 pub(super) fn check_class(config: Fields<'_>) -> Result<()> {
-    match encoder(config)? {
+    if encoder(config)?.is_some() || estimator(config)?.is_some() {
+        return Ok(());
+    }
+    class(config, kind(config)?).map(drop)
+}
+
+/// Checks that the configuration is of a model that estimates depth.
+pub(super) fn check_estimates_depth(config: Fields<'_>) -> Result<()> {
+    match estimator(config)? {
         Some(_) => Ok(()),
-        None => class(config, kind(config)?).map(drop),
+        None => {
+            let model_type = config.text("model_type")?.unwrap_or_default();
+            let reason = format_args!(
+                "is \"{model_type}\", which estimates no depth; depth_anything and dpt do, and ONNX files with one output of depths"
+            );
+            Err(config.error("model_type", reason))
+        }
     }
 }
 

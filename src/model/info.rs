@@ -64,6 +64,9 @@ pub struct Info {
     /// Packed 2:4 sparse weights, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sparsity: Option<Sparsity>,
+    /// Depths that the model returns, if it [estimates depth](crate::depth).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth_map: Option<DepthMapInfo>,
     /// Inputs, outputs and operators of an ONNX file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub onnx: Option<Box<OnnxInfo>>,
@@ -85,6 +88,16 @@ pub struct OnnxInfo {
     pub operators: BTreeMap<String, usize>,
     /// Reason why the model takes [tensors](super::InputKind::Tensors) instead of images. `None` if it takes images.
     pub no_images: Option<String>,
+}
+
+/// Facts about the depths that a model returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DepthMapInfo {
+    /// Height and width for an image of [`Info::image_size`].
+    pub size: [usize; 2],
+    /// True if depths are distances in metres. Otherwise nearer points have larger values, which are known up to scale and shift.
+    pub is_metric: bool,
 }
 
 /// Libraries whose model directories can be loaded.
@@ -230,6 +243,10 @@ impl fmt::Display for Info {
                 f,
                 "position embeddings interpolated from {rows}×{columns} to {new_rows}×{new_columns}"
             )?;
+        }
+        if let Some(map) = &self.depth_map {
+            let ([height, width], kind) = (map.size, if map.is_metric { "metric" } else { "relative" });
+            writeln!(f, "estimates {kind} depth, {height}×{width}")?;
         }
         if let Some(text) = &self.text {
             writeln!(f, "{text}")?;

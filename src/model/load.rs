@@ -5,11 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bf16_layers::Bf16Layers;
+use super::builder::Blueprint;
+use super::depth::DepthHead;
+use super::depth_source::DepthSource;
 use super::description::Description;
+use super::detect_source::DetectSource;
 use super::document::Document;
-use super::info::Info;
+use super::info::{DepthMapInfo, Info};
 use super::loaded::Model;
 use super::model_bytes::ModelBytes;
+use super::onnx::check_flops;
 use super::options::{InputKind, LoadOptions, MAX_FLOPS};
 use super::packed_layout::Layout;
 use super::source::Source;
@@ -174,6 +179,18 @@ fn assemble_from(
         );
         return Err(Error::argument("hidden layers", reason));
     }
+    if description.depth.is_some()
+        && let Some(option) = [
+            (options.packed.is_some(), "packed"),
+            (options.tokens, "tokens"),
+            (!options.hidden_layers.is_empty(), "hidden layers"),
+        ]
+        .into_iter()
+        .find_map(|(given, option)| given.then_some(option))
+    {
+        let reason = format!("is not an option of {}, which estimates depth", source.name());
+        return Err(Error::argument(option, reason));
+    }
     if let Some(patches) = options.packed {
         if options.tokens || options.embedded_tokens || !options.hidden_layers.is_empty() {
             let reason = "tokens and hidden layers of packed images are not returned";
@@ -216,8 +233,17 @@ fn assemble_from(
         .iter()
         .find(found)
         .unwrap_or(&description.prefixes[0]);
-    let names = description.names;
-    let built = builder::build(&mut graph, pixels, vit, names, prefix, options, weights)?;
+    let blueprint = Blueprint {
+        vit,
+        depth: description.depth.as_ref(),
+        names: description.names,
+        prefix,
+    };
+    let built = builder::build(&mut graph, pixels, blueprint, options, weights)?;
+    if description.depth.is_some() {
+        // Convolutions of large maps cost more than the encoder.
+        check_flops(&config.file, &graph, options)?;
+    }
     let parameters = weights.parameters();
     let text = match description.text {
         Some(spec) => Some(TextTower::load(source, spec, weights)?),
@@ -232,6 +258,7 @@ fn assemble_from(
     let ignored = weights.finish()?;
     let [rows, columns] = vit.last_grid();
     let sigmoid = description.multi_label || vit.classes == 1;
+    let depth_map = description.depth.as_ref().map(|head| depth_map(head, &graph));
     Ok(Model {
         name: source.name(),
         graph,
@@ -259,10 +286,68 @@ fn assemble_from(
             adapter,
             quantization,
             sparsity,
+            depth_map,
             onnx: None,
         },
         text,
         packing: built.packing.map(Arc::new),
+    })
+}
+
+/// Describes the depths that a graph returns.
+fn depth_map(head: &DepthHead, graph: &Graph) -> DepthMapInfo {
+    let shapes = graph
+        .outputs()
+        .iter()
+        .map(|&(_, value)| graph.value(value).shape.as_slice());
+    let size = shapes
+        .filter_map(|shape| match *shape {
+            [1, height, width] => Some([height, width]),
+            _ => None,
+        })
+        .next();
+    DepthMapInfo {
+        size: size.unwrap_or_default(),
+        is_metric: head.is_metric(),
+    }
+}
+
+/// Reads how images are prepared and boxes are scored for the ONNX file at `path`.
+///
+/// # Errors
+///
+/// Returns [`Error::Argument`] for another file, a model that takes no images, or one whose type is not supported.
+pub(crate) fn detect_source(path: &Path, options: &LoadOptions) -> Result<DetectSource> {
+    if onnx::is_onnx(path) {
+        return onnx::detect_source(path, options);
+    }
+    let reason = format!(
+        "{} is no .onnx file, and detectors load only from ONNX files. Export the model, with its config.json and preprocessor_config.json \
+         beside the file",
+        path.display()
+    );
+    Err(Error::argument("model", reason))
+}
+
+/// Reads how images are prepared for the model at `path`, which must estimate depth. An ONNX file must have one input of images.
+///
+/// # Errors
+///
+/// Returns the errors of [`load`] about the configuration, and [`Error::Config`] for a model of another task.
+pub(crate) fn depth_source(path: &Path, options: &LoadOptions) -> Result<DepthSource> {
+    if onnx::is_onnx(path) {
+        return onnx::depth_source(path, options);
+    }
+    let source = Source::open(path)?;
+    let config = source.config()?;
+    if source.is_open_clip() || config.fields()?.has("architecture") {
+        let reason = "is of a model that estimates no depth; models of transformers of the types depth_anything and dpt do";
+        return Err(Error::config(&config.file, reason));
+    }
+    hugging_face::check_estimates_depth(config.fields()?)?;
+    Ok(DepthSource {
+        preprocess: preprocessing::transformers(&source, config.fields()?, options.image_size)?,
+        input: None,
     })
 }
 

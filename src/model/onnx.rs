@@ -13,11 +13,16 @@ use std::path::Path;
 
 use hipvit_onnx::Options;
 
-use self::facts::{check_flops, info, name};
+pub(super) use self::facts::check_flops;
+use self::facts::{info, name};
 use self::image_input::{ImageInput, NotImages};
 pub use self::image_rule::ImageRule;
+use self::rule::Prepared;
+use super::depth_source::DepthSource;
+use super::detect_source::{BoxScoring, DetectSource};
 use super::loaded::Model;
 use super::options::{InputKind, LoadOptions};
+use super::pixel_input::PixelInput;
 use crate::error::{Error, Result};
 use crate::image::{Filter, Preprocess, Rescale, Resize, ValueRule};
 use crate::labels::Labels;
@@ -91,6 +96,69 @@ pub(super) fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
             Err(Error::argument("input", reason))
         }
         Err(reason) => tensors(path, options, reason),
+    }
+}
+
+/// Reads how images are prepared for the file `path`, which must have one input of images.
+pub(super) fn depth_source(path: &Path, options: &LoadOptions) -> Result<DepthSource> {
+    let (prepared, input) = prepare(path, options)?;
+    Ok(DepthSource {
+        preprocess: prepared.preprocess,
+        input: Some(input),
+    })
+}
+
+/// Reads how images are prepared and boxes are scored for the file `path`, which must have one input of images.
+pub(super) fn detect_source(path: &Path, options: &LoadOptions) -> Result<DetectSource> {
+    let (prepared, input) = prepare(path, options)?;
+    let scoring = match prepared
+        .model_type()
+        .map(|kind| (kind, BoxScoring::of_model_type(kind)))
+    {
+        Some((_, Some(scoring))) => scoring,
+        Some((kind, None)) => {
+            let reason = format!(
+                "`model_type` of {} is \"{kind}\", which is not supported; supported are {}",
+                path.display(),
+                BoxScoring::MODEL_TYPES
+            );
+            return Err(Error::argument("model", reason));
+        }
+        None => {
+            let reason = format!(
+                "no config.json beside {} says by `model_type` how boxes are scored. Add the one of the model",
+                path.display()
+            );
+            return Err(Error::argument("model", reason));
+        }
+    };
+    Ok(DetectSource {
+        preprocess: prepared.preprocess.clone(),
+        input,
+        scoring,
+        labels: Box::new(move |classes| prepared.labels(classes)),
+    })
+}
+
+fn prepare(path: &Path, options: &LoadOptions) -> Result<(Prepared, PixelInput)> {
+    let declared = hipvit_onnx::inputs(path)?;
+    let prepared = match ImageInput::new(&declared) {
+        Ok(image) => rule::prepare(path, image, options)?,
+        Err(reason) => Err(reason),
+    };
+    match (prepared, declared.into_iter().next()) {
+        (Ok(prepared), Some(input)) => {
+            let input = PixelInput {
+                name: input.name,
+                channels_last: prepared.image.channels_last,
+            };
+            Ok((prepared, input))
+        }
+        (Ok(_), None) => Err(Error::internal("inputs", "are missing")),
+        (Err(NotImages(reason)), _) => {
+            let reason = format!("{} does not take images: {reason}", path.display());
+            Err(Error::argument("model", reason))
+        }
     }
 }
 

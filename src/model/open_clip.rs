@@ -131,6 +131,7 @@ pub(super) fn describe(
         family: Family::Clip,
         architecture: "CLIP".to_owned(),
         vit,
+        depth: None,
         text: Some(text),
         names: &names::OPEN_CLIP,
         prefixes: &["visual."],

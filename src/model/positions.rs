@@ -214,6 +214,11 @@ pub(super) fn resample(table: &[f32], channels: usize, from: Grid, to: Grid, fil
     combine(table, channels, from, to, &taps)
 }
 
+/// Interpolates a map like PyTorch's `interpolate` with `mode="bicubic"`.
+pub(crate) fn resample_cubic(map: &[f32], from: Grid, to: Grid) -> Vec<f32> {
+    resample(map, 1, from, to, Filter::Cubic)
+}
+
 /// Interpolates like [`resample`], with the given weights of rows and columns.
 pub(super) fn combine(
     table: &[f32],

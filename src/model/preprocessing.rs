@@ -58,6 +58,10 @@ pub(super) fn transformers(
 /// Returns the same rules for another output size. Scales the size before a crop accordingly.
 fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
     let (old_height, old_width) = rules.output_size();
+    if let Some((Resize::Multiple { .. }, filter)) = rules.resize() {
+        let resize = Resize::Exact { height, width };
+        return Ok(Preprocess::new(Some((resize, filter)), None, values(rules))?);
+    }
     if (old_height, old_width) == (height, width) {
         return Ok(rules.clone());
     }
@@ -70,7 +74,7 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
             | Resize::Contain { height, width } => (height, width),
             Resize::Shortest { edge, .. } => (edge, edge),
             // These rules have only one size.
-            Resize::Patches { .. } => return (resize, filter),
+            Resize::Patches { .. } | Resize::Multiple { .. } => return (resize, filter),
         };
         let box_height = scaled(box_height, height, old_height);
         let box_width = scaled(box_width, width, old_width);
@@ -90,7 +94,10 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
                     longest,
                 }
             }
-            Resize::Cover { .. } | Resize::Shortest { .. } | Resize::Patches { .. } => Resize::Cover {
+            Resize::Cover { .. }
+            | Resize::Shortest { .. }
+            | Resize::Patches { .. }
+            | Resize::Multiple { .. } => Resize::Cover {
                 height: box_height,
                 width: box_width,
             },
@@ -102,12 +109,15 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
         width,
         ..crop
     });
-    // If the rules do not normalise, a mean of 0 and a deviation of 1 change no value.
-    let values = ValueRule {
+    Ok(Preprocess::new(resize, crop, values(rules))?)
+}
+
+/// Returns the arithmetic of the rules. If they do not normalise, a mean of 0 and a deviation of 1 change no value.
+fn values(rules: &Preprocess) -> ValueRule {
+    ValueRule {
         rescale: Rescale::Multiply(rules.rescale()),
         normalize: Some((rules.mean().map(f64::from), rules.std().map(f64::from))),
-    };
-    Ok(Preprocess::new(resize, crop, values)?)
+    }
 }
 
 /// Returns rescaling, mean and standard deviation as the graph's first op.

@@ -91,6 +91,10 @@ pub(super) fn in_files(model_type: &str, name: &str) -> String {
             Some(rest) => format!("encoder.{}", in_files("vit", rest)),
             None => name.to_owned(),
         },
+        "depth_anything" | "dpt" => match name.strip_prefix("backbone.") {
+            Some(rest) => format!("backbone.{}", in_files("dinov2", rest)),
+            None => name.to_owned(),
+        },
         _ => name.to_owned(),
     }
 }
@@ -168,6 +172,12 @@ mod tests {
             in_files("vision-encoder-decoder", "encoder.layers.0.mlp.fc2.bias"),
             "encoder.encoder.layer.0.output.dense.bias"
         );
+        assert_eq!(
+            in_files("depth_anything", "backbone.encoder.layer.3.attention.k_proj.bias"),
+            "backbone.encoder.layer.3.attention.attention.key.bias"
+        );
+        let neck = "neck.reassemble_stage.layers.0.projection.weight";
+        assert_eq!(in_files("dpt", neck), neck);
         let decoder = "decoder.model.decoder.layers.0.self_attn.q_proj.bias";
         assert_eq!(in_files("vision-encoder-decoder", decoder), decoder);
         let clip = "vision_model.encoder.layers.0.mlp.fc1.weight";

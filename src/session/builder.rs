@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use super::devices::{DeviceSet, Places};
 use super::parallelism::Parallelism;
-use super::{Device, Origin, ResizeOn, Session};
+use super::{Device, LoadSized, Origin, ResizeOn, Session};
 use crate::error::Result;
 use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, SelectOptions, Sparse, Store};
 use crate::graph::{self, Graph, Optimizations};
 use crate::hip::{self, World};
 use crate::labels::Labels;
-use crate::model::{self, ImageRule, InputKind, LoadOptions, Model, ModelBytes};
+use crate::model::{self, ImageRule, InputKind, LoadOptions, Model, ModelBytes, PixelInput};
 use crate::tensor::DType;
 
 /// Options of a [`Session`], created by [`Session::builder`].
@@ -344,6 +344,22 @@ impl SessionBuilder {
     pub fn max_flops(mut self, flops: u64) -> Self {
         self.load.max_flops = Some(flops);
         self
+    }
+
+    /// Returns what loads the model at `path` with these options, for images of any size.
+    pub(crate) fn load_sized(&self, path: &Path) -> Arc<LoadSized> {
+        let (builder, path) = (self.clone(), path.to_owned());
+        Arc::new(move |size: [usize; 2], input: Option<&PixelInput>| match input {
+            None => builder.clone().image_size(size).load(&path),
+            Some(input) => {
+                let shape = input.shape(1, size);
+                builder.load_for(&path, [(input.name.as_str(), &shape[..])])
+            }
+        })
+    }
+
+    pub(crate) fn load_options(&self) -> &LoadOptions {
+        &self.load
     }
 
     /// Sets the model's input: RGB bytes (the default), pixel values that the caller has normalised, or the tensors of an ONNX file.

@@ -194,6 +194,11 @@ impl Listing {
         errors.into_iter().for_each(report);
     }
 
+    /// Returns the images, in order.
+    pub(crate) fn sources(&self) -> &[Source] {
+        &self.sources
+    }
+
     /// Returns the images, and the number of paths that could not be listed.
     pub(crate) fn into_sources(self) -> (Vec<Source>, usize) {
         (self.sources, self.failed)

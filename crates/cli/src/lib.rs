@@ -21,6 +21,8 @@ mod compare;
 mod completions;
 mod data_args;
 mod decode_args;
+mod depth;
+mod detect;
 mod device_names;
 mod devices;
 mod embed;
@@ -30,6 +32,7 @@ mod escape;
 mod eval;
 mod explain;
 mod format;
+mod image_files;
 mod inputs;
 mod inspect;
 mod interrupt;
@@ -119,6 +122,10 @@ enum Command {
     /// Read the text in images of lines
     #[command(after_long_help = read::LINES)]
     Read(read::Args),
+    /// Estimate the depth of each pixel of images
+    Depth(depth::Args),
+    /// Detect objects in images, by an ONNX model
+    Detect(detect::Args),
     /// Find the embeddings nearest to an image or a text
     Search(search::Args),
     /// Measure accuracy over labelled images
@@ -192,6 +199,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Classify(args) => args.run(),
         Command::Embed(args) => args.run(),
         Command::Caption(args) | Command::Read(args) => args.run(),
+        Command::Depth(args) => args.run(),
+        Command::Detect(args) => args.run(),
         Command::Search(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Explain(args) => args.run(),

@@ -22,7 +22,7 @@ const LAST_HEADINGS: [&str; 2] = ["Output", "Advanced"];
 const ONE_DEVICE: [&str; 5] = ["advise", "inspect", "quantize", "train", "validate"];
 
 /// Session options that have no effect in a command.
-static UNUSED: [(&str, &[&str]); 8] = [
+static UNUSED: [(&str, &[&str]); 10] = [
     (
         "advise",
         &[
@@ -39,6 +39,8 @@ static UNUSED: [(&str, &[&str]); 8] = [
         ],
     ),
     ("bench", &["packed", "resize"]),
+    ("depth", &["packed", "resize"]),
+    ("detect", &["packed", "resize"]),
     ("explain", &["packed", "resize"]),
     (
         "inspect",

@@ -11,7 +11,7 @@ use super::arrays::{Npy, Tensors};
 use super::format::{self, Format, Formats, OutputArgs};
 use super::inputs::Inputs;
 use super::model_args::load_model;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Usage};
 use super::output::Sink;
 use super::results::note_failed;
 
@@ -84,6 +84,17 @@ impl Args {
                 Ok((vec![3, image.height, image.width], values, None))
             },
             |_, name, (shape, values, grid)| {
+                if let [_, before @ ..] = &extents[..]
+                    && !before.is_empty()
+                    && before != shape
+                {
+                    let text = format!(
+                        "{name} becomes {}, and the images before {}: the model keeps their aspect ratio. Give all images one size with --image-size",
+                        format::shape(&shape),
+                        format::shape(before)
+                    );
+                    return Err(Usage(text).into());
+                }
                 extents = [&[extents[0] + 1], &shape[..]].concat();
                 match &mut writer {
                     Writer::Npy(npy) => npy.push(name, &shape, &values)?,

@@ -189,6 +189,13 @@ impl Explainer {
             );
             return Err(Error::argument("model to explain", reason));
         }
+        if model.info.depth_map.is_some() {
+            let reason = format!(
+                "{} estimates depth, and has neither a logit nor an embedding to explain",
+                model.name
+            );
+            return Err(Error::argument("model to explain", reason));
+        }
         threads::start_shared()?;
         Ok(Self {
             exact: Program::new(&model.graph)?,

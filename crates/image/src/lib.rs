@@ -3,7 +3,7 @@
 //! | item | equals |
 //! | --- | --- |
 //! | [`decode()`], [`open`] | Pillow's `Image.open(f).convert("RGB")` |
-//! | [`encode_png`] | a PNG file with the same pixels |
+//! | [`encode_png`], [`encode_gray16_png`] | a PNG file with the same pixels |
 //! | [`resize`] | Pillow's `Image.resize` |
 //! | [`Preprocess::from_timm`] | timm's evaluation transform |
 //! | [`Preprocess::from_hf`] | Pillow-backed image processors of transformers |
@@ -31,7 +31,7 @@ pub use decode::{
     JpegGeometry, JpegPlane, JpegUpsampling, Limits, Permit, decode, decode_for_device, decode_in,
     decode_memory, decode_unless, open, open_for_device, open_in, read,
 };
-pub use encode::encode_png;
+pub use encode::{encode_gray16_png, encode_png};
 pub use error::{Error, ImageErrorKind, Result};
 pub use preprocess::{
     Crop, Padding, Placement, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule,

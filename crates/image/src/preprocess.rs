@@ -46,8 +46,8 @@ pub struct Preprocess {
 impl Preprocess {
     /// Creates a rule from its parts.
     ///
-    /// The output size must not depend on the image. Without a crop, the resize must be [`Resize::Exact`] or
-    /// [`Resize::Patches`].
+    /// Without a crop, the resize must be [`Resize::Exact`], [`Resize::Patches`] or [`Resize::Multiple`]. Only with the last, the size of the
+    /// output depends on the image: see [`Self::for_image`].
     ///
     /// # Errors
     ///
@@ -57,6 +57,9 @@ impl Preprocess {
         let output = match (&crop, &resize) {
             (Some(crop), _) => (crop.height, crop.width),
             (None, Some((Resize::Exact { height, width }, _))) => (*height, *width),
+            (None, Some((resize @ Resize::Multiple { height, width, .. }, _))) => {
+                resize.target(*height, *width)
+            }
             (None, Some((Resize::Patches { patch, max_patches }, _))) => {
                 let size = patch_grid::image_size(*patch, *max_patches);
                 let [height, width] = size.ok_or_else(|| {
@@ -95,7 +98,36 @@ impl Preprocess {
         Self::new(Some((resize, filter)), None, self.values.clone())
     }
 
+    /// Returns the rule for images of the given height and width: it has one [output size](Self::output_size).
+    ///
+    /// This is the rule itself, unless it resizes to [multiples](Resize::Multiple).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`] if the image is so thin that a side would shrink to nothing.
+    pub fn for_image(&self, height: usize, width: usize) -> Result<Self> {
+        match self.resize {
+            Some((resize @ Resize::Multiple { .. }, filter)) => {
+                let size = resize.target(height, width);
+                self.exact(size, filter).map_err(|_| {
+                    let (rows, columns) = size;
+                    let reason = format!("an image of {height}×{width} would shrink to {rows}×{columns}");
+                    Error::argument("preprocessing", reason)
+                })
+            }
+            _ => Ok(self.clone()),
+        }
+    }
+
+    /// Returns the rule with its values, which resizes to this size without a crop.
+    fn exact(&self, (height, width): (usize, usize), filter: Filter) -> Result<Self> {
+        let resize = Resize::Exact { height, width };
+        Self::new(Some((resize, filter)), None, self.values.clone())
+    }
+
     /// Returns height and width of the result, in pixels.
+    ///
+    /// If the rule resizes to [multiples](Resize::Multiple), this is the size of the result for an image with the proportions of the box.
     ///
     /// If the rule [resizes to patches](Resize::Patches), the result packs an image of any aspect ratio, see
     /// [`Self::apply`].

@@ -136,7 +136,10 @@ pub fn quantize(
         Some(path) => model::load(path, &LoadOptions::default())?,
         None => model::tinyvit32(&LoadOptions::default())?,
     };
-    let pixels = |image: Result<RgbImage>| Ok(model.preprocess.apply(&image?)?.data);
+    // All images get the size of the graph, also those of a processor that keeps their aspect ratio.
+    let (height, width) = model.preprocess.output_size();
+    let rule = model.preprocess.for_image(height, width)?;
+    let pixels = |image: Result<RgbImage>| Ok(rule.apply(&image?)?.data);
     let mut images: Vec<Vec<u8>> = images.into_iter().map(pixels).collect::<Result<_>>()?;
     let mut held_out = Vec::new();
     if budget.is_some() && (images.is_empty() || precision != Precision::Int8) {

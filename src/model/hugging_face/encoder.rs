@@ -93,6 +93,7 @@ impl Encoder<'_> {
             family: self.kind.family,
             architecture: self.class.to_owned(),
             vit: trunk(self.kind, Class::Model, self.config, image)?,
+            depth: None,
             text: None,
             names: self.kind.names,
             prefixes: self.prefixes,

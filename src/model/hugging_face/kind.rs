@@ -117,7 +117,7 @@ const SIGLIP2: Kind = Kind {
     ..SIGLIP
 };
 
-const DINOV2: Kind = Kind {
+pub(super) const DINOV2: Kind = Kind {
     model_type: "dinov2",
     family: Family::Dinov2,
     names: &names::DINOV2,
@@ -212,6 +212,14 @@ const KINDS: &[Kind] = &[
         ..AIMV2
     },
 ];
+
+/// Encoder of DPT without a `backbone_config`.
+pub(super) const DPT: Kind = Kind {
+    model_type: "dpt",
+    prefixes: &["dpt."],
+    classes: &[],
+    ..VIT
+};
 
 /// Encoder of BLIP, whose decoder makes text.
 pub(super) const BLIP: Kind = Kind {

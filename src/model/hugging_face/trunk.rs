@@ -31,7 +31,10 @@ pub(super) fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize
         "siglip2" | "siglip2_vision_model" => config.accepting_null(),
         _ => config,
     };
-    let default = if kind.model_type == "blip" { 384 } else { 224 };
+    let default = match kind.model_type {
+        "blip" | "dpt" => 384,
+        _ => 224,
+    };
     let configured = sizes.extent("image_size")?.unwrap_or([default; 2]);
     let patch = config.extent("patch_size")?.unwrap_or([kind.patch, kind.patch]);
     let dim = config.size("hidden_size")?.unwrap_or(768);
@@ -101,11 +104,12 @@ pub(super) fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize
             prefix: usize::from(class_token) + usize::from(distillation_token),
             fitting: Fitting::Transformers {
                 configured: [0, 1].map(|axis| configured[axis] / patch[axis]),
-                // DINOv2 fits the table to every image, the others only on request.
+                // DINOv2 and DPT fit the table to every image, the others only on request.
                 keep: family != Family::Dinov2 && image == configured,
                 square_image: image[0] == image[1],
                 filter: match kind.model_type {
                     "dinov2_with_registers" => Filter::CubicAntialiased,
+                    "dpt" => Filter::Linear,
                     _ => Filter::Cubic,
                 },
             },

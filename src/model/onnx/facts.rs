@@ -12,7 +12,7 @@ use crate::tensor::DType;
 use crate::tensors::TensorInfo;
 
 /// Refuses a model that takes more floating-point operations than the limit.
-pub(super) fn check_flops(path: &Path, graph: &Graph, options: &LoadOptions) -> Result<()> {
+pub(in crate::model) fn check_flops(path: &Path, graph: &Graph, options: &LoadOptions) -> Result<()> {
     let plan = Plan::new(Arc::new(graph.clone()), 1, DType::F32)?;
     let (flops, limit) = (plan.flops(), options.max_flops.unwrap_or(MAX_FLOPS));
     if flops <= limit {
@@ -78,6 +78,7 @@ pub(super) fn info(
         adapter: None,
         quantization: None,
         sparsity: None,
+        depth_map: None,
         onnx: Some(Box::new(OnnxInfo {
             opset: model.opset,
             producer: model.producer.clone(),

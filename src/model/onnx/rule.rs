@@ -35,6 +35,11 @@ impl Prepared {
         }
     }
 
+    /// Returns the `model_type` of transformers' configuration, if there is one.
+    pub(super) fn model_type(&self) -> Option<&str> {
+        self.beside.config.as_ref()?.value.get("model_type")?.as_str()
+    }
+
     /// Returns true if an image may belong to several classes at once.
     pub(super) fn is_multi_label(&self) -> bool {
         let config = self.beside.config.as_ref();

@@ -256,6 +256,7 @@ impl<'a> Config<'a> {
             family,
             architecture: name.to_owned(),
             vit,
+            depth: None,
             text: None,
             names,
             prefixes: &[""],

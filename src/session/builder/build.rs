@@ -178,6 +178,10 @@ impl SessionBuilder {
         if info.onnx.is_some() {
             self.check_onnx(&degrees)?;
         }
+        if info.depth_map.is_some() && (degrees.shards() > 1 || self.processes().is_some()) {
+            let reason = "each GPU must have the whole model, since it estimates depth: use data parallelism";
+            return Err(Error::argument("parallel", reason));
+        }
         // A model whose file fixes the batch takes no other.
         let batch = if graph.inputs().any(|input| input.per_image) {
             self.batch
@@ -256,7 +260,12 @@ impl SessionBuilder {
             }
             _ => None,
         };
+        let load_sized = match &origin {
+            Origin::Path(path) => Some(self.load_sized(path)),
+            Origin::Embedded | Origin::Bytes => None,
+        };
         Ok(Session::new(Loaded {
+            load_sized,
             onnx,
             model: LoadedModel {
                 name,

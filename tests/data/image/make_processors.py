@@ -4,7 +4,8 @@
 
 A case is keys that replace those of the class's `base`, and what follows: the CRC-32 of the float32 pixel_values of two
 seeded noise images; "error" where transformers raises; "refused" where hipvit names the key in an error although transformers
-goes on, because the result's size would depend on the image, or because the value is of a kind that is listed below.
+goes on, because the result's size would depend on the image, or because the value is of a kind that is listed below. Images of DPT may have
+different sizes.
 """
 
 import json
@@ -29,6 +30,7 @@ BASES = {
     "Siglip": SQUARE,
     "Siglip2": {"patch_size": 4, "max_num_patches": 9},
     "ConvNext": {"size": {"shortest_edge": 8}},
+    "DPT": {"size": {"height": 24, "width": 20}, "keep_aspect_ratio": True, "ensure_multiple_of": 4},
 }
 FLAGS = ["do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_pad"]
 # A value of another kind as a flag is true or false by Python's rules, "false" is true.
@@ -42,6 +44,8 @@ NUMBERS = {
     "crop_pct": [None, 0.5, 1, 0, -1, "0.5"],
     "patch_size": [None, 2, 2.0, 0, {"height": 2, "width": 2}],
     "max_num_patches": [None, 4, 4.5, 0],
+    "keep_aspect_ratio": [None, False, True, 0, 1],
+    "ensure_multiple_of": [None, 1, 6, 7, 0, 2.5, "4"],
 }
 SIZES = [None, 9, 0, -3, [9], [9, 10], [9, 10, 3], 9.0, "9", True, {}, {"height": 9}, {"height": 9, "width": None},
          {"height": 9, "width": 10}, {"height": 9, "width": 10, "shortest_edge": None}, {"height": 9, "width": 10, "depth": 1},
@@ -58,6 +62,8 @@ SEVERAL = [
     {"do_pad": True, "pad_size": None}, {"do_pad": True, "pad_size": {"height": 30, "width": 30}}, {"do_pad": True, "pad_size": 8},
     {"do_pad": True, "pad_size": [8, 12]}, {"do_pad": True, "pad_size": 4}, {"do_pad": False, "pad_size": 30},
     {"use_square_size": True}, {"use_square_size": None},
+    *({"do_pad": pad, "size_divisor": divisor} for pad, divisor in ((True, 2), (True, 32), (True, None), (False, 32))),
+    *({"keep_aspect_ratio": False, "size": {"height": height, "width": 20}} for height in (21, 22, 23)),
 ]
 # Keys without an effect on the pixel values of an RGB image, in these classes.
 WITHOUT_EFFECT = {
@@ -76,7 +82,10 @@ REFUSED = [
     *({"image_std": value} for value in ([0.0, 0.5, 0.5], [0.1, None, 0.2])), *({"resample": value} for value in (6, 2.0, "bilinear", True)),
     {"size": True}, {"size": {"max_height": 9, "max_width": 11}}, {"crop_size": True}, {"max_num_patches": 0},
     {"do_pad": True, "pad_size": {"height": 30, "width": 30}}, {"do_pad": True, "pad_size": 8}, {"do_pad": True, "pad_size": [8, 12]},
+    {"do_pad": True, "size_divisor": 32}, {"size": {"height": 9.0, "width": 10.0}},
 ]
+# Halfway between multiples: a quotient's last bit, which depends on the image, decides.
+HALFWAY = {"keep_aspect_ratio": False, "size": {"height": 22, "width": 20}}
 
 
 def edits() -> list[dict]:
@@ -91,21 +100,25 @@ def same(a: dict, b: dict) -> bool:
 
 
 def result(processor_class: type, config: dict, base: int | None, edit: dict):
+    is_dpt = hasattr(processor_class, "ensure_multiple_of")
+    if is_dpt and (not config.get("do_resize", True) or config.get("do_center_crop")):
+        # Images of their own sizes, and a crop that only another class of this name makes.
+        return "refused"
     try:
         processor = processor_class.from_dict(config)
         values = [np.asarray(processor(image, return_tensors="np")["pixel_values"][0]) for image in IMAGES]
     except Exception:
         return "error"
-    if values[0].shape != values[1].shape:
+    if values[0].shape != values[1].shape and not is_dpt:
         return "refused"
-    values = np.stack(values)
-    crc = zlib.crc32(np.ascontiguousarray(values.astype("<f4")).tobytes())
+    crc = zlib.crc32(np.concatenate([value.astype("<f4").ravel() for value in values]).tobytes())
     # Where the class does not read the key, it passes. Some values change nothing and are refused all the same.
     read = crc != base or not {"size", "crop_size", "max_num_patches", "do_pad"} & edit.keys()
     read &= not (hasattr(processor, "max_num_patches") and "do_center_crop" in edit)
     refused = read and any(same(edit, other) for other in REFUSED)
     # This processor crops already.
     refused |= hasattr(processor, "crop_pct") and bool(edit.get("do_center_crop")) and config.get("do_resize", True)
+    refused |= is_dpt and same(edit, HALFWAY)
     return "refused" if refused else crc
 
 

@@ -40,6 +40,16 @@ pub enum Resize {
         /// Width of the box.
         width: usize,
     },
+    /// Resizes to the height or the width of this box, whichever changes the image less. The other side is proportional, and both are rounded
+    /// half to even to a multiple (DPT).
+    Multiple {
+        /// Height of the box.
+        height: usize,
+        /// Width of the box.
+        width: usize,
+        /// Number that both sides are a multiple of.
+        multiple: usize,
+    },
     /// Resizes in proportion to whole patches, as many as the maximum allows (SigLIP 2's NaFlex).
     Patches {
         /// Height and width of a patch.
@@ -56,6 +66,11 @@ impl Resize {
             Self::Exact { height, width } => (height, width),
             Self::Shortest { edge, longest } => shortest(height, width, edge, longest),
             Self::Patches { patch, max_patches } => whole_patches(height, width, patch, max_patches),
+            Self::Multiple {
+                height: h,
+                width: w,
+                multiple,
+            } => whole_multiples([height, width], [h, w], multiple),
             Self::Cover { height: h, width: w } => proportional(
                 height,
                 width,
@@ -86,6 +101,19 @@ fn whole_patches(height: usize, width: usize, patch: usize, max_patches: usize) 
     }
     let side = |side: usize| patches(side, low) as usize * patch;
     (side(height), side(width))
+}
+
+/// Implements `get_resize_output_image_size` of transformers' DPT processor with `keep_aspect_ratio`, operation by operation: the last bit
+/// of a product decides where a side is rounded to.
+fn whole_multiples([height, width]: [usize; 2], size: [usize; 2], multiple: usize) -> (usize, usize) {
+    let sides = [height as f64, width as f64];
+    let mut scales = [size[0] as f64 / sides[0], size[1] as f64 / sides[1]];
+    let [down, across] = scales.map(|scale| (1.0 - scale).abs());
+    scales = [if across < down { scales[1] } else { scales[0] }; 2];
+    let multiple = multiple as f64;
+    let [height, width] =
+        [0, 1].map(|axis| ((scales[axis] * sides[axis] / multiple).round_ties_even() * multiple) as usize);
+    (height, width)
 }
 
 fn proportional(height: usize, width: usize, ratio: f64) -> (usize, usize) {
@@ -270,6 +298,13 @@ impl fmt::Display for Resize {
             }
             Self::Cover { height, width } => write!(f, "to cover {height}×{width}"),
             Self::Contain { height, width } => write!(f, "to fit into {height}×{width}"),
+            Self::Multiple {
+                height,
+                width,
+                multiple,
+            } => {
+                write!(f, "near {height}×{width}, both sides multiples of {multiple}")
+            }
             Self::Patches { patch, max_patches } => {
                 write!(f, "to at most {max_patches} patches of {patch}×{patch}")
             }

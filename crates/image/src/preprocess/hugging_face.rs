@@ -28,8 +28,8 @@ use crate::{Error, Result};
 use hipvit_files::json;
 
 /// Names that [`Class::by_name`] accepts, without `ImageProcessor`, for errors.
-const SUPPORTED: &str =
-    "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2 and ConvNext";
+const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, RTDetr, RfDetr, Detr, \
+     ConditionalDetr, DeformableDetr and Yolos";
 
 impl Preprocess {
     /// Creates the rule of a transformers image processor. Errors name `file`.
@@ -40,7 +40,8 @@ impl Preprocess {
     /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if
     /// the processor's configuration does not.
     ///
-    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2 and ConvNeXt.
+    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt, DPT, and
+    /// of detectors (RT-DETR, RF-DETR, DETR, YOLOS) with a fixed size.
     ///
     /// # Errors
     ///
@@ -62,6 +63,7 @@ fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess>
             patch_size,
             max_num_patches,
         } => (Some(config.patches(patch_size, max_num_patches)?), None),
+        Variant::Dpt => (Some(config.multiples(class)?), None),
         _ => config.resize_and_crop(class)?,
     };
     let resize = match resize {
@@ -74,8 +76,12 @@ fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess>
         rounding: Rounding::Transformers,
         fill: [0; 3],
     });
+    let keys = match class.variant {
+        Variant::Dpt => "`size`, `ensure_multiple_of`",
+        _ => "`patch_size`, `max_num_patches`",
+    };
     let rules = Preprocess::new(resize, crop, config.values(class)?)
-        .map_err(|error| Error::config(file, format!("`patch_size`, `max_num_patches`: {error}")))?;
+        .map_err(|error| Error::config(file, format!("{keys}: {error}")))?;
     config.check_padding(class, rules.output_size())?;
     Ok(rules)
 }
@@ -357,6 +363,60 @@ impl Config<'_> {
         })
     }
 
+    /// Reads DPT's resize.
+    fn multiples(&self, class: &Class) -> Result<Resize> {
+        if !self.flag("do_resize", true)? {
+            let reason = "is false, but images must be resized to whole patches";
+            return Err(self.error("do_resize", reason));
+        }
+        if self.flag("do_center_crop", false)? {
+            return Err(self.error(
+                "do_center_crop",
+                "is true, which is not supported for DPT's processor",
+            ));
+        }
+        let [height, width] = match self.size(class)? {
+            Resize::Exact { height, width } => [height, width],
+            other => return Err(self.error("size", format_args!("is {other}, expected height and width"))),
+        };
+        let multiple = match self.needed("ensure_multiple_of", "`do_resize`")? {
+            None => 1,
+            Some(value) => self.pixels("ensure_multiple_of", value)?,
+        };
+        if let Some(value) = self.given("size_divisor")
+            && self.flag("do_pad", false)?
+            && !multiple.is_multiple_of(self.pixels("size_divisor", value)?)
+        {
+            let reason = format_args!(
+                "is {}, and padding images after the resize is not supported. Set `do_pad` to false.",
+                json::text(value)
+            );
+            return Err(self.error("size_divisor", reason));
+        }
+        if self.flag("keep_aspect_ratio", false)? {
+            return Ok(Resize::Multiple {
+                height,
+                width,
+                multiple,
+            });
+        }
+        // The library multiplies the image's side with a quotient, whose rounding then decides.
+        if [height, width]
+            .iter()
+            .any(|side| 2 * (side % multiple) == multiple)
+        {
+            let reason = format_args!(
+                "is {height}×{width}, halfway between multiples of {multiple}. Set `size` to multiples of `ensure_multiple_of`."
+            );
+            return Err(self.error("size", reason));
+        }
+        let nearest = |side: usize| (side + multiple / 2) / multiple * multiple;
+        Ok(Resize::Exact {
+            height: nearest(height),
+            width: nearest(width),
+        })
+    }
+
     fn values(&self, class: &Class) -> Result<ValueRule> {
         let rescale = if self.flag("do_rescale", true)? {
             let factor = self.number("rescale_factor", "`do_rescale`")?;
@@ -369,7 +429,7 @@ impl Config<'_> {
         } else {
             Rescale::None
         };
-        if !self.flag("do_normalize", true)? {
+        if !self.flag("do_normalize", class.do_normalize)? {
             return Ok(ValueRule {
                 rescale,
                 normalize: None,

@@ -5,7 +5,7 @@ use hipvit::hip;
 use hipvit::ndarray::{ArrayD, IxDyn};
 use hipvit::session::{Device, Session};
 use hipvit::tensor::DType;
-use hipvit::tensors::{TensorArray, TensorInfo};
+use hipvit::tensors::{ElementType, TensorArray, TensorInfo};
 
 use super::backend::{Backend, Preparation, PrepareTimes};
 use super::request::{BatchResults, Content, Prepared};
@@ -32,9 +32,10 @@ impl TensorBackend {
 fn zeros(info: &TensorInfo) -> TensorArray {
     let shape: Vec<usize> = info.dims.iter().map(|dim| dim.at_one()).collect();
     let shape = IxDyn(&shape);
-    match info.element.input_dtype() {
-        DType::U8 => TensorArray::U8(ArrayD::zeros(shape)),
-        DType::I32 => TensorArray::I32(ArrayD::zeros(shape)),
+    match (info.element, info.element.input_dtype()) {
+        // Bytes are also taken where a graph computes with integers.
+        (ElementType::U8, _) => TensorArray::U8(ArrayD::zeros(shape)),
+        (_, DType::I32) => TensorArray::I32(ArrayD::zeros(shape)),
         _ => TensorArray::F32(ArrayD::zeros(shape)),
     }
 }

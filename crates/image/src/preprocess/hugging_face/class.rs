@@ -19,6 +19,7 @@ pub(super) struct Class {
     /// True if a single number as `size` is the side of a square, false if it is the shorter edge.
     pub(super) default_to_square: bool,
     pub(super) do_center_crop: bool,
+    pub(super) do_normalize: bool,
     /// Height and width of the crop.
     pub(super) crop_size: Option<usize>,
 }
@@ -38,6 +39,8 @@ pub(super) enum Variant {
     ///
     /// This crate resizes bytes, as Pillow does, which differs by at most one level of 255.
     Dinov3,
+    /// Resizes to multiples of a number, on request in proportion. No crop, padding to a divisor.
+    Dpt,
     /// Resizes to whole patches. No crop, no padding, no `size`.
     Siglip2 {
         patch_size: usize,
@@ -53,6 +56,7 @@ const VIT: Class = Class {
     size: square(224),
     default_to_square: true,
     do_center_crop: false,
+    do_normalize: true,
     crop_size: None,
 };
 const DINOV3: Class = Class {
@@ -86,6 +90,12 @@ const SIGLIP2: Class = Class {
     },
     ..VIT
 };
+const DPT: Class = Class {
+    variant: Variant::Dpt,
+    filter: Filter::Bicubic,
+    size: square(384),
+    ..VIT
+};
 const BLIP: Class = Class {
     filter: Filter::Bicubic,
     mean: CLIP_MEAN,
@@ -108,7 +118,24 @@ const CLIP: Class = Class {
     },
     default_to_square: false,
     do_center_crop: true,
+    do_normalize: true,
     crop_size: Some(224),
+};
+/// Detectors. Their default keeps the aspect ratio, so `size` must give height and width.
+const DETR: Class = Class {
+    mean: IMAGENET_MEAN,
+    std: IMAGENET_STD,
+    size: Resize::Shortest {
+        edge: 800,
+        longest: Some(1333),
+    },
+    default_to_square: false,
+    ..VIT
+};
+const RT_DETR: Class = Class {
+    size: square(640),
+    do_normalize: false,
+    ..DETR
 };
 const CONVNEXT: Class = Class {
     variant: Variant::ConvNext {
@@ -148,6 +175,9 @@ impl Class {
             "Siglip" => &SIGLIP,
             "Siglip2" => &SIGLIP2,
             "ConvNext" => &CONVNEXT,
+            "DPT" => &DPT,
+            "RTDetr" => &RT_DETR,
+            "Detr" | "ConditionalDetr" | "DeformableDetr" | "RfDetr" | "Yolos" => &DETR,
             _ => return None,
         })
     }
@@ -165,6 +195,11 @@ impl Class {
             "siglip" | "siglip_vision_model" => &SIGLIP,
             "siglip2" | "siglip2_vision_model" => &SIGLIP2,
             "convnext" | "convnextv2" => &CONVNEXT,
+            "dpt" | "depth_anything" => &DPT,
+            "rt_detr" | "rt_detr_v2" | "d_fine" => &RT_DETR,
+            "detr" | "table-transformer" | "conditional_detr" | "deformable_detr" | "rf_detr" | "yolos" => {
+                &DETR
+            }
             _ => return None,
         })
     }

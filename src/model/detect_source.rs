@@ -1,0 +1,50 @@
+//! How images are prepared, and boxes are scored, for a model that detects objects.
+
+use std::fmt;
+
+use super::pixel_input::PixelInput;
+use crate::error::Result;
+use crate::image::Preprocess;
+use crate::labels::Labels;
+
+/// What is known of a detector without its weights.
+pub(crate) struct DetectSource {
+    pub(crate) preprocess: Preprocess,
+    pub(crate) input: PixelInput,
+    pub(crate) scoring: BoxScoring,
+    /// Returns the labels of a number of classes.
+    pub(crate) labels: Box<dyn Fn(usize) -> Result<Labels> + Send + Sync>,
+}
+
+/// How logits become scores, as `post_process_object_detection` of transformers does it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BoxScoring {
+    /// Sigmoids. A query may have several classes. `most` pairs of query and class are considered, by default as many as queries.
+    Sigmoid { most: Option<usize> },
+    /// A softmax, whose last class is no object. A query has its best class.
+    Softmax,
+}
+
+impl BoxScoring {
+    /// Supported values of `model_type`, for errors.
+    pub(crate) const MODEL_TYPES: &str = "rt_detr, rt_detr_v2, d_fine, rf_detr, conditional_detr, deformable_detr, detr, \
+        table-transformer and yolos";
+
+    pub(crate) fn of_model_type(kind: &str) -> Option<Self> {
+        Some(match kind {
+            "rt_detr" | "rt_detr_v2" | "d_fine" | "rf_detr" => Self::Sigmoid { most: None },
+            "conditional_detr" | "deformable_detr" => Self::Sigmoid { most: Some(100) },
+            "detr" | "table-transformer" | "yolos" => Self::Softmax,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Debug for DetectSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DetectSource")
+            .field("input", &self.input)
+            .field("scoring", &self.scoring)
+            .finish_non_exhaustive()
+    }
+}
