@@ -12,9 +12,9 @@ const LARGEST: u64 = 1 << 20;
 
 /// One JSON object of a configuration file.
 ///
-/// A key that is `null` counts as absent, unless [`refusing_null`](Self::refusing_null) was called.
+/// A key that is `null` counts as absent. Values of an unexpected type or size are an [`Error::Config`] that names the file and the key.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Fields<'a> {
+pub struct Fields<'a> {
     file: &'a Path,
     parent: Option<&'a str>,
     /// `None` for an object that does not exist. All of its keys are absent.
@@ -25,7 +25,11 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Creates the fields of the top-level object of `file`.
-    pub(super) fn new(file: &'a Path, document: &'a Value) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if it is not a JSON object.
+    pub fn new(file: &'a Path, document: &'a Value) -> Result<Self> {
         match document {
             Value::Object(map) => Ok(Self {
                 file,
@@ -38,7 +42,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the object under `key`.
-    pub(super) fn object(&self, key: &'a str) -> Result<Option<Self>> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the value is not an object.
+    pub fn object(&self, key: &'a str) -> Result<Option<Self>> {
         match self.get(key) {
             None => Ok(None),
             Some(Value::Object(map)) => Ok(Some(Self {
@@ -81,7 +89,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns an error about `key`.
-    pub(super) fn error(&self, key: &str, reason: impl std::fmt::Display) -> Error {
+    pub fn error(&self, key: &str, reason: impl std::fmt::Display) -> Error {
         match self.parent {
             Some(parent) => Error::config(self.file, format!("`{parent}.{key}` {reason}")),
             None => Error::config(self.file, format!("`{key}` {reason}")),
@@ -89,12 +97,12 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the path of the configuration file.
-    pub(super) fn file(&self) -> &'a Path {
+    pub fn file(&self) -> &'a Path {
         self.file
     }
 
     /// Returns the value of `key`, if it is present and not `null`.
-    pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
         self.map?.get(key).filter(|value| !value.is_null())
     }
 
@@ -109,7 +117,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a whole number of at least 1.
-    pub(super) fn size(&self, key: &str) -> Result<Option<usize>> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another value, or one above 2^20.
+    pub fn size(&self, key: &str) -> Result<Option<usize>> {
         match self.count(key)? {
             Some(0) => Err(self.error(key, "is 0")),
             size => Ok(size),
@@ -117,7 +129,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a whole number, which may be 0.
-    pub(super) fn count(&self, key: &str) -> Result<Option<usize>> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another value, or one above 2^20.
+    pub fn count(&self, key: &str) -> Result<Option<usize>> {
         let value = self.typed(key, "a whole number")?;
         value.map(|value| self.whole(key, value)).transpose()
     }
@@ -159,7 +175,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a finite number.
-    pub(super) fn number(&self, key: &str) -> Result<Option<f64>> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another value.
+    pub fn number(&self, key: &str) -> Result<Option<f64>> {
         self.typed(key, "a number")?
             .map(|value| {
                 value
@@ -180,7 +200,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads `true` or `false`.
-    pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another value.
+    pub fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.typed(key, "true or false")?
             .map(|value| {
                 value
@@ -191,7 +215,11 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a string.
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for another value.
+    pub fn text(&self, key: &str) -> Result<Option<&'a str>> {
         self.typed(key, "a string")?
             .map(|value| {
                 value

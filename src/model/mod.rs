@@ -62,6 +62,7 @@ pub use checkpoint::{Checkpoint, Copied, Copies, Format, Replacement, TensorValu
 pub use compressed_tensors::{Quantization, Sparsity};
 pub(crate) use depth_source::DepthSource;
 pub(crate) use detect_source::{BoxScoring, DetectSource};
+pub use fields::Fields;
 pub use file_names::TOKENIZER_FILES;
 #[cfg(feature = "hub")]
 pub use hub::download::{PullProgress, Pulled, pull};

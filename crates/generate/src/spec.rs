@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use hipvit::error::{Error, Result};
+use hipvit::model::Fields;
 use hipvit::ops::Activation;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::names::{self, Names};
 use crate::sampling::Repetition;
@@ -86,7 +87,7 @@ impl DecoderSpec {
     /// [`Error::Config`] for a model without a decoder, or one that is not supported.
     pub(crate) fn read(directory: &Path, config: &Value) -> Result<Self> {
         let file = directory.join("config.json");
-        let whole = Section::new(&file, config)?;
+        let whole = Fields::new(&file, config)?;
         let spec = match whole.text("model_type")?.unwrap_or_default() {
             "vision-encoder-decoder" => Self::trocr(directory, &whole)?,
             "blip" => Self::blip(&whole)?,
@@ -104,13 +105,13 @@ impl DecoderSpec {
     }
 
     /// TrOCR: a `VisionEncoderDecoderModel` with a decoder of type `trocr`.
-    fn trocr(directory: &Path, whole: &Section<'_>) -> Result<Self> {
-        let (encoder, decoder) = (whole.section("encoder")?, whole.section("decoder")?);
+    fn trocr(directory: &Path, whole: &Fields<'_>) -> Result<Self> {
+        let (encoder, decoder) = (object(whole, "encoder")?, object(whole, "decoder")?);
         let kind = decoder.text("model_type")?.unwrap_or_default();
         if kind != "trocr" {
             let reason =
                 format!("`decoder.model_type` is \"{kind}\", which is not supported; supported is \"trocr\"");
-            return Err(Error::config(whole.file, reason));
+            return Err(Error::config(whole.file(), reason));
         }
         let width = decoder.size("d_model")?.unwrap_or(1024);
         let of_encoder = encoder.size("hidden_size")?.unwrap_or(768);
@@ -121,7 +122,7 @@ impl DecoderSpec {
             let reason = format!(
                 "`decoder.cross_attention_hidden_size` is {cross}, but the encoder has {of_encoder} channels"
             );
-            return Err(Error::config(whole.file, reason));
+            return Err(Error::config(whole.file(), reason));
         }
         Ok(Self {
             names: &names::TROCR,
@@ -130,14 +131,14 @@ impl DecoderSpec {
             layers: decoder.size("decoder_layers")?.unwrap_or(12),
             heads: decoder.size("decoder_attention_heads")?.unwrap_or(16),
             hidden: decoder.size("decoder_ffn_dim")?.unwrap_or(4096),
-            activation: decoder.activation("activation_function")?,
+            activation: activation(&decoder, "activation_function")?,
             // PyTorch's default, which TrOCR does not change.
             epsilon: 1e-5,
             scales_embedding: decoder.flag("scale_embedding")?.unwrap_or(false),
             has_embedding_norm: decoder.flag("layernorm_embedding")?.unwrap_or(true),
             positions: match decoder.flag("use_learned_position_embeddings")? {
                 Some(false) => Positions::Sines {
-                    padding: decoder.token("pad_token_id")?.unwrap_or(1) as usize,
+                    padding: token(&decoder, "pad_token_id")?.unwrap_or(1) as usize,
                 },
                 _ => Positions::Learned { unused: 2 },
             },
@@ -150,10 +151,10 @@ impl DecoderSpec {
     }
 
     /// BLIP for captions: a decoder like BERT.
-    fn blip(whole: &Section<'_>) -> Result<Self> {
-        let (vision, text) = (whole.section("vision_config")?, whole.section("text_config")?);
+    fn blip(whole: &Fields<'_>) -> Result<Self> {
+        let (vision, text) = (object(whole, "vision_config")?, object(whole, "text_config")?);
         let of_encoder = vision.size("hidden_size")?.unwrap_or(768);
-        let end = text.token("sep_token_id")?.unwrap_or(102);
+        let end = token(&text, "sep_token_id")?.unwrap_or(102);
         Ok(Self {
             names: &names::BLIP,
             vocabulary: text.size("vocab_size")?.unwrap_or(30524),
@@ -161,7 +162,7 @@ impl DecoderSpec {
             layers: text.size("num_hidden_layers")?.unwrap_or(12),
             heads: text.size("num_attention_heads")?.unwrap_or(8),
             hidden: text.size("intermediate_size")?.unwrap_or(3072),
-            activation: text.activation("hidden_act")?,
+            activation: activation(&text, "hidden_act")?,
             epsilon: text.number("layer_norm_eps")?.unwrap_or(1e-12) as f32,
             scales_embedding: false,
             has_embedding_norm: true,
@@ -172,7 +173,7 @@ impl DecoderSpec {
             projects_encoder: false,
             // `BlipForConditionalGeneration.generate` reads no rules from files.
             rules: Rules {
-                start: text.token("bos_token_id")?.unwrap_or(30522),
+                start: token(&text, "bos_token_id")?.unwrap_or(30522),
                 ends: vec![end],
                 max_length: 1 + DEFAULT_NEW_TOKENS,
                 beams: 1,
@@ -238,7 +239,7 @@ impl DecoderSpec {
 }
 
 /// Reads the rules of generation. As in transformers, limits of the configuration apply only if there is no `generation_config.json`.
-fn rules(directory: &Path, whole: &Section<'_>, decoder: &Section<'_>) -> Result<Rules> {
+fn rules(directory: &Path, whole: &Fields<'_>, decoder: &Fields<'_>) -> Result<Rules> {
     let path = directory.join(GENERATION_CONFIG);
     let own = match hipvit_files::regular_file::read_within(&path, MAX_CONFIG_BYTES) {
         Ok(bytes) => {
@@ -248,7 +249,7 @@ fn rules(directory: &Path, whole: &Section<'_>, decoder: &Section<'_>) -> Result
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(error) => return Err(Error::io(&path, error)),
     };
-    let own = own.as_ref().map(|value| Section::new(&path, value)).transpose()?;
+    let own = own.as_ref().map(|value| Fields::new(&path, value)).transpose()?;
     let limits = match &own {
         Some(own) => vec![own],
         None => vec![whole, decoder],
@@ -256,51 +257,51 @@ fn rules(directory: &Path, whole: &Section<'_>, decoder: &Section<'_>) -> Result
     let ids = Sections(own.iter().chain([whole, decoder]).collect());
     let limits = Sections(limits);
     limits.refuse_others()?;
-    let start = match ids.read("decoder_start_token_id", Section::token)? {
+    let start = match ids.read("decoder_start_token_id", token)? {
         Some(start) => Some(start),
-        None => ids.read("bos_token_id", Section::token)?,
+        None => ids.read("bos_token_id", token)?,
     };
     let missing = || {
         let reason = format!("`decoder_start_token_id` is neither here nor in {GENERATION_CONFIG}. Add it");
-        Error::config(whole.file, reason)
+        Error::config(whole.file(), reason)
     };
     let start = start.ok_or_else(missing)?;
-    let max_length = match limits.read("max_new_tokens", Section::size)? {
+    let max_length = match limits.read("max_new_tokens", Fields::size)? {
         Some(new) => Some(1 + new),
-        None => limits.read("max_length", Section::size)?,
+        None => limits.read("max_length", Fields::size)?,
     };
-    let penalty = limits.read("repetition_penalty", Section::number)?.unwrap_or(1.0);
+    let penalty = limits.read("repetition_penalty", Fields::number)?.unwrap_or(1.0);
     if penalty <= 0.0 {
         let reason = format!("`repetition_penalty` is {penalty}, and must be above 0");
-        return Err(Error::config(whole.file, reason));
+        return Err(Error::config(whole.file(), reason));
     }
     Ok(Rules {
         start,
         ends: match ids.find("eos_token_id") {
-            Some(section) => section.tokens("eos_token_id")?,
+            Some(section) => tokens(section, "eos_token_id")?,
             None => Vec::new(),
         },
         max_length: max_length.unwrap_or(1 + DEFAULT_NEW_TOKENS),
-        beams: limits.read("num_beams", Section::count)?.unwrap_or(1),
+        beams: limits.read("num_beams", Fields::count)?.unwrap_or(1),
         repetition: Repetition {
             penalty,
-            no_repeat_ngram_size: limits.read("no_repeat_ngram_size", Section::count)?.unwrap_or(0),
+            no_repeat_ngram_size: limits.read("no_repeat_ngram_size", Fields::count)?.unwrap_or(0),
         },
     })
 }
 
 /// Sections of which the first that has a key counts.
-struct Sections<'a>(Vec<&'a Section<'a>>);
+struct Sections<'a>(Vec<&'a Fields<'a>>);
 
 impl<'a> Sections<'a> {
-    fn find(&self, key: &str) -> Option<&'a Section<'a>> {
-        self.0.iter().copied().find(|section| section.has(key))
+    fn find(&self, key: &str) -> Option<&'a Fields<'a>> {
+        self.0.iter().copied().find(|section| section.get(key).is_some())
     }
 
     fn read<T>(
         &self,
         key: &str,
-        read: impl FnOnce(&Section<'a>, &str) -> Result<Option<T>>,
+        read: impl FnOnce(&Fields<'a>, &str) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         self.find(key).map_or(Ok(None), |section| read(section, key))
     }
@@ -310,7 +311,7 @@ impl<'a> Sections<'a> {
         // A minimum length of 0, and of the first token alone, changes nothing.
         for (key, neutral) in [("min_length", 1), ("min_new_tokens", 0)] {
             if self
-                .read(key, Section::count)?
+                .read(key, Fields::count)?
                 .is_some_and(|least| least > neutral)
             {
                 return Err(self.unsupported(key));
@@ -332,7 +333,7 @@ impl<'a> Sections<'a> {
     fn unsupported(&self, key: &str) -> Error {
         let file = self
             .find(key)
-            .map_or(Path::new(GENERATION_CONFIG), |section| section.file);
+            .map_or(Path::new(GENERATION_CONFIG), |section| section.file());
         Error::config(
             file,
             format!("`{key}` is not supported. Remove it to read texts without this rule"),
@@ -340,100 +341,37 @@ impl<'a> Sections<'a> {
     }
 }
 
-/// An object of a configuration.
-struct Section<'a> {
-    file: &'a Path,
-    fields: &'a Map<String, Value>,
+/// Returns the object under `key`.
+fn object<'a>(fields: &Fields<'a>, key: &'a str) -> Result<Fields<'a>> {
+    let object = fields.object(key)?;
+    object.ok_or_else(|| fields.error(key, "is missing"))
 }
 
-impl<'a> Section<'a> {
-    fn new(file: &'a Path, value: &'a Value) -> Result<Self> {
-        match value {
-            Value::Object(fields) => Ok(Self { file, fields }),
-            _ => Err(Error::config(file, "is no JSON object")),
-        }
+fn activation(fields: &Fields<'_>, key: &str) -> Result<Activation> {
+    match fields.text(key)? {
+        None | Some("gelu") => Ok(Activation::GeluErf),
+        Some("gelu_new" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
+        Some("relu") => Ok(Activation::Relu),
+        Some("silu" | "swish") => Ok(Activation::Silu),
+        Some(other) => Err(fields.error(key, format!("is \"{other}\", which is not supported"))),
     }
+}
 
-    fn section(&self, key: &str) -> Result<Section<'a>> {
-        let fields = self.fields.get(key).and_then(Value::as_object);
-        let fields = fields.ok_or_else(|| self.error(key, "is missing"))?;
-        Ok(Section { fields, ..*self })
-    }
+/// Reads a token, or the first of a list.
+fn token(fields: &Fields<'_>, key: &str) -> Result<Option<u32>> {
+    Ok(tokens(fields, key)?.first().copied())
+}
 
-    fn error(&self, key: &str, reason: &str) -> Error {
-        Error::config(self.file, format!("`{key}` {reason}"))
-    }
-
-    /// A value. `None` for null and for a missing key.
-    fn get(&self, key: &str) -> Option<&'a Value> {
-        self.fields.get(key).filter(|value| !value.is_null())
-    }
-
-    fn has(&self, key: &str) -> bool {
-        self.get(key).is_some()
-    }
-
-    fn text(&self, key: &str) -> Result<Option<&'a str>> {
-        let text = |value: &'a Value| value.as_str().ok_or_else(|| self.error(key, "is not a string"));
-        self.get(key).map(text).transpose()
-    }
-
-    fn flag(&self, key: &str) -> Result<Option<bool>> {
-        let flag = |value: &Value| {
-            value
-                .as_bool()
-                .ok_or_else(|| self.error(key, "is not true or false"))
-        };
-        self.get(key).map(flag).transpose()
-    }
-
-    fn size(&self, key: &str) -> Result<Option<usize>> {
-        // Larger sizes are mistakes, and would overflow.
-        let size = |value: &Value| value.as_u64().filter(|size| (1..=1 << 24).contains(size));
-        let size = |value: &Value| {
-            size(value).ok_or_else(|| self.error(key, "is not a positive integer below 2^24"))
-        };
-        Ok(self.get(key).map(size).transpose()?.map(|size| size as usize))
-    }
-
-    /// A size or 0.
-    fn count(&self, key: &str) -> Result<Option<usize>> {
-        match self.get(key) {
-            Some(value) if value.as_u64() == Some(0) => Ok(Some(0)),
-            _ => self.size(key),
-        }
-    }
-
-    fn number(&self, key: &str) -> Result<Option<f64>> {
-        let number = |value: &Value| value.as_f64().ok_or_else(|| self.error(key, "is not a number"));
-        self.get(key).map(number).transpose()
-    }
-
-    fn activation(&self, key: &str) -> Result<Activation> {
-        match self.text(key)? {
-            None | Some("gelu") => Ok(Activation::GeluErf),
-            Some("gelu_new" | "gelu_pytorch_tanh") => Ok(Activation::GeluTanh),
-            Some("relu") => Ok(Activation::Relu),
-            Some("silu" | "swish") => Ok(Activation::Silu),
-            Some(other) => Err(self.error(key, &format!("is \"{other}\", which is not supported"))),
-        }
-    }
-
-    fn token(&self, key: &str) -> Result<Option<u32>> {
-        Ok(self.tokens(key)?.first().copied())
-    }
-
-    /// A token or a list of tokens.
-    fn tokens(&self, key: &str) -> Result<Vec<u32>> {
-        let one = |value: &Value| {
-            let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
-            id.ok_or_else(|| self.error(key, "is not a token id"))
-        };
-        match self.get(key) {
-            None => Ok(Vec::new()),
-            Some(Value::Array(list)) => list.iter().map(one).collect(),
-            Some(value) => Ok(vec![one(value)?]),
-        }
+/// Reads a token or a list of tokens.
+fn tokens(fields: &Fields<'_>, key: &str) -> Result<Vec<u32>> {
+    let one = |value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| fields.error(key, "is not a token id"))
+    };
+    match fields.get(key) {
+        None => Ok(Vec::new()),
+        Some(Value::Array(list)) => list.iter().map(one).collect(),
+        Some(value) => Ok(vec![one(value)?]),
     }
 }
 
