@@ -6,11 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use hipvit::pipeline::Source;
 use hipvit::{Error, Session};
 use hipvit_generate::{GenerateOptions, Generator};
-use pyo3::prelude::*;
 
-use crate::error::{argument, convert};
-use crate::images;
-use crate::loaded_model::{LoadedModel, decode};
+use crate::images::decode;
 
 /// Decoded images in memory, as a multiple of the batch size.
 const BATCHES_IN_MEMORY: usize = 4;
@@ -53,7 +50,7 @@ impl Generation {
     }
 
     /// Makes the texts of images. An error has the position of its image.
-    fn texts(
+    pub fn texts(
         &self,
         session: &Session,
         sources: Vec<Source>,
@@ -104,20 +101,5 @@ impl Generation {
                 .map_err(whole)?;
             texts.extend(generated.into_iter().map(|text| text.text));
         }
-    }
-}
-
-impl LoadedModel {
-    /// Returns the text of each image.
-    pub fn texts(&self, images: &Bound<'_, PyAny>, options: GenerateOptions) -> PyResult<Vec<String>> {
-        let py = images.py();
-        let session = self.session(py)?;
-        if self.values {
-            let message = "generate() takes images. Load the model with input=\"images\"";
-            return Err(argument(py, message));
-        }
-        let sources = images::collect(images)?;
-        let texts = py.detach(|| self.generation.texts(&session, sources, &options));
-        texts.map_err(|(error, index)| convert(py, &error, index))
     }
 }

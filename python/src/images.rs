@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-use hipvit::DType;
-use hipvit::image::RgbImage;
+use hipvit::image::{DecodeOptions, RgbImage};
 use hipvit::pipeline::Source;
+use hipvit::{DType, Error};
 use numpy::{Element, PyArrayDyn, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArrayMethods};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -274,4 +274,18 @@ fn row_major<'py, T: Element>(array: &Bound<'py, PyArrayDyn<T>>) -> PyResult<Bou
     }
     let copied = array.call_method1("copy", ("C",))?;
     Ok(copied.cast_into::<PyArrayDyn<T>>()?)
+}
+
+/// Decodes images. An error has the position of its image.
+pub fn decode(sources: Vec<Source>) -> Result<Vec<RgbImage>, (Error, Option<usize>)> {
+    let images = sources
+        .into_iter()
+        .enumerate()
+        .map(|(index, source)| match source {
+            Source::Decoded(_, image) => Ok(image),
+            source => source
+                .decode(DecodeOptions::default())
+                .map_err(|error| (error, Some(index))),
+        });
+    images.collect()
 }

@@ -9,13 +9,14 @@ use hipvit::image::{DecodeOptions, RgbImage};
 use hipvit::ndarray::Array2;
 use hipvit::pipeline::Source;
 use hipvit::{Error, Outputs as LibraryOutputs, Pipeline, ResizeOn, RunInput, RunOptions, Session};
+use hipvit_generate::GenerateOptions;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::dlpack;
 use crate::error::{Kind, argument, convert, raise};
 use crate::generation::Generation;
-use crate::images::{self, Input};
+use crate::images::{self, Input, decode};
 use crate::outputs::Rows;
 use crate::process;
 use crate::progress::Progress;
@@ -144,6 +145,19 @@ impl LoadedModel {
         run.map_err(|(error, index)| convert(py, &error, index))
     }
 
+    /// Returns the text of each image.
+    pub fn texts(&self, images: &Bound<'_, PyAny>, options: GenerateOptions) -> PyResult<Vec<String>> {
+        let py = images.py();
+        let session = self.session(py)?;
+        if self.values {
+            let message = "generate() takes images. Load the model with input=\"images\"";
+            return Err(argument(py, message));
+        }
+        let sources = images::collect(images)?;
+        let texts = py.detach(|| self.generation.texts(&session, sources, &options));
+        texts.map_err(|(error, index)| convert(py, &error, index))
+    }
+
     /// Estimates the depths of images of any size.
     pub fn depth(&self, images: &Bound<'_, PyAny>) -> PyResult<Vec<Array2<f32>>> {
         let py = images.py();
@@ -177,20 +191,6 @@ impl LoadedModel {
 
 fn rows(session: &Session, outputs: &LibraryOutputs) -> Rows {
     Rows::of(outputs, session.labels().clone(), session.scores())
-}
-
-/// Decodes images. An error has the position of its image.
-pub fn decode(sources: Vec<Source>) -> Result<Vec<RgbImage>, (Error, Option<usize>)> {
-    let images = sources
-        .into_iter()
-        .enumerate()
-        .map(|(index, source)| match source {
-            Source::Decoded(_, image) => Ok(image),
-            source => source
-                .decode(DecodeOptions::default())
-                .map_err(|error| (error, Some(index))),
-        });
-    images.collect()
 }
 
 /// Runs images. Decoded images run without the threads of a pipeline. An error has the position of its image.

@@ -16,7 +16,7 @@ use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
 use crate::sampling::GenerateOptions;
 use crate::spec::{DecoderSpec, MODEL_TYPES};
-use crate::texts::{Event, Generated, Sequence, TextId, TextRules};
+use crate::text::{Event, Generated, Sequence, TextId, TextRules};
 
 /// Maximum size of a configuration. Those with many labels have some megabytes.
 const MAX_CONFIG_BYTES: u64 = 64 << 20;

@@ -7,8 +7,13 @@
 //! [`Generator::generate`] makes the texts of given images. A server calls [`start`](Generator::start), [`step`](Generator::step) and
 //! [`cancel`](Generator::cancel) itself, so that requests enter and leave at any time.
 //!
-//! Parts: `spec` reads the configuration, `names` has the names of tensors, `graph` builds the graphs, `decoder` runs them, `pages` allocates the cache, `sampling` chooses tokens, `texts`
-//! schedules texts, `generator` loads models, and `stream` finds the text of tokens as they come.
+//! | part | what it does |
+//! | --- | --- |
+//! | `generator`, `texts` | loads models; schedules texts |
+//! | `spec`, `names` | the configuration; the names of tensors |
+//! | `graph`, `decoder` | builds the graphs; runs them |
+//! | `pages`, `sampling` | allocates the cache; chooses tokens |
+//! | `text`, `stream` | texts in progress; the text of tokens as they come |
 
 mod decoder;
 mod generator;
@@ -18,9 +23,10 @@ mod pages;
 mod sampling;
 mod spec;
 mod stream;
+mod text;
 mod texts;
 
 pub use generator::{Generator, makes_texts};
 pub use sampling::{GenerateOptions, Sampling};
 pub use stream::TextStream;
-pub use texts::{Event, Finish, Generated, Progress, TextId};
+pub use text::{Event, Finish, Generated, Progress, TextId};

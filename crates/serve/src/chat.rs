@@ -1,60 +1,25 @@
 //! `/v1/chat/completions`, OpenAI's chat, for models that make texts of images. A request has one image as a `data:` URL. The answer is the
 //! text of the image, whole or token by token as server-sent events.
 
+mod answer;
 mod events;
 mod request;
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use self::answer::{Head, generated, usage};
 use self::events::Events;
 pub(super) use self::request::{Request, read};
-use super::failure::{Failure, Kind};
-use super::protocol::generation::{finish_reason, unique};
-use super::scheduler::{Content, Reply};
+use super::failure::Failure;
+use super::protocol::generation::finish_reason;
+use super::scheduler::Content;
 use super::service::{Call, Chat, Service};
-use hipvit_generate::Generated;
-
-/// What all parts of an answer repeat.
-#[derive(Clone, Debug)]
-struct Head {
-    id: String,
-    created: u64,
-    model: String,
-}
-
-impl Head {
-    fn new(model: &str) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        Self {
-            id: format!("chatcmpl-{:016x}", unique()),
-            created: now.unwrap_or_default().as_secs(),
-            model: model.to_owned(),
-        }
-    }
-
-    fn object(&self, kind: &str, choices: Value) -> Value {
-        json!({ "id": self.id, "object": kind, "created": self.created, "model": self.model, "choices": choices })
-    }
-}
-
-/// Returns the numbers of tokens. The image has none.
-fn usage(tokens: usize) -> Value {
-    json!({ "prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens })
-}
-
-/// Returns the text of a reply.
-fn generated(reply: &Reply) -> Result<&Generated, Failure> {
-    let results = reply.as_ref().map_err(Clone::clone)?;
-    let text = results.first().and_then(|result| result.generated());
-    text.ok_or_else(|| Failure::new(Kind::Internal, "the image has no text"))
-}
 
 /// Answers a request with the text of its image.
 pub(super) async fn complete(

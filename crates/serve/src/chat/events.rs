@@ -10,9 +10,10 @@ use bytes::Bytes;
 use hyper::body::Frame;
 use serde_json::{Value, json};
 
-use super::{Head, finish_reason, generated, usage};
+use super::answer::{Head, generated, usage};
 use crate::failure::{Failure, Kind};
 use crate::openai;
+use crate::protocol::generation::finish_reason;
 use crate::scheduler::Reply;
 use crate::service::Chat;
 

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use parking_lot::RwLock;
 
-use super::generator_backend::GeneratorBackend;
 use super::request::{BatchResults, Content, Explain, Explained, Prepared, TextResults, ToExplain};
 use super::turns::Turns;
 use crate::statistics::RunTimes;
@@ -21,6 +20,7 @@ use hipvit::outputs::Outputs;
 use hipvit::session::{Degrees, Device, ResizeOn, RunInput, RunOptions, Session, TextEncoder};
 use hipvit::timing::{Phase, Timing};
 use hipvit_explain::Explainer;
+use hipvit_generate::{Progress, TextId};
 
 /// One of this many batches is timed on a GPU, because events in its streams take time.
 const TIMED: u32 = 32;
@@ -39,6 +39,27 @@ pub(crate) struct Preparation<'a> {
     pub(crate) limits: &'a Limits,
     /// Cancels once the client has left or its deadline has passed.
     pub(crate) cancellation: Cancellation<'a>,
+}
+
+/// A backend that makes texts of images, a token of each text in a step.
+pub(crate) trait TextMaker: Send + Sync {
+    /// Returns how many texts can be started now.
+    fn vacant(&self) -> usize;
+
+    /// Encodes the images of a batch and starts their texts.
+    fn start(&self, batch: &[Prepared]) -> Result<Vec<TextId>>;
+
+    /// Computes a token of each text.
+    fn step(&self) -> Result<Vec<Progress>>;
+
+    /// Ends a text, and frees its part of the cache.
+    fn cancel(&self, text: TextId);
+
+    /// Ends all texts.
+    fn cancel_all(&self);
+
+    /// Returns the numbers of used and of all pages of the cache.
+    fn pages(&self) -> [usize; 2];
 }
 
 /// One loaded copy of a model. Several threads may run batches on it at once.
@@ -75,8 +96,8 @@ pub(crate) trait Backend: Send + Sync {
         1
     }
 
-    /// Returns the generator of a model that makes texts of images. Its [`run`](Self::run) is not called.
-    fn generator(&self) -> Option<&GeneratorBackend> {
+    /// Returns the part that makes texts of images, if the model does. Its [`run`](Self::run) is not called.
+    fn text_maker(&self) -> Option<&dyn TextMaker> {
         None
     }
 

@@ -9,7 +9,7 @@ use hipvit::session::Session;
 use hipvit_generate::{GenerateOptions, Generator, Progress, TextId};
 use parking_lot::Mutex;
 
-use super::backend::{Backend, Preparation, PrepareTimes, SessionBackend};
+use super::backend::{Backend, Preparation, PrepareTimes, SessionBackend, TextMaker};
 use super::request::{BatchResults, Content, Prepared};
 use crate::statistics::RunTimes;
 
@@ -61,19 +61,18 @@ impl GeneratorBackend {
         }
         result
     }
+}
 
-    /// Returns the numbers of used and of all pages of the cache.
-    pub(crate) fn pages(&self) -> [usize; 2] {
+impl TextMaker for GeneratorBackend {
+    fn pages(&self) -> [usize; 2] {
         self.pages.each_ref().map(|pages| pages.load(Ordering::Relaxed))
     }
 
-    /// Returns how many texts can be started now.
-    pub(super) fn vacant(&self) -> usize {
+    fn vacant(&self) -> usize {
         self.generator.lock().vacant()
     }
 
-    /// Encodes the images of a batch and starts their texts.
-    pub(super) fn start(&self, batch: &[Prepared]) -> Result<Vec<TextId>> {
+    fn start(&self, batch: &[Prepared]) -> Result<Vec<TextId>> {
         let (mut images, mut options) = (Vec::new(), Vec::new());
         for prepared in batch {
             let Prepared::ToText(image, to_text) = prepared else {
@@ -88,15 +87,15 @@ impl GeneratorBackend {
         self.with(|generator| generator.start_encoded(tokens.view(), &options))
     }
 
-    pub(super) fn step(&self) -> Result<Vec<Progress>> {
+    fn step(&self) -> Result<Vec<Progress>> {
         self.with(Generator::step)
     }
 
-    pub(super) fn cancel(&self, text: TextId) {
+    fn cancel(&self, text: TextId) {
         self.with(|generator| generator.cancel(text));
     }
 
-    pub(super) fn cancel_all(&self) {
+    fn cancel_all(&self) {
         self.with(Generator::cancel_all);
     }
 }
@@ -132,7 +131,7 @@ impl Backend for GeneratorBackend {
         1
     }
 
-    fn generator(&self) -> Option<&GeneratorBackend> {
+    fn text_maker(&self) -> Option<&dyn TextMaker> {
         Some(self)
     }
 

@@ -66,7 +66,7 @@ impl Instance {
 
     /// Returns true if the instance makes texts of images.
     pub(super) fn makes_texts(&self) -> bool {
-        matches!(self.with(|backend| Ok(backend.generator().is_some())), Ok(true))
+        matches!(self.with(|backend| Ok(backend.text_maker().is_some())), Ok(true))
     }
 
     pub(super) fn is_alive(&self) -> bool {

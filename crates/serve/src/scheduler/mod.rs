@@ -288,7 +288,7 @@ impl Engine {
     pub(crate) fn caches(&self) -> Vec<(&str, [usize; 2])> {
         let cache = |instance: &Instance| {
             let backend = instance.backend.try_read()?;
-            Some(backend.as_ref()?.generator()?.pages())
+            Some(backend.as_ref()?.text_maker()?.pages())
         };
         let instances = self.shared.instances.iter();
         instances

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 
-use super::generator_backend::GeneratorBackend;
+use super::backend::TextMaker;
 use super::instance::Instance;
 use super::queue::Waiting as _;
 use super::request::{BatchResults, ImageResult, Prepared};
@@ -63,8 +63,8 @@ impl Shared {
     /// Makes texts on an instance until the engine is closed and empty, or the instance is lost.
     pub(super) fn make_texts(&self, instance: &Instance) {
         // A thread that panicked left its texts behind.
-        let _ = with_generator(instance, |generator| {
-            generator.cancel_all();
+        let _ = with_maker(instance, |maker| {
+            maker.cancel_all();
             Ok(())
         });
         let mut texts: Vec<Text> = Vec::new();
@@ -80,7 +80,7 @@ impl Shared {
         if texts.is_empty() {
             return self.next_batch(instance);
         }
-        let vacant = with_generator(instance, |generator| Ok(generator.vacant())).unwrap_or(0);
+        let vacant = with_maker(instance, |maker| Ok(maker.vacant())).unwrap_or(0);
         let most = entrants(vacant, vacant + texts.len());
         if most == 0 {
             return Some(Vec::new());
@@ -106,7 +106,7 @@ impl Shared {
                 batch.push(prepared);
             }
         }
-        match with_generator(instance, |generator| generator.start(&batch)) {
+        match with_maker(instance, |maker| maker.start(&batch)) {
             Ok(ids) => {
                 let time = begin.elapsed();
                 let prepared = items.iter().map(|item| item.parts.input).max();
@@ -134,7 +134,7 @@ impl Shared {
         }
         let _running = instance.begin();
         let begin = Instant::now();
-        match with_generator(instance, GeneratorBackend::step) {
+        match with_maker(instance, |maker| maker.step()) {
             Ok(events) => {
                 self.metrics.stage(Measured::Step, begin.elapsed());
                 for progress in events {
@@ -142,8 +142,8 @@ impl Shared {
                 }
             }
             Err(error) => {
-                let _ = with_generator(instance, |generator| {
-                    generator.cancel_all();
+                let _ = with_maker(instance, |maker| {
+                    maker.cancel_all();
                     Ok(())
                 });
                 let (sent, others): (Vec<Text>, Vec<Text>) = texts.drain(..).partition(Text::is_sent);
@@ -200,19 +200,19 @@ impl Shared {
 fn end_abandoned(instance: &Instance, texts: &mut Vec<Text>) {
     let now = Instant::now();
     for text in texts.extract_if(.., |text| text.item.is_abandoned(now)) {
-        let _ = with_generator(instance, |generator| {
-            generator.cancel(text.id);
+        let _ = with_maker(instance, |maker| {
+            maker.cancel(text.id);
             Ok(())
         });
         text.item.end_abandoned(now, LATE);
     }
 }
 
-/// Calls the generator of an instance. A panic becomes an error.
-fn with_generator<R>(instance: &Instance, work: impl FnOnce(&GeneratorBackend) -> Result<R>) -> Result<R> {
+/// Calls the part of an instance that makes texts. A panic becomes an error.
+fn with_maker<R>(instance: &Instance, work: impl FnOnce(&dyn TextMaker) -> Result<R>) -> Result<R> {
     let call = || {
-        instance.with(|backend| match backend.generator() {
-            Some(generator) => work(generator),
+        instance.with(|backend| match backend.text_maker() {
+            Some(maker) => work(maker),
             None => Err(Error::internal("backend", "makes no texts")),
         })
     };

@@ -1,0 +1,124 @@
+//! Texts in progress and their events.
+
+use hipvit::error::Error;
+
+use crate::decoder::Row;
+use crate::sampling::Sampling;
+
+/// Identifies a text of a [`Generator`](crate::Generator). Later texts have larger ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TextId(pub(crate) u64);
+
+/// A text of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Generated {
+    /// The text, without special tokens.
+    pub text: String,
+    /// The new tokens, with the one that ended the text.
+    pub tokens: Vec<u32>,
+    /// Why the text ended.
+    pub finish: Finish,
+}
+
+/// Why a text ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model ended it.
+    End,
+    /// It reached the maximum number of tokens.
+    Length,
+}
+
+/// An event of a text in a [step](crate::Generator::step).
+#[derive(Debug)]
+pub struct Progress {
+    /// The text.
+    pub text: TextId,
+    /// The event.
+    pub event: Event,
+}
+
+/// Kind of [`Progress`].
+#[derive(Debug)]
+pub enum Event {
+    /// The next token.
+    Token(u32),
+    /// The text is complete, and has left.
+    Finished(Generated),
+    /// The text has left because of an error that other texts do not have.
+    Failed(Error),
+}
+
+/// Rules of one text.
+#[derive(Clone, Debug)]
+pub(crate) struct TextRules {
+    /// Maximum number of tokens, with the first one.
+    pub(crate) length: usize,
+    pub(crate) sampling: Option<Sampling>,
+    /// Index of the image, for `sampling`.
+    pub(crate) index: usize,
+}
+
+/// A text in progress.
+#[derive(Clone, Debug)]
+pub(crate) struct Sequence {
+    pub(crate) id: TextId,
+    pub(crate) rules: TextRules,
+    /// Number of the image in the cache.
+    pub(crate) image: usize,
+    pub(crate) pages: Vec<u32>,
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens whose keys and values are in the cache.
+    pub(crate) cached: usize,
+}
+
+impl Sequence {
+    /// Returns the sequence of the image with number `image`, with the first token `start`.
+    pub(crate) fn new(id: TextId, rules: TextRules, image: usize, start: u32) -> Self {
+        Self {
+            id,
+            rules,
+            image,
+            pages: Vec::new(),
+            tokens: vec![start],
+            cached: 0,
+        }
+    }
+
+    /// Returns true if there is a page for the next token.
+    pub(crate) fn is_computed(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    /// Returns the next token to compute.
+    pub(crate) fn row(&self) -> Row<'_> {
+        Row {
+            token: self.tokens[self.cached],
+            position: self.cached,
+            pages: &self.pages,
+            image: self.image,
+        }
+    }
+
+    pub(crate) fn finish(&self, ends: &[u32]) -> Option<Finish> {
+        let [_, .., last] = self.tokens.as_slice() else {
+            return None;
+        };
+        if ends.contains(last) {
+            Some(Finish::End)
+        } else {
+            (self.tokens.len() >= self.rules.length).then_some(Finish::Length)
+        }
+    }
+}
+
+impl TextRules {
+    /// Rules of a text whose tokens are given.
+    pub(crate) fn given() -> Self {
+        Self {
+            length: usize::MAX,
+            sampling: None,
+            index: 0,
+        }
+    }
+}
