@@ -208,6 +208,15 @@ impl DepthEstimator {
         let depths: ArrayView3<'_, f32> = depths
             .into_dimensionality::<Ix3>()
             .map_err(|e| Error::internal("depths", e))?;
+        if depths.dim().0 != images.len() {
+            let reason = format!(
+                "{} returns depths of {} images for {}. Export it with an open batch size",
+                session.name(),
+                depths.dim().0,
+                images.len()
+            );
+            return Err(Error::argument("model", reason));
+        }
         Ok(depths.outer_iter().map(|map| map.to_owned()).collect())
     }
 }

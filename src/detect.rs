@@ -53,8 +53,8 @@ pub struct Detection {
 
 impl Detector {
     /// Loads a detector from an `.onnx` file with the outputs `logits`, `[B, queries, classes]`, and `pred_boxes`, `[B, queries, 4]`. The
-    /// boxes are centres, widths and heights relative to the image. `config.json` and `preprocessor_config.json` of transformers lie beside
-    /// the file.
+    /// boxes are centres, widths and heights relative to the image. `config.json` and `preprocessor_config.json` of transformers must be in
+    /// the same directory.
     ///
     /// # Errors
     ///
@@ -121,6 +121,16 @@ impl Detector {
                 .session
                 .run_tensors([(input.name.as_str(), TensorView::from(&values))])?;
             let (logits, boxes) = (output(&results, LOGITS)?, output(&results, BOXES)?);
+            if logits.dim().0 != images.len() || boxes.dim().0 != images.len() {
+                let reason = format!(
+                    "{} returns `{LOGITS}` and `{BOXES}` of {} and {} images for {}. Export it with an open batch size",
+                    self.session.name(),
+                    logits.dim().0,
+                    boxes.dim().0,
+                    images.len()
+                );
+                return Err(Error::argument("model", reason));
+            }
             for (index, image) in batch.iter().enumerate() {
                 let [logits, boxes] = [logits, boxes].map(|output| output.index_axis_move(Axis(0), index));
                 let found = scored(self.source.scoring, logits);

@@ -162,6 +162,10 @@ impl LoadedModel {
     pub fn depth(&self, images: &Bound<'_, PyAny>) -> PyResult<Vec<Array2<f32>>> {
         let py = images.py();
         let session = self.session(py)?;
+        if self.values {
+            let message = "depth() takes images. Load the model with input=\"images\"";
+            return Err(argument(py, message));
+        }
         let sources = images::collect(images)?;
         let depths = py.detach(|| {
             let estimator = self.depth_estimator(&session).map_err(|error| (error, None))?;

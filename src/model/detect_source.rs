@@ -27,12 +27,12 @@ pub(crate) enum BoxScoring {
 
 impl BoxScoring {
     /// Supported values of `model_type`, for errors.
-    pub(crate) const MODEL_TYPES: &str = "rt_detr, rt_detr_v2, d_fine, rf_detr, conditional_detr, deformable_detr, detr, \
+    pub(crate) const MODEL_TYPES: &str = "rt_detr, rt_detr_v2, d_fine, conditional_detr, deformable_detr, detr, \
         table-transformer and yolos";
 
     pub(crate) fn of_model_type(kind: &str) -> Option<Self> {
         Some(match kind {
-            "rt_detr" | "rt_detr_v2" | "d_fine" | "rf_detr" => Self::Sigmoid { most: None },
+            "rt_detr" | "rt_detr_v2" | "d_fine" => Self::Sigmoid { most: None },
             "conditional_detr" | "deformable_detr" => Self::Sigmoid { most: Some(100) },
             "detr" | "table-transformer" | "yolos" => Self::Softmax,
             _ => return None,

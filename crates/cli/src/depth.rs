@@ -35,7 +35,7 @@ pub(crate) struct Args {
     model: ModelArgs,
     /// Add NAME.overlay.png: the depths as colours over the image
     ///
-    /// Near points are bright.
+    /// Near points are bright. With an ONNX file, large values are bright.
     #[arg(long, help_heading = "Output")]
     overlay: bool,
     /// Print the results as JSON
@@ -136,13 +136,20 @@ impl Args {
             indices,
             images,
         } = decoded;
+        let Some(first) = images.first() else {
+            return Ok(());
+        };
+        // What is written of a session is the same for all sizes.
+        let session = match last {
+            Some(session) => session.clone(),
+            None => {
+                let session = estimator.session(first)?;
+                self.model.note(&session);
+                last.insert(session).clone()
+            }
+        };
         let depths = estimator.estimate(&images)?;
         for (index, (image, depth)) in images.iter().zip(&depths).enumerate() {
-            let session = estimator.session(image)?;
-            if last.is_none() {
-                self.model.note(&session);
-            }
-            *last = Some(session.clone());
             let name = &names[index];
             let of_image = (name.as_str(), indices[index], image);
             let summary = self.write_one(estimator, &session, of_image, depth, files)?;

@@ -174,7 +174,9 @@ fn drawn(image: &RgbImage, found: &[Detection]) -> RgbImage {
     let mut drawn = image.clone();
     let width = (image.width.min(image.height) / 200).max(1) as i64;
     for object in found.iter().rev() {
-        let [left, top, right, bottom] = object.corners.map(|edge| edge.round() as i64);
+        // Far edges are cut, so that sums cannot overflow.
+        let edge = |edge: f32| edge.round().clamp(-1e6, 1e6) as i64;
+        let [left, top, right, bottom] = object.corners.map(edge);
         let colour = colour(object.class);
         for inset in 0..width {
             let (left, top, right, bottom) = (left + inset, top + inset, right - inset, bottom - inset);

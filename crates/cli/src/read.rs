@@ -41,7 +41,7 @@ pub(crate) struct Args {
     max_tokens: Option<usize>,
     /// Print each token when it is known [default: on a terminal]
     ///
-    /// For one image, as text.
+    /// Only for one image, in the text format.
     #[arg(long, help_heading = "Output")]
     stream: bool,
     #[command(flatten)]

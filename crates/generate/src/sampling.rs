@@ -162,8 +162,11 @@ impl Sampling {
         // Without the largest score, since a quotient may be infinite.
         let scaled = |score: &f64| (score - largest) / self.temperature;
         let mut scores: Vec<f64> = scores.iter().map(scaled).collect();
-        let mut order: Vec<usize> = (0..scores.len()).collect();
-        order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        let mut order: Vec<usize> = Vec::new();
+        if self.top_k.is_some() || self.top_p < 1.0 {
+            order.extend(0..scores.len());
+            order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+        }
         if let Some(last) = self.top_k.and_then(|k| order.get(k - 1)) {
             let least = scores[*last];
             let is_less = |score: &&mut f64| **score < least;

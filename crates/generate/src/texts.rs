@@ -29,7 +29,8 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// - [`Error::Argument`] if there are more images than [`vacant`](Self::vacant), or for options out of range.
+    /// - [`Error::Argument`] if there are more images than [`vacant`](Self::vacant), if their number differs from that of the options, or for options
+    ///   out of range.
     /// - The errors of [`Session::run_with`](hipvit::Session::run_with).
     pub fn start<'a>(
         &mut self,
@@ -47,7 +48,8 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if there are more images than [`vacant`](Self::vacant), or for options out of range.
+    /// [`Error::Argument`] if there are more images than [`vacant`](Self::vacant), if their number differs from that of the options, or for
+    /// options out of range.
     pub fn start_encoded(
         &mut self,
         tokens: ArrayView3<'_, f32>,
@@ -83,8 +85,8 @@ impl Generator {
         let rows = tokens.dim().0;
         let first = self.numbers.len().checked_sub(images);
         let (Some(first), true) = (first, rows == images) else {
-            let reason = format!("encoded {rows} images, for {images} texts");
-            return Err(Error::internal("encoder", reason));
+            let reason = format!("are {images}, for {rows} images. Give options for each image");
+            return Err(Error::argument("options", reason));
         };
         let numbers: Vec<usize> = self.numbers[first..].iter().rev().copied().collect();
         self.decoder.write_images(tokens, &numbers)?;

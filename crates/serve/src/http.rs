@@ -149,7 +149,7 @@ impl<S: Send + Sync> FromRequestParts<S> for ModelPath {
 }
 
 /// Paths of the server, listed by the error of an unknown path.
-const PATHS: &str = "/ (a page), /v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
+const PATHS: &str = "/v2, /v2/health/live, /v2/health/ready, /v2/models/MODEL, and under it /ready, /config, /stats and (POST) /infer; \
     (POST) /v2/repository/index, /v2/repository/models/MODEL/load and /unload; /v1/models; (POST) /v1/embeddings; (POST) /v1/chat/completions; (POST) /embed; /health; /metrics";
 
 async fn not_found(uri: Uri) -> Response {

@@ -180,7 +180,7 @@ impl Metrics {
         );
         let stages = register!(
             "stage_duration",
-            "Time in a stage: queue per image or text, decode and resize per image, tokenize per text, copy and compute per batch (on a GPU of one batch in 32), explain per explanation; for texts from images first_token from admission and generate per text, step per step",
+            "Time in a stage: queue per image or text, decode and resize per image, tokenize per text, copy and compute per batch (on a GPU of one batch in 32), explain per explanation. Texts from images: first_token from admission to the first token, generate per text, step per token of all texts",
             Unit::Seconds,
             Family::new_with_constructor(seconds)
         );

@@ -28,7 +28,7 @@ use crate::{Error, Result};
 use hipvit_files::json;
 
 /// Names that [`Class::by_name`] accepts, without `ImageProcessor`, for errors.
-const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, RTDetr, RfDetr, Detr, \
+const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, RTDetr, Detr, \
      ConditionalDetr, DeformableDetr and Yolos";
 
 impl Preprocess {
@@ -41,7 +41,7 @@ impl Preprocess {
     /// the processor's configuration does not.
     ///
     /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt, DPT, and
-    /// of detectors (RT-DETR, RF-DETR, DETR, YOLOS) with a fixed size.
+    /// of detectors (RT-DETR, DETR, YOLOS) with a fixed size.
     ///
     /// # Errors
     ///
@@ -458,7 +458,7 @@ impl Config<'_> {
             matches!(class.variant, Variant::Common | Variant::Clip),
         );
         match self.given(key) {
-            Some(size) if pads && self.flag("do_pad", false)? => {
+            Some(size) if pads && self.flag("do_pad", class.do_pad)? => {
                 if self.height_and_width(key, size)? == [height, width] {
                     return Ok(());
                 }

@@ -7,7 +7,7 @@ const context = canvas.getContext("2d");
 let picture = null; // { url: data URL of the file, bitmap: what the browser decodes, if it can }
 let model = null; // the metadata of the selected model
 let chosen = null; // index of the class that is explained; null for the most likely one
-let latest = 0; // number of the latest request, since answers may overtake each other
+const turns = { model: 0, picture: 0, result: 0 }; // numbers of the latest actions, since answers may overtake each other
 
 class Refused extends Error {}
 
@@ -37,6 +37,23 @@ async function shown(work) {
   }
 }
 
+/// Begins an action. Returns a function that is true until the next action of its kind.
+function begin(kind) {
+  const turn = ++turns[kind];
+  return () => turn === turns[kind];
+}
+
+/// Waits for an answer. Returns undefined if another action has begun, also instead of an error.
+async function current(isLatest, answer) {
+  try {
+    const value = await answer;
+    return isLatest() ? value : undefined;
+  } catch (error) {
+    if (isLatest()) throw error;
+    return undefined;
+  }
+}
+
 const offers = (list, name) => model?.[list].some((tensor) => tensor.name === name) ?? false;
 
 async function listModels() {
@@ -47,10 +64,15 @@ async function listModels() {
 }
 
 async function selectModel() {
-  model = await call(`v2/models/${encodeURIComponent(element("model").value)}`);
+  const isLatest = begin("model");
+  const metadata = await current(isLatest, call(`v2/models/${encodeURIComponent(element("model").value)}`));
+  if (!metadata) return;
+  model = metadata;
   chosen = null;
   element("texts").hidden = !(offers("inputs", "text") && offers("outputs", "probabilities"));
   element("views").hidden = !offers("outputs", "explanation");
+  // Texts have no class whose pixels could be shown.
+  element("of-class").hidden = !element("texts").hidden;
   document.querySelector("input[name=view][value=picture]").checked = true;
   if (!offers("inputs", "image")) {
     throw new Refused(`${model.name} takes tensors, not pictures: ${model.inputs.map((input) => input.name).join(", ")}.`);
@@ -60,6 +82,7 @@ async function selectModel() {
 }
 
 async function open(file) {
+  const isLatest = begin("picture");
   const url = await new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(reader.result);
@@ -68,6 +91,7 @@ async function open(file) {
   });
   // The server reads formats that browsers do not show, such as TIFF.
   const bitmap = await createImageBitmap(file).catch(() => null);
+  if (!isLatest()) return;
   picture = { url, bitmap, name: file.name || "picture" };
   chosen = null;
   drawPicture();
@@ -81,7 +105,7 @@ async function infer(request) {
 }
 
 async function classify() {
-  const turn = ++latest;
+  const isLatest = begin("result");
   const request = { inputs: [image()] };
   if (!element("texts").hidden) {
     const labels = element("labels").value.split("\n").map((line) => line.trim()).filter(Boolean);
@@ -94,10 +118,10 @@ async function classify() {
     request.outputs = [{ name: "top", parameters: { k: 5 } }];
   }
   say(`${model.name} is running.`);
-  const begin = performance.now();
-  const outputs = await infer(request);
-  if (turn !== latest) return;
-  element("time").textContent = `${(performance.now() - begin).toFixed(1)} ms from request to answer`;
+  const start = performance.now();
+  const outputs = await current(isLatest, infer(request));
+  if (!outputs) return;
+  element("time").textContent = `${(performance.now() - start).toFixed(1)} ms from request to answer`;
   showOutputs(outputs);
   await explain();
 }
@@ -111,11 +135,8 @@ function showOutputs(outputs) {
     return { share: Number(share), index: Number(index), label: label.join(":") || index };
   });
   element("top").replaceChildren(...top.map(entryOf));
-  const maps = outputs.filter(({ name, shape }) => name !== "explanation" && isMap(shape));
-  element("maps").replaceChildren(...maps.map(figureOf));
   if (top.length) say(`${picture.name}: ${top[0].label}, ${percent(top[0].share)}.`);
   else if (named.text) say(`${picture.name}:`);
-  else if (maps.length) say(`${picture.name}: ${maps.map(({ name }) => name).join(", ")}.`);
   else say(`${picture.name}: ${outputs.map(({ name, shape }) => `${name} [${shape.join(", ")}]`).join("; ")}.`);
 }
 
@@ -143,41 +164,18 @@ function entryOf({ share, index, label }, rank) {
   return item;
 }
 
-/// A map is `[1, H, W]` or `[1, 1, H, W]`, such as a depth.
-const isMap = (shape) => (shape.length === 3 || (shape.length === 4 && shape[1] === 1)) && shape[0] === 1 && Math.min(...shape.slice(-2)) > 1;
-
-function figureOf({ name, shape, data }) {
-  const figure = document.createElement("figure");
-  const map = document.createElement("canvas");
-  const [height, width] = shape.slice(-2);
-  Object.assign(map, { width, height });
-  const least = data.reduce((a, b) => Math.min(a, b), Infinity);
-  const most = data.reduce((a, b) => Math.max(a, b), -Infinity);
-  const pixels = new ImageData(width, height);
-  data.forEach((value, i) => pixels.data.set(heat((value - least) / (most - least || 1)), 4 * i));
-  map.getContext("2d").putImageData(pixels, 0, 0);
-  const caption = document.createElement("figcaption");
-  caption.textContent = `${name}: ${least.toPrecision(4)} (dark) to ${most.toPrecision(4)} (bright)`;
-  figure.append(map, caption);
-  map.setAttribute("role", "img");
-  map.setAttribute("aria-label", caption.textContent);
-  return figure;
-}
-
 const view = () => document.querySelector("input[name=view]:checked").value;
 
 async function explain() {
+  const isLatest = begin("result");
   const method = view();
   if (!picture) return;
   if (method === "picture" || element("views").hidden) return drawPicture();
-  const turn = ++latest;
   const parameters = { method };
   if (chosen !== null && method !== "rollout") parameters.class = chosen;
-  const answer = await infer({
-    inputs: [image()],
-    outputs: [{ name: "explanation", parameters }, { name: "resized" }],
-  });
-  if (turn !== latest) return;
+  const request = { inputs: [image()], outputs: [{ name: "explanation", parameters }, { name: "resized" }] };
+  const answer = await current(isLatest, infer(request));
+  if (!answer) return;
   const [map, resized] = ["explanation", "resized"].map((wanted) => answer.find(({ name }) => name === wanted));
   drawExplanation(map, resized.data, method);
 }

@@ -102,8 +102,9 @@ impl TextProtocol {
                 Ok(tokens) if tokens <= self.max_tokens => tokens,
                 _ => {
                     let most = self.max_tokens;
-                    let reason =
-                        format!("parameter `max_tokens`: {tokens}; a text has at most {most} tokens");
+                    let reason = format!(
+                        "parameter `max_tokens`: {tokens}; a text has at most {most} tokens. Ask for fewer, or start the server with --max-tokens"
+                    );
                     return Err(Failure::invalid(reason));
                 }
             },

@@ -416,8 +416,10 @@ impl Backend for ExplainerBackend {
                     Explain::Rollout => {
                         let [height, width] = self.0.info().patch;
                         let patches = self.0.attention_rollout(values)?;
-                        let [rows, columns] = [patches.nrows() * height, patches.ncols() * width];
-                        Array2::from_shape_fn((rows, columns), |(y, x)| patches[[y / height, x / width]])
+                        // Pixels beyond the last whole patch have no part.
+                        Array2::from_shape_fn(self.0.info().image_size, |(y, x)| {
+                            patches.get([y / height, x / width]).copied().unwrap_or(0.0)
+                        })
                     }
                 };
                 Ok(Explained {

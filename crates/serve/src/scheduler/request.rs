@@ -27,7 +27,7 @@ use hipvit_generate::{GenerateOptions, Generated};
 #[derive(Clone, Debug)]
 pub(crate) struct ToText {
     pub(crate) options: GenerateOptions,
-    /// Receiver of each token as soon as it is known. It gets at most as many as the options allow.
+    /// Sender of each token as soon as it is known. It sends at most as many as the options allow.
     pub(crate) tokens: Option<UnboundedSender<u32>>,
 }
 

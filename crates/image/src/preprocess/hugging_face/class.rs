@@ -20,6 +20,7 @@ pub(super) struct Class {
     pub(super) default_to_square: bool,
     pub(super) do_center_crop: bool,
     pub(super) do_normalize: bool,
+    pub(super) do_pad: bool,
     /// Height and width of the crop.
     pub(super) crop_size: Option<usize>,
 }
@@ -57,6 +58,7 @@ const VIT: Class = Class {
     default_to_square: true,
     do_center_crop: false,
     do_normalize: true,
+    do_pad: false,
     crop_size: None,
 };
 const DINOV3: Class = Class {
@@ -119,6 +121,7 @@ const CLIP: Class = Class {
     default_to_square: false,
     do_center_crop: true,
     do_normalize: true,
+    do_pad: false,
     crop_size: Some(224),
 };
 /// Detectors. Their default keeps the aspect ratio, so `size` must give height and width.
@@ -130,11 +133,13 @@ const DETR: Class = Class {
         longest: Some(1333),
     },
     default_to_square: false,
+    do_pad: true,
     ..VIT
 };
 const RT_DETR: Class = Class {
     size: square(640),
     do_normalize: false,
+    do_pad: false,
     ..DETR
 };
 const CONVNEXT: Class = Class {
@@ -177,7 +182,7 @@ impl Class {
             "ConvNext" => &CONVNEXT,
             "DPT" => &DPT,
             "RTDetr" => &RT_DETR,
-            "Detr" | "ConditionalDetr" | "DeformableDetr" | "RfDetr" | "Yolos" => &DETR,
+            "Detr" | "ConditionalDetr" | "DeformableDetr" | "Yolos" => &DETR,
             _ => return None,
         })
     }
@@ -197,9 +202,7 @@ impl Class {
             "convnext" | "convnextv2" => &CONVNEXT,
             "dpt" | "depth_anything" => &DPT,
             "rt_detr" | "rt_detr_v2" | "d_fine" => &RT_DETR,
-            "detr" | "table-transformer" | "conditional_detr" | "deformable_detr" | "rf_detr" | "yolos" => {
-                &DETR
-            }
+            "detr" | "table-transformer" | "conditional_detr" | "deformable_detr" | "yolos" => &DETR,
             _ => return None,
         })
     }
