@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use ndarray::{Array4, ArrayView2, Axis, Ix3};
+use ndarray::{Array4, ArrayView1, ArrayView2, Axis, Ix3};
 
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, RgbImage};
 use crate::labels::Labels;
 use crate::model::{self, BoxScoring, DetectSource};
+use crate::outputs::Scores;
 use crate::session::{Session, SessionBuilder};
 use crate::tensors::{NamedTensors, TensorArray, TensorView};
 
@@ -190,22 +191,20 @@ struct Scored {
 
 /// Returns the pairs of query and class that are considered, in descending order of their scores. `logits` are `[queries, classes]`.
 fn scored(scoring: BoxScoring, logits: ArrayView2<'_, f32>) -> Vec<Scored> {
+    let queries = logits.outer_iter().enumerate();
     let mut all: Vec<Scored> = match scoring {
         BoxScoring::Sigmoid { .. } => {
-            let pairs = logits.indexed_iter();
-            let pairs = pairs.map(|((query, class), &logit)| Scored {
-                query,
-                class,
-                score: (1.0 / (1.0 + (-f64::from(logit)).exp())) as f32,
+            let pairs = queries.flat_map(|(query, logits)| {
+                let scores = Scores::Sigmoid.probabilities(logits).into_iter();
+                scores
+                    .enumerate()
+                    .map(move |(class, score)| Scored { query, class, score })
             });
             pairs.collect()
         }
-        BoxScoring::Softmax => {
-            let queries = logits.outer_iter().enumerate();
-            queries
-                .filter_map(|(query, logits)| best(query, logits.as_slice()?))
-                .collect()
-        }
+        BoxScoring::Softmax => queries
+            .filter_map(|(query, logits)| best(query, logits))
+            .collect(),
     };
     all.sort_by(|a, b| b.score.total_cmp(&a.score));
     if let BoxScoring::Sigmoid { most } = scoring {
@@ -214,22 +213,13 @@ fn scored(scoring: BoxScoring, logits: ArrayView2<'_, f32>) -> Vec<Scored> {
     all
 }
 
-/// Returns the best class of a query by a softmax, whose last class is no object.
-fn best(query: usize, logits: &[f32]) -> Option<Scored> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let exp = |logit: f32| (f64::from(logit) - f64::from(largest)).exp();
-    let sum: f64 = logits.iter().map(|&logit| exp(logit)).sum();
-    let (_, objects) = logits.split_last()?;
-    let better = |best: Option<(usize, f32)>, (class, &logit): (usize, &f32)| match best {
-        Some((_, most)) if most >= logit => best,
-        _ => Some((class, logit)),
-    };
-    let (class, logit) = objects.iter().enumerate().fold(None, better)?;
-    Some(Scored {
-        query,
-        class,
-        score: (exp(logit) / sum) as f32,
-    })
+/// Returns the best class of a query by a softmax, whose last class is no object. Among equals, the lower index is returned.
+fn best(query: usize, logits: ArrayView1<'_, f32>) -> Option<Scored> {
+    let mut scores = Scores::Softmax.probabilities(logits);
+    scores.pop();
+    let scores = scores.into_iter().enumerate();
+    let (class, score) = scores.reduce(|best, next| if next.1 > best.1 { next } else { best })?;
+    Some(Scored { query, class, score })
 }
 
 /// Converts a centre, width and height relative to an image to corners in its pixels.
@@ -272,7 +262,7 @@ mod tests {
         assert_eq!(pairs, [(1, 0), (0, 1)]);
         let expected = 1f64.exp() / (1.0 + 1f64.exp() + 5f64.exp());
         assert!((f64::from(found[1].score) - expected).abs() < 1e-7);
-        assert_eq!(best(0, &[1.0]), None);
+        assert_eq!(best(0, array![1.0].view()), None);
     }
 
     #[test]
