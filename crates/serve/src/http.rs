@@ -1,5 +1,6 @@
 //! The protocol over HTTP/REST, with Triton's extensions; OpenAI's embeddings, chat completions and models; metrics.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -21,6 +22,7 @@ use super::embeddings::Form;
 use super::failure::{Failure, Kind};
 use super::metadata::{EXTENSIONS, NAME};
 use super::protocol::json;
+use super::repository::Model;
 use super::service::{Call, Service};
 use super::{chat, embeddings, metrics, openai, page, triton};
 
@@ -331,27 +333,16 @@ async fn chat_completions(
         copies: json::COPIES,
         ..call
     };
-    // Label of metrics: only existing names.
-    let mut known = String::new();
-    let mut read = || -> Result<_> {
-        refuse_encoding(&headers)?;
-        expect_json(&headers, &body, "Send the image as a data: URL in the messages")?;
-        at_length(body.len(), || {
-            call.memory.grow(json::decoded_size(&body))?;
-            let request = chat::read(&body)?;
-            let model = service.model(&request.model, "")?;
-            call.note.model(&model.name);
-            known.clone_from(&model.name);
-            let image = request.image()?;
-            Ok((request, image))
-        })
-    };
-    let answer = match read() {
+    let advice = "Send the image as a data: URL in the messages";
+    let read = read_json(&service, &call, &headers, &body, advice, |model| {
+        let request = chat::read(&body)?;
+        model(&request.model)?;
+        let image = request.image()?;
+        Ok((request, image))
+    });
+    let answer = match read {
         Ok((request, image)) => chat::complete(&service, call, request, image).await,
-        Err(failure) => {
-            service.refused(&call, &known, &failure);
-            Err(failure)
-        }
+        Err(failure) => Err(failure),
     };
     answer.unwrap_or_else(openai::model_error)
 }
@@ -369,32 +360,45 @@ async fn embed(
         copies: json::COPIES,
         ..call
     };
+    let advice = "Send an image as a data: URL in the inputs";
+    let (request, decoded) = read_json(&service, &call, headers, &body, advice, |model| {
+        let mut request = embeddings::read(&body, form)?;
+        if request.model.is_empty() && form == Form::Tei {
+            request.model = only_model(&service)?;
+        }
+        let decoded = request.decode(&*model(&request.model)?)?;
+        Ok((request, decoded))
+    })?;
+    request.run(&service, call, decoded).await
+}
+
+/// Reads a request in JSON, and counts it if it is refused. `read` gets a function that finds the request's model, which it calls before it
+/// reports errors of the inputs.
+fn read_json<T>(
+    service: &Service,
+    call: &Call,
+    headers: &HeaderMap,
+    body: &[u8],
+    advice: &str,
+    read: impl FnOnce(&dyn Fn(&str) -> Result<Arc<Model>>) -> Result<T>,
+) -> Result<T> {
     // Label of metrics: only existing names.
-    let mut known = String::new();
-    let mut read = || -> Result<_> {
+    let known = OnceCell::new();
+    let model = |name: &str| {
+        let model = service.model(name, "")?;
+        call.note.model(&model.name);
+        let _ = known.set(model.name.clone());
+        Ok(model)
+    };
+    let read = || {
         refuse_encoding(headers)?;
-        expect_json(headers, &body, "Send an image as a data: URL in the inputs")?;
+        expect_json(headers, body, advice)?;
         at_length(body.len(), || {
-            call.memory.grow(json::decoded_size(&body))?;
-            let mut request = embeddings::read(&body, form)?;
-            if request.model.is_empty() && form == Form::Tei {
-                request.model = only_model(&service)?;
-            }
-            // Report an unknown model before errors of the inputs.
-            let model = service.model(&request.model, "")?;
-            call.note.model(&model.name);
-            known.clone_from(&model.name);
-            let decoded = request.decode(&model)?;
-            Ok((request, decoded))
+            call.memory.grow(json::decoded_size(body))?;
+            read(&model)
         })
     };
-    match read() {
-        Ok((request, decoded)) => request.run(&service, call, decoded).await,
-        Err(failure) => {
-            service.refused(&call, &known, &failure);
-            Err(failure)
-        }
-    }
+    read().inspect_err(|failure| service.refused(call, known.get().map_or("", String::as_str), failure))
 }
 
 /// Returns the name of the only loaded model.

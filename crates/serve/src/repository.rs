@@ -400,8 +400,7 @@ impl Repository {
         let of_images = &sessions[..options.instances.len()];
         let (texts, no_texts) = self.texts(name, of_images, &statistics)?;
         let (platform, inputs, outputs) = facts(session, options, no_texts)?;
-        let devices: Vec<&str> = images.instances().map(|(device, _)| device).collect();
-        tracing::info!(model = name, version, devices = devices.join(","), dtype = %session.dtype(), "loaded");
+        log_loaded(name, version, session, &images);
         Ok(Model {
             name: name.to_owned(),
             version,
@@ -550,6 +549,11 @@ fn load_session(builder: &SessionBuilder, directory: Option<&Path>) -> Result<Se
         Some(directory) => builder.load(directory),
         None => builder.tinyvit32(),
     }
+}
+
+fn log_loaded(name: &str, version: u64, session: &Session, images: &Engine) {
+    let devices: Vec<&str> = images.instances().map(|(device, _)| device).collect();
+    tracing::info!(model = name, version, devices = devices.join(","), dtype = %session.dtype(), "loaded");
 }
 
 /// Returns the protocol's description of a model.

@@ -62,6 +62,19 @@ pub(super) struct Call {
     pub(super) copies: usize,
 }
 
+impl Call {
+    /// Returns the terms on which the images of this call are run.
+    fn terms(&self, deadline: Instant, record: &Record) -> Terms {
+        Terms {
+            priority: record.priority,
+            deadline,
+            client: self.client,
+            trace: record.trace.clone(),
+            memory: self.memory.clone(),
+        }
+    }
+}
+
 /// The server behind its protocols.
 pub(super) struct Service {
     pub(super) options: ServerOptions,
@@ -184,13 +197,7 @@ impl Service {
         let size = decoded_size(&request.inputs);
         call.memory.grow(size)?;
         let Sent { images, texts } = at_length(size, || model.inputs.read(request.inputs))?;
-        let terms = Terms {
-            priority: record.priority,
-            deadline,
-            client: call.client,
-            trace: record.trace.clone(),
-            memory: call.memory.clone(),
-        };
+        let terms = call.terms(deadline, record);
         let count = images.as_ref().map_or(0, |images| images.contents.len());
         record.trace.describe("hipvit.images", count as i64);
         call.note.images(count);

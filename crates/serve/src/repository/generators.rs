@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{Model, Repository, facts};
+use super::{Model, Repository, facts, log_loaded};
 use crate::metrics::Runs;
 use crate::protocol::generation::TextProtocol;
 use crate::scheduler::{Backend, GeneratorBackend, SessionBackend};
@@ -53,8 +53,7 @@ impl Repository {
         let no_texts = "the model takes no texts: it makes texts of images";
         let (platform, mut inputs, outputs) = facts(&session, options, Some(no_texts.into()))?;
         inputs.values = false;
-        let devices: Vec<&str> = images.instances().map(|(device, _)| device).collect();
-        tracing::info!(model = name, version, devices = devices.join(","), dtype = %session.dtype(), "loaded");
+        log_loaded(name, version, &session, &images);
         Ok(Model {
             name: name.to_owned(),
             version,

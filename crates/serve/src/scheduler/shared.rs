@@ -105,6 +105,11 @@ impl Shared {
     pub(super) fn give_up_abandoned(&self) {
         let (now, mut dropped) = (Instant::now(), Vec::new());
         self.state.lock().ready.remove_abandoned(now, &mut dropped);
+        self.give_up(dropped, now);
+    }
+
+    /// Counts and ends items that no client waits for. Items must not be dropped under the lock, which the last of them takes.
+    pub(super) fn give_up(&self, dropped: Vec<Item>, now: Instant) {
         self.metrics.dropped(dropped.len());
         dropped.into_iter().for_each(|item| item.give_up(now));
     }
@@ -239,6 +244,18 @@ impl Item {
 
     pub(super) fn index(&self) -> usize {
         self.index
+    }
+
+    /// Ends the wait of items at `begin`, and takes what they prepared.
+    pub(super) fn begin(items: &mut [Self], begin: Instant) -> Vec<Prepared> {
+        let take = |item: &mut Self| {
+            item.stage(Measured::Queue, item.since, begin - item.since);
+            match std::mem::replace(&mut item.stage, Stage::Running) {
+                Stage::Ready(prepared) => Some(prepared),
+                _ => None,
+            }
+        };
+        items.iter_mut().filter_map(take).collect()
     }
 
     /// Adds a stage of this image to the metrics, and to the trace of its request.

@@ -14,7 +14,7 @@ use super::backend::TextMaker;
 use super::instance::Instance;
 use super::queue::Waiting as _;
 use super::request::{BatchResults, ImageResult, Prepared};
-use super::shared::{Item, Shared, Stage};
+use super::shared::{Item, Shared};
 use crate::failure::Failure;
 use crate::stage::Stage as Measured;
 use hipvit::error::{Error, Result};
@@ -87,8 +87,7 @@ impl Shared {
         }
         let (now, mut dropped) = (Instant::now(), Vec::new());
         let items = self.state.lock().ready.take_waiting(most, now, &mut dropped);
-        self.metrics.dropped(dropped.len());
-        dropped.into_iter().for_each(|item| item.give_up(now));
+        self.give_up(dropped, now);
         Some(items)
     }
 
@@ -99,13 +98,7 @@ impl Shared {
         }
         let _running = instance.begin();
         let begin = Instant::now();
-        let mut batch = Vec::with_capacity(items.len());
-        for item in &mut items {
-            item.stage(Measured::Queue, item.since, begin - item.since);
-            if let Stage::Ready(prepared) = std::mem::replace(&mut item.stage, Stage::Running) {
-                batch.push(prepared);
-            }
-        }
+        let batch = Item::begin(&mut items, begin);
         match with_maker(instance, |maker| maker.start(&batch)) {
             Ok(ids) => {
                 let time = begin.elapsed();

@@ -78,10 +78,8 @@ impl Shared {
                     Taken::Batch(_) => {}
                 }
             }
-            // Items must not be dropped under the lock, which the last of them takes.
             drop(state);
-            self.metrics.dropped(dropped.len());
-            dropped.into_iter().for_each(|item| item.give_up(now));
+            self.give_up(dropped, now);
             if let Taken::Batch(batch) = taken {
                 return Some(batch);
             }
@@ -91,13 +89,7 @@ impl Shared {
     fn run(&self, instance: &Instance, mut items: Vec<Item>, number: u32) {
         let _running = instance.begin();
         let begin = Instant::now();
-        let mut batch = Vec::with_capacity(items.len());
-        for item in &mut items {
-            item.stage(Measured::Queue, item.since, begin - item.since);
-            if let Stage::Ready(prepared) = std::mem::replace(&mut item.stage, Stage::Running) {
-                batch.push(prepared);
-            }
-        }
+        let batch = Item::begin(&mut items, begin);
         match run_caught(instance, &batch, number) {
             Ok((results, times)) => {
                 let time = begin.elapsed();

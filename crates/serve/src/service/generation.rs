@@ -14,7 +14,7 @@ use crate::protocol::parameters::Parameters;
 use crate::protocol::tensors::{IMAGE, Images, PIXEL_VALUES, decoded_size};
 use crate::protocol::{InferRequest, InferResponse};
 use crate::repository::Model;
-use crate::scheduler::{Content, ImageResult, Pending, Reply, Terms, ToText};
+use crate::scheduler::{Content, ImageResult, Pending, Reply, ToText};
 use crate::statistics::Parts;
 use hipvit_generate::{GenerateOptions, TextStream};
 
@@ -69,7 +69,7 @@ impl Service {
             let to_text = ToText { options, tokens };
             (tensor, Content::ToText(Box::new(content), to_text))
         });
-        let terms = terms(&call, deadline, record);
+        let terms = call.terms(deadline, record);
         let pending = model.engine(false).submit(contents.collect(), terms)?;
         let results = pending.wait().await?;
         record.parts = results
@@ -138,19 +138,9 @@ impl Service {
             options,
             tokens: streams.then_some(sender),
         };
-        let terms = terms(call, deadline, record);
+        let terms = call.terms(deadline, record);
         let content = Content::ToText(Box::new(image), to_text);
         let pending = model.engine(false).submit(vec![(CHAT_IMAGE, content)], terms)?;
         Ok((tokens, pending, TextStream::new(protocol.detokenizer.clone())))
-    }
-}
-
-fn terms(call: &Call, deadline: Instant, record: &Record) -> Terms {
-    Terms {
-        priority: record.priority,
-        deadline,
-        client: call.client,
-        trace: record.trace.clone(),
-        memory: call.memory.clone(),
     }
 }

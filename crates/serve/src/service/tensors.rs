@@ -10,7 +10,7 @@ use crate::protocol::named::NamedProtocol;
 use crate::protocol::tensors::decoded_size;
 use crate::protocol::{InferRequest, InferResponse};
 use crate::repository::Model;
-use crate::scheduler::{Content, Terms};
+use crate::scheduler::Content;
 
 impl Service {
     /// Runs a request of named tensors, which is one item of the queue.
@@ -28,13 +28,7 @@ impl Service {
         let inputs = at_length(size, || protocol.read(request.inputs))?;
         let size = protocol.output_size(&inputs);
         call.answer.grow(size.saturating_mul(call.copies.max(1)))?;
-        let terms = Terms {
-            priority: record.priority,
-            deadline,
-            client: call.client,
-            trace: record.trace.clone(),
-            memory: call.memory.clone(),
-        };
+        let terms = call.terms(deadline, record);
         let pending = model
             .engine(false)
             .submit(vec![("inputs", Content::Tensors(inputs))], terms)?;
