@@ -149,10 +149,7 @@ impl LoadedModel {
     pub fn texts(&self, images: &Bound<'_, PyAny>, options: GenerateOptions) -> PyResult<Vec<String>> {
         let py = images.py();
         let session = self.session(py)?;
-        if self.values {
-            let message = "generate() takes images. Load the model with input=\"images\"";
-            return Err(argument(py, message));
-        }
+        self.check_takes_images(py, "generate")?;
         let sources = images::collect(images)?;
         let texts = py.detach(|| self.generation.texts(&session, sources, &options));
         texts.map_err(|(error, index)| convert(py, &error, index))
@@ -162,10 +159,7 @@ impl LoadedModel {
     pub fn depth(&self, images: &Bound<'_, PyAny>) -> PyResult<Vec<Array2<f32>>> {
         let py = images.py();
         let session = self.session(py)?;
-        if self.values {
-            let message = "depth() takes images. Load the model with input=\"images\"";
-            return Err(argument(py, message));
-        }
+        self.check_takes_images(py, "depth")?;
         let sources = images::collect(images)?;
         let depths = py.detach(|| {
             let estimator = self.depth_estimator(&session).map_err(|error| (error, None))?;
@@ -173,6 +167,14 @@ impl LoadedModel {
             estimator.estimate(&images).map_err(|error| (error, None))
         });
         depths.map_err(|(error, index)| convert(py, &error, index))
+    }
+
+    fn check_takes_images(&self, py: Python<'_>, method: &str) -> PyResult<()> {
+        if !self.values {
+            return Ok(());
+        }
+        let message = format!("{method}() takes images. Load the model with input=\"images\"");
+        Err(argument(py, message))
     }
 
     fn depth_estimator(&self, session: &Session) -> hipvit::Result<Arc<DepthEstimator>> {

@@ -202,16 +202,9 @@ impl Model {
         top_p: Option<f64>,
         seed: u64,
     ) -> PyResult<Vec<String>> {
-        let is_random = temperature.is_some() || top_k.is_some() || top_p.is_some();
-        let sampling = is_random.then(|| Sampling {
-            temperature: temperature.unwrap_or(1.0),
-            top_k,
-            top_p: top_p.unwrap_or(1.0),
-            seed,
-        });
         let options = GenerateOptions {
             max_tokens,
-            sampling,
+            sampling: Sampling::by_rules(temperature, top_k, top_p, seed),
             first_index: 0,
         };
         self.texts(images, options)

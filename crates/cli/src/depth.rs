@@ -12,7 +12,7 @@ use hipvit_explain::heat;
 use serde::Serialize;
 
 use super::image_files::ImageFiles;
-use super::inputs::Inputs;
+use super::inputs::{Batch, Inputs};
 use super::model_args::{ModelArgs, report_fallback};
 use super::outcome::{Outcome, Usage};
 use super::output::{self, Stdout};
@@ -65,15 +65,6 @@ struct Summary {
     files: Vec<String>,
 }
 
-/// Images that are decoded.
-#[derive(Default)]
-struct Decoded {
-    names: Vec<String>,
-    /// Indices of the images among all.
-    indices: Vec<usize>,
-    images: Vec<RgbImage>,
-}
-
 impl Args {
     pub(crate) fn run(&self) -> Result<Outcome> {
         self.inputs.require()?;
@@ -87,34 +78,18 @@ impl Args {
         // Fail before the work if the files cannot be written.
         let files = ImageFiles::plan(&self.output, &SUFFIXES, &images)?;
         let decode = self.inputs.decode.options();
-        let (mut decoded, mut written, mut session) = (Decoded::default(), 0, None);
+        let mut session = None;
         let mut out = output::stdout();
-        let outcome = images.for_each(
+        let (outcome, written) = images.for_each_batch(
+            self.model.config.batch,
             |source| {
                 let image = source.decode(decode)?;
                 // An image that cannot be resized is reported here, with its name.
                 estimator.preprocess().for_image(image.height, image.width)?;
                 Ok(image)
             },
-            |index, name, image| {
-                decoded.names.push(name.to_owned());
-                decoded.indices.push(index);
-                decoded.images.push(image);
-                if decoded.images.len() == self.model.config.batch {
-                    written += decoded.images.len();
-                    self.write(
-                        &estimator,
-                        std::mem::take(&mut decoded),
-                        &files,
-                        &mut out,
-                        &mut session,
-                    )?;
-                }
-                Ok(())
-            },
+            |batch| self.write(&estimator, batch, &files, &mut out, &mut session),
         )?;
-        written += decoded.images.len();
-        self.write(&estimator, decoded, &files, &mut out, &mut session)?;
         if let Some(session) = &session {
             report_fallback(session);
         }
@@ -126,24 +101,21 @@ impl Args {
     fn write(
         &self,
         estimator: &DepthEstimator,
-        decoded: Decoded,
+        batch: Batch,
         files: &ImageFiles<'_>,
         out: &mut Stdout,
         last: &mut Option<Session>,
     ) -> Result<()> {
-        let Decoded {
+        let Batch {
             names,
             indices,
             images,
-        } = decoded;
-        let Some(first) = images.first() else {
-            return Ok(());
-        };
+        } = batch;
         // What is written of a session is the same for all sizes.
         let session = match last {
             Some(session) => session.clone(),
             None => {
-                let session = estimator.session(first)?;
+                let session = estimator.session(&images[0])?;
                 self.model.note(&session);
                 last.insert(session).clone()
             }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::escape;
 use super::image_files::ImageFiles;
-use super::inputs::Inputs;
+use super::inputs::{Batch, Inputs};
 use super::model_args::{ModelArgs, report_fallback};
 use super::outcome::{Outcome, Usage};
 use super::output::{self, Stdout};
@@ -60,15 +60,6 @@ struct Object<'a> {
     r#box: [f32; 4],
 }
 
-/// Images that are decoded.
-#[derive(Default)]
-struct Decoded {
-    names: Vec<String>,
-    /// Indices of the images among all.
-    indices: Vec<usize>,
-    images: Vec<RgbImage>,
-}
-
 const PNG: &str = ".boxes.png";
 const JSON: &str = ".boxes.json";
 
@@ -93,23 +84,12 @@ impl Args {
             None => None,
         };
         let decode = self.inputs.decode.options();
-        let (mut decoded, mut written) = (Decoded::default(), 0);
         let mut out = output::stdout();
-        let outcome = images.for_each(
+        let (outcome, written) = images.for_each_batch(
+            detector.session().batch(),
             |source| source.decode(decode),
-            |index, name, image| {
-                decoded.names.push(name.to_owned());
-                decoded.indices.push(index);
-                decoded.images.push(image);
-                if decoded.images.len() == detector.session().batch() {
-                    written += decoded.images.len();
-                    self.write(&detector, std::mem::take(&mut decoded), files.as_ref(), &mut out)?;
-                }
-                Ok(())
-            },
+            |batch| self.write(&detector, batch, files.as_ref(), &mut out),
         )?;
-        written += decoded.images.len();
-        self.write(&detector, decoded, files.as_ref(), &mut out)?;
         report_fallback(detector.session());
         note_failed(listed - written, listed);
         Ok(outcome)
@@ -118,15 +98,15 @@ impl Args {
     fn write(
         &self,
         detector: &Detector,
-        decoded: Decoded,
+        batch: Batch,
         files: Option<&ImageFiles<'_>>,
         out: &mut Stdout,
     ) -> Result<()> {
-        let Decoded {
+        let Batch {
             names,
             indices,
             images,
-        } = decoded;
+        } = batch;
         let detections = detector.detect(&images, self.threshold)?;
         for (((name, index), image), found) in names.iter().zip(indices).zip(&images).zip(&detections) {
             let objects = found.iter().map(|object| Object {

@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
-use hipvit::image::EXTENSIONS;
+use hipvit::image::{EXTENSIONS, RgbImage};
 use hipvit::pipeline::Source;
 use hipvit_files::identity;
 use rayon::prelude::*;
@@ -237,6 +237,40 @@ impl Listing {
         }
         Ok(Outcome::of(failed))
     }
+
+    /// Calls `each` with `size` images at a time, and at last with the rest. Returns the number of images too. An image that fails is
+    /// reported and skipped.
+    pub(crate) fn for_each_batch(
+        self,
+        size: usize,
+        read: impl Fn(&Source) -> hipvit::Result<RgbImage> + Sync,
+        mut each: impl FnMut(Batch) -> Result<()>,
+    ) -> Result<(Outcome, usize)> {
+        let (mut batch, mut count) = (Batch::default(), 0);
+        let outcome = self.for_each(read, |index, name, image| {
+            batch.names.push(name.to_owned());
+            batch.indices.push(index);
+            batch.images.push(image);
+            count += 1;
+            if batch.images.len() < size {
+                return Ok(());
+            }
+            each(std::mem::take(&mut batch))
+        })?;
+        if !batch.images.is_empty() {
+            each(batch)?;
+        }
+        Ok((outcome, count))
+    }
+}
+
+/// Decoded images, in the order of their listing.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) names: Vec<String>,
+    /// Indices of the images among all that are listed.
+    pub(crate) indices: Vec<usize>,
+    pub(crate) images: Vec<RgbImage>,
 }
 
 /// Returns the files of a path or pattern, and an error for each one that cannot be listed.

@@ -3,14 +3,13 @@
 use std::io::{IsTerminal as _, Write};
 
 use anyhow::Result;
-use hipvit::image::RgbImage;
 use hipvit::run_config::parsers::positive;
 use hipvit_generate::{Finish, GenerateOptions, Generated, Generator, Sampling, TextStream};
 use serde::Serialize;
 
 use super::escape::one_line;
 use super::format::{self, Format, Formats, OutputArgs};
-use super::inputs::Inputs;
+use super::inputs::{Batch, Inputs};
 use super::model_args::{ModelArgs, report_fallback};
 use super::outcome::{Outcome, Usage};
 use super::output::{self, Sink};
@@ -71,13 +70,7 @@ struct SamplingArgs {
 
 impl SamplingArgs {
     fn sampling(&self) -> Option<Sampling> {
-        let is_random = self.temperature.is_some() || self.top_k.is_some() || self.top_p.is_some();
-        is_random.then(|| Sampling {
-            temperature: self.temperature.unwrap_or(1.0),
-            top_k: self.top_k,
-            top_p: self.top_p.unwrap_or(1.0),
-            seed: self.seed,
-        })
+        Sampling::by_rules(self.temperature, self.top_k, self.top_p, self.seed)
     }
 }
 
@@ -126,26 +119,19 @@ impl Args {
         let decode = self.inputs.decode.options();
         let most = BATCHES_IN_MEMORY * generator.session().batch();
         let mut writer = Writer::new(format, sink)?;
-        let (mut names, mut decoded, mut count) = (Vec::new(), Vec::new(), 0);
-        let outcome = images.for_each(
+        let mut first = 0;
+        let (outcome, count) = images.for_each_batch(
+            if streams { 1 } else { most },
             |source| source.decode(decode),
-            |_, name, image| {
-                names.push(name.to_owned());
-                decoded.push(image);
-                count += 1;
-                if decoded.len() == most {
-                    let first = count - decoded.len();
-                    self.write(&mut writer, &mut generator, (&mut names, &mut decoded), first)?;
-                } else if streams {
-                    self.stream(&mut writer, &mut generator, name, &decoded)?;
-                    names.clear();
-                    decoded.clear();
+            |batch| {
+                if streams {
+                    return self.stream(&mut writer, &mut generator, &batch);
                 }
+                self.write(&mut writer, &mut generator, &batch, first)?;
+                first += batch.images.len();
                 Ok(())
             },
         )?;
-        let first = count - decoded.len();
-        self.write(&mut writer, &mut generator, (&mut names, &mut decoded), first)?;
         note_failed(listed - count, listed);
         report_fallback(generator.session());
         let outcome = format::finish(vec![writer.finish()?], outcome, count)?;
@@ -172,14 +158,8 @@ impl Args {
         }
     }
 
-    /// Reads an image and writes its text, each part as soon as it is known.
-    fn stream(
-        &self,
-        writer: &mut Writer,
-        generator: &mut Generator,
-        name: &str,
-        images: &[RgbImage],
-    ) -> Result<()> {
+    /// Reads the only image of a batch and writes its text, each part as soon as it is known.
+    fn stream(&self, writer: &mut Writer, generator: &mut Generator, batch: &Batch) -> Result<()> {
         let Writer::Text(out) = writer else {
             return Ok(());
         };
@@ -187,10 +167,10 @@ impl Args {
             out.write_all(text.as_bytes())?;
             Ok(out.flush()?)
         };
-        write(&format!("{}: ", one_line(name)))?;
+        write(&format!("{}: ", one_line(&batch.names[0])))?;
         let mut stream = TextStream::new(generator.detokenizer());
         let mut written = Ok(());
-        generator.generate(images, &self.options(0), &mut |_, token| {
+        generator.generate(&batch.images, &self.options(0), &mut |_, token| {
             if written.is_ok() {
                 let part = stream.push(token);
                 written = part.map_err(Into::into).and_then(|part| write(&one_line(&part)));
@@ -200,20 +180,18 @@ impl Args {
         write(&format!("{}\n", one_line(&stream.finish()?)))
     }
 
-    /// Reads the images, writes their texts, and removes them. `first_index` is the index of the first among all images that were decoded.
+    /// Reads the images and writes their texts. `first_index` is the index of the first among all images that were decoded.
     fn write(
         &self,
         writer: &mut Writer,
         generator: &mut Generator,
-        (names, images): (&mut Vec<String>, &mut Vec<RgbImage>),
+        batch: &Batch,
         first_index: usize,
     ) -> Result<()> {
-        let texts = generator.generate(images, &self.options(first_index), &mut |_, _| {})?;
-        for (name, text) in names.iter().zip(&texts) {
+        let texts = generator.generate(&batch.images, &self.options(first_index), &mut |_, _| {})?;
+        for (name, text) in batch.names.iter().zip(&texts) {
             writer.write(generator, name, text)?;
         }
-        names.clear();
-        images.clear();
         Ok(())
     }
 }

@@ -39,6 +39,24 @@ impl Default for Sampling {
     }
 }
 
+impl Sampling {
+    /// Returns a random choice if one of its rules is given, and `None` if none is: the most likely token is chosen then.
+    pub fn by_rules(
+        temperature: Option<f64>,
+        top_k: Option<usize>,
+        top_p: Option<f64>,
+        seed: u64,
+    ) -> Option<Self> {
+        let is_random = temperature.is_some() || top_k.is_some() || top_p.is_some();
+        is_random.then(|| Self {
+            temperature: temperature.unwrap_or(1.0),
+            top_k,
+            top_p: top_p.unwrap_or(1.0),
+            seed,
+        })
+    }
+}
+
 /// Rules that a model's files have for every text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Repetition {

@@ -114,20 +114,11 @@ impl TextProtocol {
         let top_k = parameters.unsigned("top_k")?.filter(|&k| k > 0);
         let top_k = top_k.map(|k| usize::try_from(k).unwrap_or(usize::MAX));
         let top_p = parameters.number("top_p")?;
-        let seed = parameters.bits("seed")?;
-        let is_random = match temperature {
-            Some(temperature) => temperature != 0.0,
-            None => top_k.is_some() || top_p.is_some(),
-        };
-        let sampling = is_random.then(|| Sampling {
-            temperature: temperature.unwrap_or(1.0),
-            top_k,
-            top_p: top_p.unwrap_or(1.0),
-            seed: seed.unwrap_or_else(unique),
-        });
+        let seed = parameters.bits("seed")?.unwrap_or_else(unique);
+        let sampling = Sampling::by_rules(temperature, top_k, top_p, seed);
         let options = GenerateOptions {
             max_tokens: Some(max_tokens),
-            sampling,
+            sampling: sampling.filter(|sampling| sampling.temperature != 0.0),
             first_index: 0,
         };
         let checked = options.check();
