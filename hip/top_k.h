@@ -4,8 +4,17 @@
 
 namespace hipvit {
 
-/// Threads per block of `top_k`, an element each.
+/// Threads per block of `top_k`.
 constexpr unsigned TOP_K_THREADS = 256;
+
+/// Maximum elements that a block takes of a row of its own. At most `TOP_K_THREADS`.
+constexpr unsigned TOP_K_FEW = 64;
+
+/// Minimum length of a row of which a block takes few elements. At least `TOP_K_THREADS`.
+constexpr unsigned TOP_K_LONG = 1024;
+
+/// Elements in LDS of which a block takes few.
+constexpr unsigned TOP_K_CANDIDATES = 1024;
 
 /// `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
 /// NaN counts as the largest element.
@@ -26,8 +35,8 @@ struct TopKArgs {
     unsigned largest;
     /// 0: elements are T; 1: f32; 2: i32.
     unsigned kind;
-    /// Unused; the structure has no padding.
-    unsigned reserved;
+    /// 1: a block per row, for `k` up to `TOP_K_FEW` and `length` from `TOP_K_LONG` on; 0: a thread per element.
+    unsigned few;
 };
 
 } // namespace hipvit

@@ -6408,8 +6408,17 @@ const _: () = {
     ][::core::mem::offset_of!(TokensArgs, channels) - 44usize];
 };
 
-/// Threads per block of `top_k`, an element each.
+/// Threads per block of `top_k`.
 pub const TOP_K_THREADS: u32 = 256;
+
+/// Maximum elements that a block takes of a row of its own. At most `TOP_K_THREADS`.
+pub const TOP_K_FEW: u32 = 64;
+
+/// Minimum length of a row of which a block takes few elements. At least `TOP_K_THREADS`.
+pub const TOP_K_LONG: u32 = 1024;
+
+/// Elements in LDS of which a block takes few.
+pub const TOP_K_CANDIDATES: u32 = 1024;
 
 /** `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
  NaN counts as the largest element.*/
@@ -6432,8 +6441,8 @@ pub struct TopKArgs {
     pub largest: u32,
     /// 0: elements are T; 1: f32; 2: i32.
     pub kind: u32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
+    /// 1: a block per row, for `k` up to `TOP_K_FEW` and `length` from `TOP_K_LONG` on; 0: a thread per element.
+    pub few: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -6459,9 +6468,7 @@ const _: () = {
     [
         "Offset of field: TopKArgs::kind",
     ][::core::mem::offset_of!(TopKArgs, kind) - 40usize];
-    [
-        "Offset of field: TopKArgs::reserved",
-    ][::core::mem::offset_of!(TopKArgs, reserved) - 44usize];
+    ["Offset of field: TopKArgs::few"][::core::mem::offset_of!(TopKArgs, few) - 44usize];
 };
 
 /// Maximum number of rows of `x` in a block's tile.

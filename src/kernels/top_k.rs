@@ -2,7 +2,7 @@
 
 use hipvit_graph::op::TopK;
 
-use super::bindings::{TOP_K_THREADS, TopKArgs};
+use super::bindings::{TOP_K_FEW, TOP_K_LONG, TOP_K_THREADS, TopKArgs};
 use super::lower::{Call, Lower, Lowering, one, rows};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::tensor::DType;
@@ -38,19 +38,23 @@ impl TopKArgs {
                 Some(DType::I32) => INTEGER,
                 Some(_) => SINGLE,
             },
-            reserved: 0,
+            few: 0,
         })
     }
 }
 
 // SAFETY: see hip/top_k.hip. Blocks beyond the last row return. Places of the elements of a row are different, and only those below k are
-// written.
+// written. Rows of which a block takes few elements have an element for each thread.
 unsafe impl KernelArguments for TopKArgs {
     const FILE: &'static str = "top_k";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if [self.rows, self.length, self.k].contains(&0) || self.k > self.length {
             return Err("takes no elements, or more than there are".into());
+        }
+        self.few = (self.k <= TOP_K_FEW && self.length >= TOP_K_LONG).into();
+        if self.few == 1 {
+            return target.blocks(self.rows.into(), TOP_K_THREADS);
         }
         let parts = u64::from(self.length.div_ceil(TOP_K_THREADS));
         target.blocks(parts.saturating_mul(self.rows.into()), TOP_K_THREADS)

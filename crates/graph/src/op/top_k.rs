@@ -115,6 +115,13 @@ impl Definition for TopK {
                 let op = Self { k: 5, largest: true };
                 cases.push(op, vec![integers(&[3, 300], 50)]);
                 cases.push_result(1, op, vec![integers(&[3, 300], 50)]);
+                // Long rows, and one with more equal elements than a block keeps.
+                for (k, largest, range) in [(1, true, 5000), (64, true, 5000), (7, false, 5000), (5, true, 2)]
+                {
+                    let op = Self { k, largest };
+                    cases.push(op, vec![integers(&[3, 5000], range)]);
+                    cases.push_result(1, op, vec![integers(&[3, 5000], range)]);
+                }
             }
         });
     }
