@@ -32,8 +32,8 @@ pub use collectives::Collectives;
 pub use cpu::DTYPES;
 pub use cpu::{Arena, CpuExecutor, Observer, constant_bytes};
 pub use executor::{
-    Executor, ExecutorInfo, FinishOptions, Finished, KeepResult, PendingRun, Reservation, Statistics,
-    Submission,
+    Download, Executor, ExecutorInfo, FinishOptions, Finished, KeepResult, PendingRun, Reservation,
+    Statistics, Submission,
 };
 pub use hip::{
     Dense, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor, Processes, Stage,

@@ -267,12 +267,14 @@ class Model:
         top_k: Optional[int] = None,
         top_p: Optional[float] = None,
         seed: int = 0,
+        speculate: int = 0,
     ) -> list[str]:
         """The text of each image, for a model with a decoder (TrOCR, BLIP). A text has at most ``max_tokens`` tokens, by default the
         number in the model's files.
 
         Each token is the most likely one. With ``temperature``, ``top_k`` or ``top_p`` it is a random one: among the ``top_k`` most likely
-        tokens, or the most likely ones of total probability ``top_p``. The same ``seed`` gives the same texts.
+        tokens, or the most likely ones of total probability ``top_p``. The same ``seed`` gives the same texts. With
+        ``speculate``, up to that many tokens are guessed from repetitions in a text, and checked in one step. The text is the same.
         """
 
     @overload

@@ -192,7 +192,8 @@ impl Model {
     }
 
     /// Returns the text of each image. Requires a model with a decoder of texts.
-    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0))]
+    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0, speculate = 0))]
+    #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn generate(
         &self,
         images: &Bound<'_, PyAny>,
@@ -201,10 +202,12 @@ impl Model {
         top_k: Option<usize>,
         top_p: Option<f64>,
         seed: u64,
+        speculate: usize,
     ) -> PyResult<Vec<String>> {
         let options = GenerateOptions {
             max_tokens,
             sampling: Sampling::by_rules(temperature, top_k, top_p, seed),
+            draft: speculate,
             first_index: 0,
         };
         self.texts(images, options)

@@ -150,8 +150,20 @@ pub struct Submission {
     pub timed: bool,
     /// Block instead of spinning, to leave the core to decode threads.
     pub sleeps: bool,
-    /// Leave the results on the device. Logits and embeddings are also copied to the host, to check that a replay wrote them.
-    pub on_device: bool,
+    /// Results that are copied to the host.
+    pub download: Download,
+}
+
+/// Results that a run copies to the host. The CPU returns all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Download {
+    /// All results.
+    #[default]
+    All,
+    /// All results except logits.
+    NoLogits,
+    /// Logits and embeddings, to check that a replay wrote them. All results stay on the device for [`FinishOptions::keep`].
+    Checked,
 }
 
 /// Destinations of a run's results, beside its [`Finished`].
@@ -159,7 +171,7 @@ pub struct Submission {
 pub struct FinishOptions<'a> {
     /// Receives the time of each phase. Requires [`Submission::timed`].
     pub timing: Option<&'a mut Timing>,
-    /// Receives each result on the device. Requires [`Submission::on_device`].
+    /// Receives each result on the device. Requires [`Download::Checked`].
     pub keep: Option<&'a mut KeepResult<'a>>,
 }
 

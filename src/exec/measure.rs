@@ -4,14 +4,14 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::executor::{Executor, FinishOptions, Submission};
+use super::executor::{Download, Executor, FinishOptions, Submission};
 use super::hip::{HipExecutor, TimedCall};
 use super::host::HostExecutor;
 use super::input::Inputs;
 use super::output::RunOutputs;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
-use crate::hip::Device;
+use crate::hip::{Device, Operand};
 use crate::tensor::{Input, Tensor};
 use crate::timing::Timing;
 
@@ -89,6 +89,41 @@ impl dyn Executor {
             .write_state(name, first, values)
     }
 
+    /// Runs `plan`, and copies its outputs to states of `target` on the same GPU: output `i` to the state `names[i]`. `ranges` are element ranges of each
+    /// output with the first element in the state.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`run_inputs`](Self::run_inputs) and [`HipExecutor::copy_to_state`], and [`Error::Argument`] if an executor is not of one GPU.
+    pub fn run_to_states(
+        self: &Arc<Self>,
+        plan: &Arc<Plan>,
+        inputs: Inputs<'_>,
+        (target, names): (&Self, &[String]),
+        ranges: &[(std::ops::Range<usize>, usize)],
+    ) -> Result<()> {
+        let target = target.hip().ok_or_else(|| divided("state"))?;
+        let reservation = self.clone().reserve(plan, None)?;
+        let submission = Submission {
+            download: Download::Checked,
+            ..Submission::default()
+        };
+        let run = reservation.submit(inputs, submission)?;
+        let mut keep = |index: usize, output: Operand<'_>| {
+            let element = plan.buffer(plan.outputs()[index].2).dtype.size();
+            for (range, first) in ranges {
+                let part = output.part(range.start * element..range.end * element)?;
+                target.copy_to_state(&names[index], *first, part)?;
+            }
+            Ok(())
+        };
+        run.finish(FinishOptions {
+            timing: None,
+            keep: Some(&mut keep),
+        })?;
+        Ok(())
+    }
+
     /// Runs `plan` step by step, and calls `observe` with each step and its time.
     ///
     /// # Errors
@@ -107,16 +142,19 @@ impl dyn Executor {
         gpu.run_steps(plan, input, observe)
     }
 
-    /// Returns the time of each kernel and library call of `plan` on a GPU. Empty on the CPU, whose steps are single calls.
+    /// Returns the time of each kernel and library call of `plan` on a GPU, with the given inputs or with noise. Empty on the CPU, whose steps
+    /// are single calls.
     ///
     /// # Errors
     ///
     /// The errors of a run, and [`Error::Argument`] for a model that is divided among several GPUs.
-    pub fn time_calls(&self, plan: &Arc<Plan>) -> Result<Vec<TimedCall>> {
+    pub fn time_calls(&self, plan: &Arc<Plan>, inputs: Option<Inputs<'_>>) -> Result<Vec<TimedCall>> {
         if self.host().is_some() {
             return Ok(Vec::new());
         }
-        self.hip().ok_or_else(|| divided("calls"))?.time_calls(plan)
+        self.hip()
+            .ok_or_else(|| divided("calls"))?
+            .time_calls(plan, inputs)
     }
 
     /// Returns the device time of a run of `plan`; see [`HipExecutor::time_runs`].

@@ -72,6 +72,25 @@ impl GpuTensor {
         &self.strides
     }
 
+    /// Returns the memory of a tensor without gaps, for copies to other GPU memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the tensor is a part of another one, with gaps.
+    pub fn operand(&self) -> Result<Operand<'_>> {
+        let elements: usize = self.shape.iter().product();
+        let mut dense = elements;
+        let is_dense = self.shape.iter().zip(&self.strides).all(|(&extent, &stride)| {
+            dense /= extent.max(1);
+            stride == dense
+        });
+        if !is_dense {
+            return Err(Error::argument("tensor", "has gaps between its elements"));
+        }
+        let bytes = elements * self.dtype.size();
+        Ok(self.memory.reading().part(self.offset..self.offset + bytes)?)
+    }
+
     /// Returns the address of the first element on the GPU.
     #[must_use]
     pub fn address(&self) -> DeviceAddress {
@@ -134,6 +153,12 @@ impl GpuOutputs {
     pub fn tokens(&self) -> Option<GpuTensor> {
         let all = self.of(OutputKind::Tokens)?;
         Some(all.clone().tokens(self.prefix_tokens, all.shape[1]))
+    }
+
+    /// Returns all tokens, `[images, tokens, D]`, if the session keeps tokens.
+    #[must_use]
+    pub fn all_tokens(&self) -> Option<&GpuTensor> {
+        self.of(OutputKind::Tokens)
     }
 
     /// Returns the tokens before those of the patches, `[images, prefix tokens, D]`, if the session keeps tokens.

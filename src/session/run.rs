@@ -13,8 +13,8 @@ use super::packed_run::PackedRun;
 use super::{ResizeOn, Session};
 use crate::error::{Error, Result};
 use crate::exec::{
-    FinishOptions, Images, InputData, Inputs, PendingRun, Reservation, RunOutput, RunOutputs, Slabs, Staging,
-    Submission,
+    Download, FinishOptions, Images, InputData, Inputs, PendingRun, Reservation, RunOutput, RunOutputs,
+    Slabs, Staging, Submission,
 };
 use crate::graph::OutputKind;
 use crate::graph::plan::Plan;
@@ -168,7 +168,11 @@ impl Session {
         let submission = Submission {
             timed: timing.is_some(),
             sleeps: false,
-            on_device: C::ON_DEVICE,
+            download: if C::ON_DEVICE {
+                Download::Checked
+            } else {
+                Download::All
+            },
         };
         results.begin(self, images)?;
         let mut in_flight = VecDeque::new();

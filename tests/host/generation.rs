@@ -29,6 +29,38 @@ fn texts_are_those_of_transformers() {
     }
 }
 
+/// Guessed tokens change the steps, not the text.
+#[test]
+fn drafts_do_not_change_texts() {
+    let mut accepted = 0;
+    for case in cases() {
+        for (batch, draft) in [(1, 1), (3, 4), (8, 30)] {
+            let builder = Session::builder().device(Device::Cpu).batch(batch);
+            let mut generator = case.load(&builder);
+            let options = GenerateOptions {
+                max_tokens: Some(LENGTH),
+                draft,
+                ..GenerateOptions::default()
+            };
+            let texts = generator
+                .generate(&case.images(), &options, &mut |_, _| {})
+                .unwrap();
+            let tokens = |texts: &[hipvit_generate::Generated]| -> Vec<Vec<u32>> {
+                texts.iter().map(|text| text.tokens.clone()).collect()
+            };
+            let expected: Vec<Vec<u32>> = case.texts.iter().map(|text| text.tokens.clone()).collect();
+            assert_eq!(tokens(&texts), expected);
+            let found = generator.speculation();
+            assert_eq!(found.tokens, expected.iter().map(Vec::len).sum::<usize>());
+            assert_eq!(found.tokens, found.steps + found.accepted, "{found:?}");
+            assert!(found.accepted <= found.drafted, "{found:?}");
+            accepted += found.accepted;
+            assert_eq!(generator.pages().0, 0);
+        }
+    }
+    assert!(accepted > 20, "texts repeat themselves: {accepted}");
+}
+
 /// The cache has fewer pages than three texts of this length need. Sequences lose their pages and compute their tokens again.
 #[test]
 fn texts_do_not_depend_on_the_pages_of_others() {

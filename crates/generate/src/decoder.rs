@@ -1,18 +1,24 @@
 //! Runs the graphs of a decoder on the device of its encoder.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use hipvit::Session;
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, ExecutorOptions, InputData, Inputs, Placement};
+use hipvit::exec::{
+    Download, Executor, ExecutorOptions, FinishOptions, InputData, Inputs, Placement, Submission, TimedCall,
+};
+use hipvit::graph::plan::Plan;
 use hipvit::graph::{OutputKind, Passes, optimize};
 use hipvit::model::Checkpoint;
+use hipvit::session::GpuTensor;
 use hipvit::tensor::Input;
-use ndarray::{Array2, ArrayView3, s};
+use hipvit::timeline::{self, Activity};
+use ndarray::{Array2, CowArray, Ix3, s};
 
-use crate::graph::{self, CacheSize, Part, cross_state, inputs};
-use crate::pages::place;
+use crate::graph::{self, CacheSize, Part, cross_state};
 use crate::spec::DecoderSpec;
+use crate::step_inputs::StepInputs;
 
 /// A decoder with its weights and its cache on a device.
 #[derive(Debug)]
@@ -21,6 +27,8 @@ pub(crate) struct Decoder {
     cache: CacheSize,
     step: Arc<dyn Executor>,
     cross: Arc<dyn Executor>,
+    /// The device's time of each phase of a step is measured.
+    pub(crate) timed: bool,
 }
 
 /// A token of a sequence, which a step computes.
@@ -33,6 +41,24 @@ pub(crate) struct Row<'a> {
     pub(crate) pages: &'a [u32],
     /// Number of the sequence's image in the cache.
     pub(crate) image: usize,
+}
+
+/// The encoder's tokens `[images, tokens, channels]`, in row-major order.
+#[derive(Debug)]
+pub(crate) enum Encoded<'a> {
+    Host(CowArray<'a, f32, Ix3>),
+    Gpu(&'a GpuTensor),
+}
+
+/// What follows each row of a step.
+#[derive(Debug)]
+pub(crate) struct StepOutputs {
+    /// The largest logits in descending order, `[rows, candidates]`.
+    pub(crate) values: Array2<f32>,
+    /// Their tokens, which f32 holds exactly.
+    pub(crate) tokens: Array2<f32>,
+    /// All logits, `[rows, vocabulary]`, if they were asked for.
+    pub(crate) logits: Option<Array2<f32>>,
 }
 
 impl Decoder {
@@ -65,71 +91,89 @@ impl Decoder {
             cross: executor(graph::cross(&spec, weights, cache.tokens)?)?,
             spec,
             cache,
+            timed: false,
         })
     }
 
-    /// Writes the keys and values of cross-attention of images to the cache. `tokens` are the encoder's, and `images` the images' numbers.
-    pub(crate) fn write_images(&self, tokens: ArrayView3<'_, f32>, images: &[usize]) -> Result<()> {
-        let tokens = tokens.as_standard_layout();
-        let values = tokens
-            .as_slice()
-            .ok_or_else(|| Error::internal("tokens", "of the encoder are not contiguous"))?;
+    /// Writes the keys and values of cross-attention of images to the cache. `images` are the images' numbers.
+    pub(crate) fn write_images(&self, encoded: Encoded<'_>, images: &[usize]) -> Result<()> {
         let plan = self.cross.plan(images.len())?;
-        let outputs = self.cross.run(&plan, Input::Values(values), None)?;
-        let parts = (0..self.spec.layers).flat_map(|layer| Part::BOTH.map(|part| (layer, part)));
-        for ((layer, part), output) in parts.zip(outputs.iter()) {
-            let name = cross_state(layer, part);
-            for (index, &image) in images.iter().enumerate() {
-                let rows = index * self.cache.tokens..(index + 1) * self.cache.tokens;
-                let rows = output.values.slice(s![rows, ..]);
-                let rows = rows
-                    .as_slice()
-                    .ok_or_else(|| Error::internal("cache", "rows of an image are not contiguous"))?;
-                self.step.write_state(&name, image * rows.len(), rows)?;
+        let name = plan.graph().first_input_name();
+        let input = match &encoded {
+            Encoded::Gpu(tokens) => InputData::Peer(tokens.operand()?),
+            Encoded::Host(tokens) => {
+                let values = tokens.as_slice();
+                let values =
+                    values.ok_or_else(|| Error::internal("tokens", "of the encoder are not contiguous"))?;
+                Input::Values(values).into()
+            }
+        };
+        let inputs = Inputs::new([(name, input)]);
+        let parts = (0..self.spec.layers).flat_map(|layer| Part::BOTH.map(|part| cross_state(layer, part)));
+        let names: Vec<String> = parts.collect();
+        let each = self.cache.tokens * self.spec.width;
+        // Images with consecutive numbers are copied at once.
+        let mut ranges: Vec<(Range<usize>, usize)> = Vec::new();
+        for (index, &image) in images.iter().enumerate() {
+            match ranges.last_mut() {
+                Some((range, first)) if *first + range.len() == image * each => range.end += each,
+                _ => ranges.push((index * each..(index + 1) * each, image * each)),
+            }
+        }
+        if self.cross.hip().is_some() {
+            return self
+                .cross
+                .run_to_states(&plan, inputs, (&*self.step, &names), &ranges);
+        }
+        let outputs = self.cross.run_inputs(&plan, inputs)?;
+        for (name, output) in names.iter().zip(outputs.iter()) {
+            let values = output.values.as_slice();
+            let values =
+                values.ok_or_else(|| Error::internal("cache", "rows of images are not contiguous"))?;
+            for (range, first) in &ranges {
+                self.step.write_state(name, *first, &values[range.clone()])?;
             }
         }
         Ok(())
     }
 
-    /// Computes the logits after each row, `[rows, vocabulary]`.
-    pub(crate) fn step(&self, rows: &[Row<'_>]) -> Result<Array2<f32>> {
-        // Few sizes of batches have few plans and captured graphs. Rows that fill a batch write nothing and attend to nothing.
-        let batch = rows.len().next_power_of_two();
-        let of_rows = |of: &dyn Fn(&Row<'_>) -> i32, filling: i32| {
-            let mut values: Vec<i32> = rows.iter().map(of).collect();
-            values.resize(batch, filling);
-            values
+    /// Computes what follows each row. With `logits`, all logits are returned too.
+    pub(crate) fn step(&self, rows: &[Row<'_>], logits: bool) -> Result<StepOutputs> {
+        let staging = timeline::span(Activity::Stage);
+        let inputs = StepInputs::new(rows, &self.spec, self.cache);
+        drop(staging);
+        let plan = self.step.plan(inputs.batch())?;
+        let submission = Submission {
+            timed: self.timed,
+            download: if logits { Download::All } else { Download::NoLogits },
+            ..Submission::default()
         };
-        let tokens = of_rows(&|row| row.token as i32, 0);
-        let positions = of_rows(&|row| self.spec.position(row.token, row.position) as i32, 0);
-        let places = of_rows(&|row| place(row.pages, row.position), -1);
-        let lengths = of_rows(&|row| row.position as i32 + 1, 0);
-        let images = of_rows(&|row| row.image as i32, 0);
-        let image_lengths = of_rows(&|_| self.cache.tokens as i32, 0);
-        let mut pages = vec![0; batch * self.cache.sequence];
-        for (table, row) in pages.chunks_exact_mut(self.cache.sequence).zip(rows) {
-            table
-                .iter_mut()
-                .zip(row.pages)
-                .for_each(|(to, &page)| *to = page as i32);
+        let run = self.step.clone().reserve(&plan, None)?;
+        let run = run.submit(inputs.named(), submission)?;
+        let outputs = run.finish(FinishOptions::default())?.outputs;
+        let (mut all, mut named) = (None, Vec::new());
+        for output in outputs {
+            let values = output.values.slice_move(s![..rows.len(), ..]);
+            match output.kind {
+                OutputKind::Logits => all = Some(values),
+                _ => named.push(values),
+            }
         }
-        let named = [
-            (inputs::TOKENS, &tokens),
-            (inputs::POSITIONS, &positions),
-            (inputs::PLACES, &places),
-            (inputs::PAGES, &pages),
-            (inputs::LENGTHS, &lengths),
-            (inputs::IMAGES, &images),
-            (inputs::IMAGE_LENGTHS, &image_lengths),
-        ];
-        let named = named.map(|(name, values)| (name, InputData::Host(Input::Integers(values))));
-        let plan = self.step.plan(batch)?;
-        let outputs = self.step.run_inputs(&plan, Inputs::new(named))?;
-        let logits = outputs
-            .into_iter()
-            .find(|output| output.kind == OutputKind::Logits);
-        let logits = logits.ok_or_else(|| Error::internal("decoder", "has no logits"))?;
-        Ok(logits.values.slice_move(s![..rows.len(), ..]))
+        let [values, tokens] = <[Array2<f32>; 2]>::try_from(named)
+            .map_err(|_| Error::internal("decoder", "has no largest logits"))?;
+        Ok(StepOutputs {
+            values,
+            tokens,
+            logits: all.filter(|_| logits),
+        })
+    }
+
+    /// Returns the plan of a step of these rows, and the time of each of its kernels and library calls.
+    pub(crate) fn time_calls(&self, rows: &[Row<'_>]) -> Result<(Arc<Plan>, Vec<TimedCall>)> {
+        let inputs = StepInputs::new(rows, &self.spec, self.cache);
+        let plan = self.step.plan(inputs.batch())?;
+        let calls = self.step.time_calls(&plan, Some(inputs.named()))?;
+        Ok((plan, calls))
     }
 
     pub(crate) fn spec(&self) -> &DecoderSpec {

@@ -11,7 +11,8 @@ use hipvit::{Session, SessionBuilder};
 use ndarray::Array2;
 use serde_json::Value;
 
-use crate::decoder::{Decoder, Row};
+use crate::decoder::{Decoder, Encoded, Row};
+use crate::draft::Speculation;
 use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
 use crate::sampling::GenerateOptions;
@@ -34,6 +35,7 @@ pub struct Generator {
     pub(crate) active: Vec<Sequence>,
     /// Number of texts that were started.
     pub(crate) started: u64,
+    pub(crate) speculation: Speculation,
 }
 
 /// The files of a model with a decoder.
@@ -127,6 +129,7 @@ impl Generator {
             numbers: Vec::new(),
             active: Vec::new(),
             started: 0,
+            speculation: Speculation::default(),
         };
         generator.reset_cache();
         Ok(generator)
@@ -246,7 +249,7 @@ impl Generator {
             let outputs = self.session.run(images)?;
             let tokens = outputs.tokens.as_ref();
             let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
-            let numbers = self.encode(tokens.view(), images.len())?;
+            let numbers = self.encode(Encoded::Host(tokens.into()), images.len())?;
             let sequence = |image| Sequence::new(TextId::default(), TextRules::given(), image, start);
             let mut sequences: Vec<Sequence> = numbers.into_iter().map(sequence).collect();
             let result = self.follow(&mut sequences, texts, start);
@@ -297,7 +300,8 @@ impl Generator {
                 break;
             }
             let rows: Vec<Row<'_>> = left.iter().map(|&index| sequences[index].row()).collect();
-            let of_rows = self.decoder.step(&rows)?;
+            let of_rows = self.decoder.step(&rows, true)?.logits;
+            let of_rows = of_rows.ok_or_else(|| Error::internal("decoder", "returns no logits"))?;
             for (&index, row) in left.iter().zip(of_rows.rows()) {
                 logits[index].extend(row);
                 sequences[index].cached += 1;

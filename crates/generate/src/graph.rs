@@ -5,7 +5,7 @@
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, OutputKind, Role, ValueId};
 use hipvit::model::Checkpoint;
-use hipvit::ops::{Add, Gather, LayerNorm, Linear, MulScalar, PagedAttention, WriteRows};
+use hipvit::ops::{Add, Gather, LayerNorm, Linear, MulScalar, PagedAttention, TopK, WriteRows};
 use hipvit::tensor::{DType, Tensor};
 
 use crate::names::{AttentionNames, HeadNames};
@@ -32,6 +32,9 @@ pub(crate) mod inputs {
 
 /// Maximum elements of a state, which kernels address by 32 bits.
 const MAX_STATE: usize = 1 << 31;
+
+/// Logits of a row that are copied to the host. The next token is usually among them.
+pub(crate) const CANDIDATES: usize = 64;
 
 /// Projection of the encoder's tokens to the decoder's width.
 const PROJECTION: &str = "enc_to_dec_proj";
@@ -89,9 +92,21 @@ pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -
     let graph = Graph::of_values("decoder", inputs::TOKENS, [1], DType::I32)?;
     let mut builder = Builder::new(graph, spec, weights);
     let logits = builder.step(cache)?;
-    let Builder { mut graph, .. } = builder;
-    graph.set_output(OutputKind::Logits, logits);
-    Ok(graph)
+    builder.graph.set_output(OutputKind::Logits, logits);
+    let largest = TopK {
+        k: CANDIDATES.min(spec.vocabulary),
+        largest: true,
+    };
+    let node = builder
+        .graph
+        .push_node(Role::Other, "largest".into(), largest.into(), vec![logits])?;
+    for (name, value) in ["largest logits", "their tokens"]
+        .into_iter()
+        .zip(node.outputs.clone())
+    {
+        builder.graph.add_output(name, value)?;
+    }
+    Ok(builder.graph)
 }
 
 /// Builds the graph from the encoder's tokens of images to the keys and values of cross-attention: outputs in the order of the layers, keys
@@ -102,7 +117,7 @@ pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -
 /// [`Error::Tensor`] for a tensor that is missing or has another shape.
 pub(crate) fn cross(spec: &DecoderSpec, weights: &Checkpoint, tokens: usize) -> Result<Graph> {
     let channels = spec.encoder_width;
-    let graph = Graph::of_values("cross-attention", "encoded", [1, tokens, channels], DType::F32)?;
+    let graph = Graph::of_tokens("cross-attention", [tokens, channels]);
     let mut builder = Builder::new(graph, spec, weights);
     let mut encoded = builder.graph.input();
     let mut width = channels;

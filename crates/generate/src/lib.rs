@@ -11,21 +11,24 @@
 //! | --- | --- |
 //! | `generator`, `texts` | loads models; schedules texts |
 //! | `spec`, `names` | the configuration; the names of tensors |
-//! | `graph`, `decoder` | builds the graphs; runs them |
-//! | `pages`, `sampling` | allocates the cache; chooses tokens |
+//! | `graph`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
+//! | `pages`, `sampling`, `draft` | allocates the cache; chooses tokens; guesses them |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |
 
 mod decoder;
+mod draft;
 mod generator;
 mod graph;
 mod names;
 mod pages;
 mod sampling;
 mod spec;
+mod step_inputs;
 mod stream;
 mod text;
 mod texts;
 
+pub use draft::Speculation;
 pub use generator::{Generator, makes_texts};
 pub use sampling::{GenerateOptions, Sampling};
 pub use stream::TextStream;

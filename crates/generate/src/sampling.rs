@@ -4,6 +4,8 @@ use hipvit::error::{Error, Result};
 use hipvit::ops::dropout::philox4x32_10;
 use ndarray::ArrayView1;
 
+use crate::graph::CANDIDATES;
+
 /// Rules for the next token.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerateOptions {
@@ -11,6 +13,10 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Random choice of tokens. `None`: the most likely token, the first of equally likely ones.
     pub sampling: Option<Sampling>,
+    /// Maximum number of tokens that are guessed from the text so far, and checked in the same step. 0: none. Only for texts without `sampling`.
+    ///
+    /// The text is the same, except where two logits differ by less than the error of the dtype: a step with more rows may sum in another order.
+    pub draft: usize,
     /// Index of the image, or of the first one of several, for [`Sampling`].
     pub first_index: usize,
 }
@@ -94,42 +100,94 @@ impl GenerateOptions {
     }
 }
 
-/// Returns the next token of the text of image `index`, whose tokens so far are `tokens`, with the first one.
-pub(crate) fn next(
-    logits: ArrayView1<'_, f32>,
-    tokens: &[u32],
-    repetition: &Repetition,
-    sampling: Option<&Sampling>,
-    index: usize,
-) -> u32 {
-    let token = if sampling.is_none() && repetition.is_neutral() {
-        // Without a copy: a vocabulary may have 50,000 tokens.
-        argmax(logits.iter().copied())
-    } else {
-        let mut scores: Vec<f64> = logits.iter().map(|&logit| logit.into()).collect();
-        repetition.apply(&mut scores, tokens);
-        match sampling {
-            None => argmax(scores),
-            Some(sampling) => sampling.choose(&scores, [tokens.len(), index]),
+/// Logits of one token, or of several, in the order of the tokens.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Logits<'a> {
+    /// Those of all tokens.
+    All(ArrayView1<'a, f32>),
+    /// The largest ones, in descending order, and their tokens.
+    Largest {
+        values: ArrayView1<'a, f32>,
+        tokens: ArrayView1<'a, f32>,
+        /// Number of all tokens.
+        vocabulary: usize,
+    },
+}
+
+/// A text, and the rules for its next token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules<'a> {
+    /// Tokens so far, with the first one.
+    pub(crate) tokens: &'a [u32],
+    pub(crate) repetition: &'a Repetition,
+    pub(crate) sampling: Option<&'a Sampling>,
+    /// Index of the image.
+    pub(crate) index: usize,
+}
+
+impl Rules<'_> {
+    /// Returns true if the next token always depends on all logits.
+    pub(crate) fn need_all(&self) -> bool {
+        let is_open = self.sampling.is_some_and(|sampling| {
+            let few = |k| k < CANDIDATES;
+            !sampling.top_k.is_some_and(few)
+        });
+        is_open || self.repetition.penalty < 1.0
+    }
+
+    /// Returns the next token. `None` if it depends on logits that are not among the largest.
+    pub(crate) fn next(&self, logits: Logits<'_>) -> Option<u32> {
+        let (values, known, least) = match logits {
+            Logits::All(values) => (values.to_owned(), None, f64::NEG_INFINITY),
+            Logits::Largest {
+                values,
+                tokens,
+                vocabulary,
+            } => {
+                let last = values.last().filter(|_| values.len() < vocabulary);
+                let least = last.map_or(f64::NEG_INFINITY, |&last| last.into());
+                let mut pairs: Vec<(u32, f32)> = tokens
+                    .iter()
+                    .map(|&token| token as u32)
+                    .zip(values.iter().copied())
+                    .collect();
+                pairs.sort_unstable_by_key(|&(token, _)| token);
+                let (tokens, values): (Vec<u32>, Vec<f32>) = pairs.into_iter().unzip();
+                (values.into(), Some(tokens), least)
+            }
+        };
+        let place_of = |token: u32| match &known {
+            Some(known) => known.binary_search(&token).ok(),
+            None => Some(token as usize),
+        };
+        let mut scores: Vec<f64> = values.iter().map(|&logit| logit.into()).collect();
+        self.repetition.apply(&mut scores, self.tokens, &place_of);
+        // A rule lowers scores only, so that no other token has a larger one than the least.
+        let needed = self.sampling.and_then(|sampling| sampling.top_k).unwrap_or(1);
+        if known.is_some() && least > f64::NEG_INFINITY {
+            let above = scores.iter().filter(|&&score| score > least).count();
+            if above < needed {
+                return None;
+            }
         }
-    };
-    // Vocabularies are far smaller than 2³².
-    token as u32
+        let chosen = match self.sampling {
+            None => argmax(scores),
+            Some(sampling) => sampling.choose(&scores, [self.tokens.len(), self.index]),
+        };
+        // Vocabularies are far smaller than 2³².
+        Some(known.map_or(chosen as u32, |known| known[chosen]))
+    }
 }
 
 impl Repetition {
-    /// Returns true if the rules change nothing.
-    fn is_neutral(&self) -> bool {
-        self.penalty == 1.0 && self.no_repeat_ngram_size == 0
-    }
-
-    fn apply(&self, scores: &mut [f64], tokens: &[u32]) {
+    /// Changes the scores of a text with these tokens. `place_of` returns the place of a token's score.
+    fn apply(&self, scores: &mut [f64], tokens: &[u32], place_of: &dyn Fn(u32) -> Option<usize>) {
         if self.penalty != 1.0 {
             let mut seen = tokens.to_vec();
             seen.sort_unstable();
             seen.dedup();
             for token in seen {
-                if let Some(score) = scores.get_mut(token as usize) {
+                if let Some(score) = place_of(token).and_then(|place| scores.get_mut(place)) {
                     *score *= if *score < 0.0 {
                         self.penalty
                     } else {
@@ -149,7 +207,7 @@ impl Repetition {
         for sequence in tokens.windows(self.no_repeat_ngram_size) {
             if let ([start @ .., end], true) = (sequence, sequence.starts_with(last))
                 && start.len() == before
-                && let Some(score) = scores.get_mut(*end as usize)
+                && let Some(score) = place_of(*end).and_then(|place| scores.get_mut(place))
             {
                 *score = f64::NEG_INFINITY;
             }
@@ -299,14 +357,23 @@ mod tests {
 
     #[test]
     fn repeated_tokens_lose_and_repeated_sequences_are_excluded() {
+        let logits = array![1.5, -0.5, 2.0, 0.25, 1.9];
         let next = |repetition: Repetition, tokens: &[u32]| {
-            next(
-                array![1.5, -0.5, 2.0, 0.25, 1.9].view(),
+            let rules = Rules {
                 tokens,
-                &repetition,
-                None,
-                0,
-            )
+                repetition: &repetition,
+                sampling: None,
+                index: 0,
+            };
+            let all = rules.next(Logits::All(logits.view())).unwrap();
+            // The two largest suffice, or are known not to.
+            let few = rules.next(Logits::Largest {
+                values: array![2.0, 1.9].view(),
+                tokens: array![2.0, 4.0].view(),
+                vocabulary: 5,
+            });
+            assert!(few.is_none_or(|few| few == all), "{few:?}");
+            all
         };
         let rule = |penalty, no_repeat_ngram_size| Repetition {
             penalty,
@@ -321,10 +388,47 @@ mod tests {
         assert_eq!(next(rule(1.0, 1), &[2, 4]), 0);
         assert_eq!(next(rule(1.0, 4), &[3, 2]), 2, "too short");
         let mut scores = [-1.0, 2.0];
-        rule(2.0, 0).apply(&mut scores, &[0, 0, 1]);
+        rule(2.0, 0).apply(&mut scores, &[0, 0, 1], &|token| Some(token as usize));
         assert_eq!(scores, [-2.0, 1.0]);
         assert_eq!(argmax([0.5, f64::NAN, 2.0, 2.0]), 2);
         assert_eq!(argmax([f32::NAN, f32::NEG_INFINITY]), 1);
         assert_eq!(argmax([f32::NAN; 2]), 0);
+    }
+
+    #[test]
+    fn the_largest_logits_suffice_or_are_known_not_to() {
+        let logits: Vec<f32> = (0..500).map(|i| ((i * 7919) % 97) as f32 / 8.0).collect();
+        let mut order: Vec<usize> = (0..logits.len()).collect();
+        order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+        let tokens: Vec<u32> = order[..9].iter().map(|&token| token as u32).collect();
+        let mut found = [0; 2];
+        for (penalty, no_repeat_ngram_size) in [(1.0, 0), (1.2, 0), (1.0, 1), (3.0, 2)] {
+            let repetition = Repetition {
+                penalty,
+                no_repeat_ngram_size,
+            };
+            for top_k in [None, Some(3), Some(8), Some(12)] {
+                let sampling = top_k.map(|k| sampling(1.3, Some(k), 0.9));
+                for (index, count) in (0..20).zip([4, 16, 64, 500].into_iter().cycle()) {
+                    let rules = Rules {
+                        tokens: &tokens[..1 + index % 9],
+                        repetition: &repetition,
+                        sampling: sampling.as_ref(),
+                        index,
+                    };
+                    let all = rules.next(Logits::All(ArrayView1::from(&logits)));
+                    let of = |values: Vec<f32>| ndarray::Array1::from(values);
+                    let few = rules.next(Logits::Largest {
+                        values: of(order[..count].iter().map(|&i| logits[i]).collect()).view(),
+                        tokens: of(order[..count].iter().map(|&i| i as f32).collect()).view(),
+                        vocabulary: logits.len(),
+                    });
+                    found[usize::from(few.is_some())] += 1;
+                    assert!(few.is_none() || few == all, "{few:?} {all:?}");
+                    assert!(few.is_some() || count < logits.len());
+                }
+            }
+        }
+        assert!(found[0] > 40 && found[1] > 100, "{found:?}");
     }
 }

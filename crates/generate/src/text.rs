@@ -3,7 +3,8 @@
 use hipvit::error::Error;
 
 use crate::decoder::Row;
-use crate::sampling::Sampling;
+use crate::draft;
+use crate::sampling::{Repetition, Rules, Sampling};
 
 /// Identifies a text of a [`Generator`](crate::Generator). Later texts have larger ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +56,8 @@ pub(crate) struct TextRules {
     /// Maximum number of tokens, with the first one.
     pub(crate) length: usize,
     pub(crate) sampling: Option<Sampling>,
+    /// Maximum tokens of a draft.
+    pub(crate) draft: usize,
     /// Index of the image, for `sampling`.
     pub(crate) index: usize,
 }
@@ -70,6 +73,8 @@ pub(crate) struct Sequence {
     pub(crate) tokens: Vec<u32>,
     /// Tokens whose keys and values are in the cache.
     pub(crate) cached: usize,
+    /// Guessed tokens after `tokens`, which the next step checks.
+    pub(crate) draft: Vec<u32>,
 }
 
 impl Sequence {
@@ -82,7 +87,19 @@ impl Sequence {
             pages: Vec::new(),
             tokens: vec![start],
             cached: 0,
+            draft: Vec::new(),
         }
+    }
+
+    /// Returns the guessed tokens for the next step.
+    pub(crate) fn guess(&self) -> Vec<u32> {
+        let rules = &self.rules;
+        if rules.sampling.is_some() || self.cached + 1 < self.tokens.len() {
+            return Vec::new();
+        }
+        // The token after the draft is within the length too.
+        let most = rules.length.saturating_sub(self.tokens.len() + 1);
+        draft::lookup(&self.tokens, rules.draft.min(most))
     }
 
     /// Returns true if there is a page for the next token.
@@ -97,6 +114,28 @@ impl Sequence {
             position: self.cached,
             pages: &self.pages,
             image: self.image,
+        }
+    }
+
+    /// Returns the next token to compute, and those of the draft.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        let first = self.row();
+        let guessed = self.draft.iter().zip(first.position + 1..);
+        let guessed = guessed.map(|(&token, position)| Row {
+            token,
+            position,
+            ..self.row()
+        });
+        std::iter::once(first).chain(guessed)
+    }
+
+    /// Returns the rules for the token after `tokens`.
+    pub(crate) fn sampling_rules<'a>(&'a self, tokens: &'a [u32], repetition: &'a Repetition) -> Rules<'a> {
+        Rules {
+            tokens,
+            repetition,
+            sampling: self.rules.sampling.as_ref(),
+            index: self.rules.index,
         }
     }
 
@@ -118,6 +157,7 @@ impl TextRules {
         Self {
             length: usize::MAX,
             sampling: None,
+            draft: 0,
             index: 0,
         }
     }

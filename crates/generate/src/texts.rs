@@ -1,13 +1,29 @@
 //! The schedule of texts in progress: they enter and leave between steps.
 
+use std::sync::Arc;
+
 use hipvit::error::{Error, Result};
+use hipvit::exec::TimedCall;
+use hipvit::graph::plan::Plan;
+use hipvit::timeline::{self, Activity};
 use hipvit::{RunInput, RunOptions};
 use ndarray::ArrayView3;
 
-use crate::decoder::Row;
+use crate::decoder::{Encoded, Row};
+use crate::draft::Speculation;
 use crate::generator::Generator;
-use crate::sampling::{self, GenerateOptions};
+use crate::sampling::{GenerateOptions, Logits};
 use crate::text::{Event, Finish, Generated, Progress, Sequence, TextId, TextRules};
+
+/// What follows a text in progress.
+enum Choice {
+    /// Logits are NaN.
+    NotANumber,
+    /// A token that the text has already.
+    Known,
+    /// The next token, and those after it that the draft has guessed.
+    Tokens(Vec<u32>),
+}
 
 impl Generator {
     /// Returns how many texts can be started now.
@@ -38,9 +54,14 @@ impl Generator {
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
         self.check_vacant(options.len())?;
+        let missing = || Error::internal("encoder", "returns no tokens");
+        if self.session.output_gpu().is_some() {
+            let outputs = self.session.run_on_gpu(images, RunOptions::new())?;
+            let tokens = outputs.all_tokens().ok_or_else(missing)?;
+            return self.start_with(Encoded::Gpu(tokens), tokens.shape()[0], options);
+        }
         let outputs = self.session.run_with(images, RunOptions::new())?;
-        let tokens = outputs.tokens.as_ref();
-        let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
+        let tokens = outputs.tokens.as_ref().ok_or_else(missing)?;
         self.start_encoded(tokens.view(), options)
     }
 
@@ -55,7 +76,25 @@ impl Generator {
         tokens: ArrayView3<'_, f32>,
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
+        let images = tokens.dim().0;
+        self.start_with(Encoded::Host(tokens.as_standard_layout()), images, options)
+    }
+
+    /// `images` is the number of images that were encoded.
+    fn start_with(
+        &mut self,
+        tokens: Encoded<'_>,
+        images: usize,
+        options: &[GenerateOptions],
+    ) -> Result<Vec<TextId>> {
         self.check_vacant(options.len())?;
+        if images != options.len() {
+            let reason = format!(
+                "are {}, for {images} images. Give options for each image",
+                options.len()
+            );
+            return Err(Error::argument("options", reason));
+        }
         let rules = options.iter().map(|options| self.text_rules(options));
         let rules = rules.collect::<Result<Vec<_>>>()?;
         let numbers = self.encode(tokens, rules.len())?;
@@ -81,13 +120,9 @@ impl Generator {
     }
 
     /// Writes the encoder's tokens of images to the cache. Returns the images' numbers, which are taken.
-    pub(crate) fn encode(&mut self, tokens: ArrayView3<'_, f32>, images: usize) -> Result<Vec<usize>> {
-        let rows = tokens.dim().0;
+    pub(crate) fn encode(&mut self, tokens: Encoded<'_>, images: usize) -> Result<Vec<usize>> {
         let first = self.numbers.len().checked_sub(images);
-        let (Some(first), true) = (first, rows == images) else {
-            let reason = format!("are {images}, for {rows} images. Give options for each image");
-            return Err(Error::argument("options", reason));
-        };
+        let first = first.ok_or_else(|| Error::internal("images", "are more than the cache has room for"))?;
         let numbers: Vec<usize> = self.numbers[first..].iter().rev().copied().collect();
         self.decoder.write_images(tokens, &numbers)?;
         self.numbers.truncate(first);
@@ -99,6 +134,7 @@ impl Generator {
         Ok(TextRules {
             length: self.length(options)?,
             sampling: options.sampling.clone(),
+            draft: options.draft,
             index: options.first_index,
         })
     }
@@ -117,7 +153,7 @@ impl Generator {
         }
     }
 
-    /// Computes a token of each text in progress. Texts that are complete leave.
+    /// Computes a token of each text in progress, or several with a [draft](GenerateOptions::draft). Texts that are complete leave.
     ///
     /// A text has no event if the cache was full in an earlier step: its tokens are computed again first.
     ///
@@ -129,36 +165,38 @@ impl Generator {
             return Ok(Vec::new());
         }
         self.reserve()?;
-        let computed = || self.active.iter().filter(|sequence| sequence.is_computed());
-        let rows: Vec<Row<'_>> = computed().map(Sequence::row).collect();
-        let logits = self.decoder.step(&rows)?;
+        self.guess();
+        let choices = self.choose()?;
         let rules = &self.decoder.spec().rules;
         let (mut events, mut ended) = (Vec::new(), Vec::new());
         let computed = self.active.iter_mut().filter(|sequence| sequence.is_computed());
-        for (sequence, logits) in computed.zip(logits.rows()) {
+        for (sequence, choice) in computed.zip(choices) {
             let text = sequence.id;
-            sequence.cached += 1;
-            if logits.iter().any(|logit| logit.is_nan()) {
-                ended.push((text, None));
-                continue;
-            }
-            // A sequence that lost its pages has later tokens already.
-            if sequence.cached < sequence.tokens.len() {
-                continue;
-            }
-            let TextRules { sampling, index, .. } = &sequence.rules;
-            let token = sampling::next(
-                logits,
-                &sequence.tokens,
-                &rules.repetition,
-                sampling.as_ref(),
-                *index,
-            );
-            sequence.tokens.push(token);
-            let event = Event::Token(token);
-            events.push(Progress { text, event });
-            if let Some(finish) = sequence.finish(&rules.ends) {
-                ended.push((text, Some(finish)));
+            let draft = std::mem::take(&mut sequence.draft);
+            let tokens = match choice {
+                Choice::NotANumber => {
+                    ended.push((text, None));
+                    continue;
+                }
+                Choice::Known => {
+                    sequence.cached += 1;
+                    continue;
+                }
+                Choice::Tokens(tokens) => tokens,
+            };
+            self.speculation.steps += 1;
+            self.speculation.drafted += draft.len();
+            for (index, &token) in tokens.iter().enumerate() {
+                sequence.cached += 1;
+                sequence.tokens.push(token);
+                self.speculation.tokens += 1;
+                self.speculation.accepted += usize::from(draft.get(index) == Some(&token));
+                let event = Event::Token(token);
+                events.push(Progress { text, event });
+                if let Some(finish) = sequence.finish(&rules.ends) {
+                    ended.push((text, Some(finish)));
+                    break;
+                }
             }
         }
         for (text, finish) in ended {
@@ -173,6 +211,118 @@ impl Generator {
             events.push(Progress { text, event });
         }
         Ok(events)
+    }
+
+    /// Computes what follows each text in progress.
+    fn choose(&self) -> Result<Vec<Choice>> {
+        let spec = self.decoder.spec();
+        let repetition = &spec.rules.repetition;
+        let computed = || self.active.iter().filter(|sequence| sequence.is_computed());
+        let rows: Vec<Row<'_>> = computed().flat_map(Sequence::rows).collect();
+        let all = computed().any(|sequence| sequence.sampling_rules(&[], repetition).need_all());
+        let outputs = self.decoder.step(&rows, all)?;
+        let _span = timeline::span(Activity::PostProcess);
+        let logits_of = |row: usize| match &outputs.logits {
+            Some(logits) => Logits::All(logits.row(row)),
+            None => Logits::Largest {
+                values: outputs.values.row(row),
+                tokens: outputs.tokens.row(row),
+                vocabulary: spec.vocabulary,
+            },
+        };
+        let mut choices = Vec::new();
+        let mut missing = Vec::new();
+        let mut first = 0;
+        for sequence in computed() {
+            let mut choice = Choice::Tokens(Vec::new());
+            let mut tokens = sequence.tokens.clone();
+            for guess in 0..=sequence.draft.len() {
+                // NaN is the largest of all.
+                if outputs
+                    .values
+                    .row(first + guess)
+                    .iter()
+                    .next()
+                    .is_some_and(|largest| largest.is_nan())
+                {
+                    choice = Choice::NotANumber;
+                    break;
+                }
+                if sequence.cached + 1 < sequence.tokens.len() {
+                    choice = Choice::Known;
+                    break;
+                }
+                let rules = sequence.sampling_rules(&tokens, repetition);
+                let Some(token) = rules.next(logits_of(first + guess)) else {
+                    break;
+                };
+                tokens.push(token);
+                if sequence.draft.get(guess) != Some(&token) {
+                    break;
+                }
+            }
+            if let Choice::Tokens(chosen) = &mut choice {
+                chosen.extend(&tokens[sequence.tokens.len()..]);
+                if chosen.is_empty() {
+                    missing.push((choices.len(), sequence));
+                }
+            }
+            first += 1 + sequence.draft.len();
+            choices.push(choice);
+        }
+        if missing.is_empty() {
+            return Ok(choices);
+        }
+        // The same step again: it writes the same keys and values.
+        let again: Vec<Row<'_>> = missing.iter().map(|(_, sequence)| sequence.row()).collect();
+        let logits = self.decoder.step(&again, true)?.logits;
+        let logits = logits.ok_or_else(|| Error::internal("decoder", "returns no logits"))?;
+        for ((index, sequence), logits) in missing.into_iter().zip(logits.rows()) {
+            let rules = sequence.sampling_rules(&sequence.tokens, repetition);
+            choices[index] = match rules.next(Logits::All(logits)) {
+                Some(token) => Choice::Tokens(vec![token]),
+                None => Choice::NotANumber,
+            };
+        }
+        Ok(choices)
+    }
+
+    /// Guesses tokens where the cache has room for them.
+    fn guess(&mut self) {
+        for sequence in &mut self.active {
+            sequence.draft.clear();
+            if !sequence.is_computed() {
+                continue;
+            }
+            let draft = sequence.guess();
+            let tokens = sequence.cached + 1 + draft.len();
+            if !draft.is_empty() && self.pages.grow(&mut sequence.pages, tokens) {
+                sequence.draft = draft;
+            }
+        }
+    }
+
+    /// Returns the use of drafts since the generator was loaded.
+    pub fn speculation(&self) -> Speculation {
+        self.speculation
+    }
+
+    /// Measures the device's time of each phase of the following steps, for a [`Recording`](hipvit::timeline::Recording). A step then replays a captured graph only with
+    /// [`GraphMode::On`](hipvit::GraphMode::On).
+    pub fn measure_steps(&mut self, measured: bool) {
+        self.decoder.timed = measured;
+    }
+
+    /// Returns the plan of the next step, and the time of each of its kernels and library calls. Empty on the CPU.
+    ///
+    /// # Errors
+    ///
+    /// The errors of a run. All texts stay in progress.
+    pub fn time_calls(&mut self) -> Result<(Arc<Plan>, Vec<TimedCall>)> {
+        self.reserve()?;
+        let computed = self.active.iter().filter(|sequence| sequence.is_computed());
+        let rows: Vec<Row<'_>> = computed.map(Sequence::row).collect();
+        self.decoder.time_calls(&rows)
     }
 
     fn not_a_number(&self) -> Error {

@@ -10,7 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
-use hipvit::exec::{Executor, ExecutorOptions, FinishOptions, InputData, Inputs, RunOutputs, Submission};
+use hipvit::exec::{
+    Download, Executor, ExecutorOptions, FinishOptions, InputData, Inputs, RunOutputs, Submission,
+};
 use hipvit::graph::grad::differentiate;
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{Graph, OutputKind, ValueId, optimize};
@@ -365,7 +367,7 @@ impl Differentiable {
             .map(|&(_, _, id)| Ok(stream.allocate(plan.buffer(id).bytes)?))
             .collect::<Result<Vec<_>>>()?;
         let submission = Submission {
-            on_device: true,
+            download: Download::Checked,
             ..Submission::default()
         };
         let run = executor.clone().reserve(plan, None)?.submit(inputs, submission)?;

@@ -295,7 +295,7 @@ impl Trainer {
     /// The errors of a step.
     pub fn time_calls(&mut self, images: usize) -> Result<Vec<TimedCall>> {
         let executor = self.executor()?;
-        executor.time_calls(&executor.plan(images)?)
+        executor.time_calls(&executor.plan(images)?, None)
     }
 
     /// Returns the device's time of a step, without the copies of inputs and weights: steps that are repeated for `time`, on one GPU. The

@@ -7,7 +7,7 @@ use super::elements::append;
 use super::executor::HipExecutor;
 use super::steps::Steps;
 use crate::error::Result;
-use crate::exec::input::{InputData, PlanInputs};
+use crate::exec::input::{InputData, Inputs, PlanInputs};
 use crate::graph::plan::{Plan, PlanInput};
 use crate::hip::Work;
 use crate::tensor::DType;
@@ -48,18 +48,22 @@ fn input_bytes(plan: &Plan) -> Vec<u8> {
 }
 
 impl HipExecutor {
-    /// Runs the steps of `plan` on noise one by one, with an event after each kernel and library call.
+    /// Runs the steps of `plan` one by one on `inputs`, or on noise, with an event after each kernel and library call.
     ///
     /// The events keep kernels from following each other closely, so that the times are longer than within a replay.
     ///
     /// # Errors
     ///
-    /// There is no memory for a run, or a step cannot be submitted.
-    pub fn time_calls(&self, plan: &Plan) -> Result<Vec<TimedCall>> {
-        let input = input_bytes(plan);
+    /// There is no memory for a run, an input does not fit the plan, or a step cannot be submitted.
+    pub fn time_calls(&self, plan: &Plan, inputs: Option<Inputs<'_>>) -> Result<Vec<TimedCall>> {
+        let noise = input_bytes(plan);
+        let inputs = match inputs {
+            Some(inputs) => inputs.in_order(plan)?,
+            None => bytes_of_inputs(plan, &noise),
+        };
         let mut context = self.reserve_context(plan)?;
         let mut turn = self.turn();
-        let uploads = self.feed(&mut context, plan, bytes_of_inputs(plan, &input), &mut None)?;
+        let uploads = self.feed(&mut context, plan, inputs, &mut None)?;
         let stream = context.stream.clone();
         context.libraries.calls = Some(CallClock::start(&stream)?);
         Steps::new(self, plan, &mut context, &mut turn).enqueue(&stream)?;

@@ -8,6 +8,7 @@ use super::run::CompletedRun;
 use super::states::Turn;
 use super::steps::Steps;
 use crate::error::{Error, Result};
+use crate::exec::executor::Download;
 use crate::graph::plan::{BufferId, Plan};
 use crate::hip::{self, DeviceBuffer, Operand, Pending, PinnedBuffer, Stream, Work};
 use crate::kernels::{ChecksumArgs, KernelCall};
@@ -27,7 +28,7 @@ impl HipExecutor {
             plan,
             context: Some(context),
             results,
-            on_device,
+            download,
             ..
         } = completed
         else {
@@ -35,13 +36,13 @@ impl HipExecutor {
         };
         let plan: &Plan = plan;
         let others_wrong = self.graphs.has_fallen_back();
-        let unwritten = || self.has_unwritten(plan, *on_device, results);
+        let unwritten = || self.has_unwritten(plan, *download, results);
         // Either all ranks submit the steps, or none does.
         if self.agree(!(suspect || others_wrong || is_due(run) || unwritten())) {
             return Ok(false);
         }
         let _span = timeline::span(Activity::CheckReplay);
-        if std::mem::take(on_device) {
+        if std::mem::take(download) != Download::All {
             // Results that stay on the device are compared too.
             results
                 .drain(..)
@@ -138,7 +139,7 @@ impl HipExecutor {
         let Submitted::Replay(run) = completed.submitted else {
             return Ok(());
         };
-        if !self.has_unwritten(&completed.plan, completed.on_device, &completed.results) {
+        if !self.has_unwritten(&completed.plan, completed.download, &completed.results) {
             return Ok(());
         }
         let reason = format!(
@@ -150,8 +151,8 @@ impl HipExecutor {
     }
 
     /// Returns true if an element of the results of a replay was not written.
-    fn has_unwritten(&self, plan: &Plan, on_device: bool, results: &[PinnedBuffer<u8>]) -> bool {
-        let mut results = downloaded(plan, on_device).zip(results);
+    fn has_unwritten(&self, plan: &Plan, download: Download, results: &[PinnedBuffer<u8>]) -> bool {
+        let mut results = downloaded(plan, download).zip(results);
         results.any(|((kind, value, id), bytes)| {
             is_overwritten(plan, kind, value) && is_unwritten(bytes, plan.buffer(id).dtype)
         })
@@ -179,7 +180,7 @@ impl HipExecutor {
             self.memory.results.keep(bytes);
         }
         completed.results = self.recompute(context, &completed.plan)?;
-        completed.on_device = false;
+        completed.download = Download::All;
         Ok(())
     }
 
@@ -192,7 +193,7 @@ impl HipExecutor {
 
     /// Returns all results of the submitted steps.
     fn read_results(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
-        let downloads = self.download(context, plan, false)?.into_iter();
+        let downloads = self.download(context, plan, Download::All)?.into_iter();
         Ok(downloads.map(Pending::wait).collect::<hip::Result<_>>()?)
     }
 

@@ -29,7 +29,7 @@ use crate::exec::select::{HIPSPARSELT, SelectOptions, Selection, Store};
 use crate::exec::states::{check_divisible, check_part, check_shape, state_named};
 use crate::exec::threads::HostThreads;
 use crate::graph::{Float8, Graph, ValueId};
-use crate::hip::{self, Device, Dnn};
+use crate::hip::{self, Device, Dnn, Operand};
 use crate::kernels::{Kernels, Unit};
 use crate::ops::{Linear, Op, Rounding};
 use crate::tensor::{DType, Tensor};
@@ -260,6 +260,19 @@ impl HipExecutor {
         let (states, id) = self.state_named(name)?;
         check_part(&self.info.graph, id, first, values.len())?;
         states.write_part(id, first, values)
+    }
+
+    /// Sets elements of the parameter or state `name`, from element `first` on, to those in GPU memory, for runs that are submitted later. They have the dtype of
+    /// the state.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] if the graph has no parameter or state of this name, or if it has fewer elements. Fails if a run failed.
+    pub fn copy_to_state(&self, name: &str, first: usize, source: Operand<'_>) -> Result<()> {
+        let (states, id) = self.state_named(name)?;
+        let element = states.dtype_of(id)?.size();
+        check_part(&self.info.graph, id, first, source.bytes().div_ceil(element))?;
+        states.copy_part(id, first, source)
     }
 
     fn state_named(&self, name: &str) -> Result<(&States, ValueId)> {

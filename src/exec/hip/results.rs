@@ -1,5 +1,6 @@
 //! Destinations of a plan's outputs after a run.
 
+use crate::exec::executor::Download;
 use crate::graph::plan::{BufferId, Plan};
 use crate::graph::{OutputKind, ValueId};
 use crate::tensor::DType;
@@ -14,9 +15,13 @@ pub(super) fn boundary(plan: &Plan) -> Option<BufferId> {
 /// Returns the results that are copied to the host. For results that stay on the device, these are the ones that reveal a failed replay.
 pub(super) fn downloaded(
     plan: &Plan,
-    on_device: bool,
+    download: Download,
 ) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
-    results(plan).filter(move |&(kind, value, _)| !on_device || is_overwritten(plan, kind, value))
+    results(plan).filter(move |&(kind, value, _)| match download {
+        Download::All => true,
+        Download::NoLogits => kind != OutputKind::Logits,
+        Download::Checked => is_overwritten(plan, kind, value),
+    })
 }
 
 /// Returns the outputs without the activations for the next stage.

@@ -12,7 +12,7 @@ use super::feed::Uploads;
 use super::graphs::Submitted;
 use super::results::{boundary, downloaded, is_overwritten};
 use crate::error::{Error, Result};
-use crate::exec::executor::{FinishOptions, Finished, KeepResult, PendingRun, Submission};
+use crate::exec::executor::{Download, FinishOptions, Finished, KeepResult, PendingRun, Submission};
 use crate::exec::input::{InputData, PlanInputs};
 use crate::exec::output::RunOutput;
 use crate::exec::staging::Staging;
@@ -33,7 +33,7 @@ pub(super) struct Running {
     clock: Option<Clock>,
     anchor: Option<Anchor>,
     submitted: Submitted,
-    on_device: bool,
+    download: Download,
     plan: Arc<Plan>,
     /// `None` if later runs may already use it.
     context: Option<ExecutionContext>,
@@ -69,7 +69,7 @@ pub(super) struct CompletedRun {
     uploads: Uploads,
     /// The results that [`downloaded`] lists.
     pub(super) results: Vec<PinnedBuffer<u8>>,
-    pub(super) on_device: bool,
+    pub(super) download: Download,
     entry: Stage<'static>,
     clock: Option<Clock>,
     pub(super) submitted: Submitted,
@@ -86,7 +86,7 @@ impl CompletedRun {
 
     /// Returns true if logits or embeddings contain a NaN.
     pub(super) fn have_nan(&self) -> bool {
-        let mut results = downloaded(&self.plan, self.on_device).zip(&self.results);
+        let mut results = downloaded(&self.plan, self.download).zip(&self.results);
         results.any(|((kind, value, id), bytes)| {
             let values = || unpack(bytes, self.plan.buffer(id).dtype);
             is_overwritten(&self.plan, kind, value) && values().iter().any(|value| value.is_nan())
@@ -144,14 +144,15 @@ impl HipExecutor {
             let arena = context.memory.arena.reading();
             copy.copy_part_from_peer(0, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
         }
-        let downloads = self.download(&context, &plan, submission.on_device)?;
+        let downloads = self.download(&context, &plan, submission.download)?;
         if let Some(clock) = &mut clock {
             clock.tick(&stream)?;
         }
         let blocks = submission.sleeps || downloads.is_empty();
         let end = blocks.then(|| stream.mark_blocking()).transpose()?;
         // Runs with states execute in the order of submission, so the next one may be submitted to the same memory.
-        let is_reusable = self.states.is_some() && !submission.timed && !submission.on_device;
+        let is_reusable =
+            self.states.is_some() && !submission.timed && submission.download != Download::Checked;
         let context = if is_reusable {
             self.contexts.keep(context);
             None
@@ -166,7 +167,7 @@ impl HipExecutor {
             clock,
             anchor,
             submitted,
-            on_device: submission.on_device,
+            download: submission.download,
             plan,
             context,
         })
@@ -182,7 +183,7 @@ impl HipExecutor {
             clock,
             anchor,
             submitted,
-            on_device,
+            download,
             plan,
             context,
         } = running;
@@ -203,7 +204,7 @@ impl HipExecutor {
         Ok(CompletedRun {
             uploads,
             results,
-            on_device,
+            download,
             entry,
             clock,
             submitted,
@@ -221,7 +222,7 @@ impl HipExecutor {
         let CompletedRun {
             uploads,
             results,
-            on_device,
+            download,
             entry,
             clock,
             plan,
@@ -230,7 +231,7 @@ impl HipExecutor {
         } = completed;
         let unpacking = timeline::named_span(Activity::CopyOut, || "results to f32".into());
         let mut outputs = Vec::with_capacity(results.len());
-        for ((kind, value, id), bytes) in downloaded(&plan, on_device).zip(results) {
+        for ((kind, value, id), bytes) in downloaded(&plan, download).zip(results) {
             let name = &plan.graph().value(value).name;
             let buffer = plan.buffer(id);
             let values = unpack(&bytes, buffer.dtype);
@@ -313,14 +314,14 @@ impl HipExecutor {
         &self,
         context: &ExecutionContext,
         plan: &Plan,
-        on_device: bool,
+        download: Download,
     ) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
-        let download = |(_, _, id): (OutputKind, _, _)| {
+        let one = |(_, _, id): (OutputKind, _, _)| {
             let buffer = plan.buffer(id);
             let target = self.memory.results.take(buffer.bytes)?;
             Ok(context.memory.arena.download(buffer.offset, target)?)
         };
-        downloaded(plan, on_device).map(download).collect()
+        downloaded(plan, download).map(one).collect()
     }
 }
 

@@ -221,6 +221,17 @@ impl States {
         Ok(())
     }
 
+    /// Sets elements of a parameter or state, from element `first` on, for runs that are submitted later. The caller checks the length.
+    pub(super) fn copy_part(&self, id: ValueId, first: usize, source: Operand<'_>) -> Result<()> {
+        let place = self.place(id)?;
+        let at = place.offset + first * place.dtype.size();
+        Ok(self.memory.lock().copy_part_from_peer(at, source)?)
+    }
+
+    pub(super) fn dtype_of(&self, id: ValueId) -> Result<DType> {
+        Ok(self.place(id)?.dtype)
+    }
+
     fn place(&self, id: ValueId) -> Result<Place> {
         let place = self.places.get(&id).copied();
         place.ok_or_else(|| Error::internal("states", "the plan is of another graph than the executor"))

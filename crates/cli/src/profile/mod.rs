@@ -82,6 +82,9 @@ struct TimelineArgs {
     /// Maximum batches in flight [default: 2, on a GPU 3]
     #[arg(long, value_name = "N", value_parser = positive)]
     in_flight: Option<usize>,
+    /// Maximum number of tokens of a text, for a model of texts [default: the model's]
+    #[arg(long, value_name = "N", value_parser = positive)]
+    max_tokens: Option<usize>,
 }
 
 const AFTER_HELP: &str = "\

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use hipvit::image::RgbImage;
 use hipvit::pipeline::Source;
 use hipvit::{GraphMode, digits};
-use hipvit_diagnostics::profile::{self, Profile, Run, Window};
+use hipvit_diagnostics::profile::{self, Profile, Run, Tokens, Window};
 use hipvit_diagnostics::table::{Column, Table, paragraph};
+use hipvit_generate::Generator;
 
 use super::Args;
 use crate::escape::lines;
@@ -37,7 +39,19 @@ impl Args {
             in_flight: self.timeline.in_flight,
             top: 5,
         };
-        let profile = profile::profile(|| model.load_with(builder), &run)?;
+        let profile = match &model.model {
+            Some(path) if hipvit_generate::makes_texts(path) => {
+                let images: hipvit::Result<Vec<RgbImage>> = run
+                    .images
+                    .into_iter()
+                    .take(model.config.batch)
+                    .map(|image| image.decode(run.decode))
+                    .collect();
+                let tokens = self.timeline.max_tokens;
+                profile::profile_tokens(|| Generator::load(path, &builder, tokens), &images?, tokens)?
+            }
+            _ => profile::profile(|| model.load_with(builder), &run)?,
+        };
         if let Some(file) = file {
             file.write(&profile)?;
         }
@@ -91,18 +105,27 @@ impl Args {
             replayed,
             stepwise,
             breakdown,
+            tokens,
             ..
         } = profile;
         let width = self.output.width();
         let mut text = format!("{model}, batch {batch}, {dtype}, {}\n", device.name);
         text += &format!("\nStart-up\n{}\n", table(&breakdown.start_up, width));
-        text += &format!(
-            "\nEach of {batches} batches\n{}\n",
-            table(&breakdown.per_batch, width)
-        );
+        let title = match tokens {
+            Some(_) => format!("Start of {batch} texts"),
+            None => format!("Each of {batches} batches"),
+        };
+        text += &format!("\n{title}\n{}\n", table(&breakdown.per_batch, width));
+        if let Some(Tokens { count, per_token }) = tokens {
+            text += &format!("\nEach of {count} tokens\n{}\n", table(per_token, width));
+        }
         if let Some(stepwise) = stepwise {
+            let all = tokens.as_ref().map_or_else(
+                || format!("{batches} batches"),
+                |tokens| format!("{} tokens", tokens.count),
+            );
             let calls = format!(
-                "{replayed} of {batches} batches were replays of a captured graph. Its {} kernels and library calls take {:.3} ms \
+                "{replayed} of {all} were replays of a captured graph. Its {} kernels and library calls take {:.3} ms \
                  when launched one by one.",
                 stepwise.calls, stepwise.total_ms
             );

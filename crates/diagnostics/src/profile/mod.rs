@@ -8,6 +8,7 @@ mod breakdown;
 mod calls;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod trace;
 
 use std::time::Duration;
@@ -16,6 +17,7 @@ use serde::Serialize;
 
 pub use self::breakdown::{Breakdown, Part, Window};
 pub use self::calls::Stepwise;
+pub use self::tokens::profile_tokens;
 pub use self::trace::write as write_trace;
 use crate::bench::DeviceInfo;
 use hipvit::error::{Error, Result};
@@ -55,7 +57,7 @@ pub struct Profile {
     pub batch: usize,
     /// Number of measured batches.
     pub batches: usize,
-    /// Number of measured batches that a GPU ran as the replay of a captured graph.
+    /// Number of measured batches, or of tokens if there are any, that a GPU ran as the replay of a captured graph.
     pub replayed: usize,
     /// Reason if no graph is replayed because capture or replay failed.
     pub fallback: Option<String>,
@@ -64,9 +66,21 @@ pub struct Profile {
     /// Time by activity.
     #[serde(flatten)]
     pub breakdown: Breakdown,
+    /// Time of the tokens of texts. A batch is the start of a text of each image then: the encoder, and the keys and values of cross-attention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<Tokens>,
     /// Begin and duration of everything that was recorded.
     #[serde(skip)]
     pub timeline: Timeline,
+}
+
+/// Time of the tokens of a batch of texts.
+#[derive(Debug, Serialize)]
+pub struct Tokens {
+    /// Number of measured steps. A step computes a token of each text.
+    pub count: usize,
+    /// Time of a step.
+    pub per_token: Window,
 }
 
 /// Loads a session with `load`, runs it and records its activities. Nothing else should run in the process
@@ -103,8 +117,8 @@ pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Prof
     let plan = session.plan(batch)?;
     let executor = session.executor();
     // The first call also prepares what only individual steps need.
-    executor.time_calls(&plan)?;
-    let calls = executor.time_calls(&plan)?;
+    executor.time_calls(&plan, None)?;
+    let calls = executor.time_calls(&plan, None)?;
     order_streams(&mut timeline.slices);
     let stepwise = calls::lay(&mut timeline, &plan, &calls);
     let replayed = timeline
@@ -121,6 +135,7 @@ pub fn profile(load: impl FnOnce() -> Result<Session>, run: &Run) -> Result<Prof
         fallback: session.hip_graphs().and_then(|replays| replays.fallback),
         stepwise,
         breakdown: Breakdown::new(&timeline.slices, [Duration::ZERO, begin, end], run.batches),
+        tokens: None,
         timeline,
     })
 }
