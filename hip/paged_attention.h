@@ -17,10 +17,8 @@ constexpr unsigned PAGED_ATTENTION_LANES = 16;
 struct PagedAttentionArgs {
     /// T `[rows, heads, head_dim]`.
     DEVICE_POINTER(const void) q;
-    /// T `[places, kv_heads, head_dim]`.
-    DEVICE_POINTER(const void) keys;
-    /// T `[places, kv_heads, head_dim]`.
-    DEVICE_POINTER(const void) values;
+    /// T `[places, 2, kv_heads, head_dim]`: keys, then values.
+    DEVICE_POINTER(const void) cache;
     /// i32 `[rows, pages]`: the pages of each row. Numbers beyond an end become the first or last page.
     DEVICE_POINTER(const int) table;
     /// i32 `[rows]`: tokens that each query sees.
@@ -35,7 +33,7 @@ struct PagedAttentionArgs {
     unsigned kv_heads;
     /// Channels of a head, at most `PAGED_ATTENTION_CHANNELS`.
     unsigned head_dim;
-    /// Rows of keys and values, a multiple of `page`.
+    /// Rows of the cache, a multiple of `page`.
     unsigned places;
     /// Tokens of a page.
     unsigned page;

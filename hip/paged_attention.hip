@@ -1,6 +1,6 @@
 // paged_attention: attention of one query per row over the first tokens of its pages.
 //
-// Shapes: q, out T [rows, heads, head_dim]; keys, values T [places, kv_heads, head_dim]; table i32 [rows, pages]; lengths i32 [rows]. All
+// Shapes: q, out T [rows, heads, head_dim]; cache T [places, 2, kv_heads, head_dim]; table i32 [rows, pages]; lengths i32 [rows]. All
 //   row-major.
 // Alignment: any; 16 bytes per lane where head_dim and the addresses allow it.
 // Accumulator: f32, with the online softmax of FlashAttention (Dao et al., 2022, https://arxiv.org/abs/2205.14135).
@@ -29,9 +29,8 @@ HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, float *sums, float *maxim
     constexpr u32 UNROLL = VECS < 4 ? 4 / VECS : 1; // keys per team in flight
     const u32 row = block_index() / a.heads, head = block_index() - row * a.heads;
     const u32 rank = thread_index() % a.lanes, team = thread_index() / a.lanes, teams = PAGED_ATTENTION_THREADS / a.lanes;
-    const u64 stride = u64(a.kv_heads) * a.head_dim;
-    const u32 first = head / (a.heads / a.kv_heads) * a.head_dim;
-    const T *keys = (const T *)a.keys + first, *values = (const T *)a.values + first;
+    const u64 width = u64(a.kv_heads) * a.head_dim, stride = 2 * width;
+    const T *keys = (const T *)a.cache + head / (a.heads / a.kv_heads) * a.head_dim, *values = keys + width;
     const T *q = (const T *)a.q + u64(block_index()) * a.head_dim;
     const bool vector = a.head_dim % VEC<T> == 0 && aligned(keys, VEC128_BYTES) && aligned(values, VEC128_BYTES);
     const int *table = a.table + u64(row) * a.pages;

@@ -4549,10 +4549,8 @@ pub const PAGED_ATTENTION_LANES: u32 = 16;
 pub struct PagedAttentionArgs {
     /// T `[rows, heads, head_dim]`.
     pub q: DeviceAddress,
-    /// T `[places, kv_heads, head_dim]`.
-    pub keys: DeviceAddress,
-    /// T `[places, kv_heads, head_dim]`.
-    pub values: DeviceAddress,
+    /// T `[places, 2, kv_heads, head_dim]`: keys, then values.
+    pub cache: DeviceAddress,
     /// i32 `[rows, pages]`: the pages of each row. Numbers beyond an end become the first or last page.
     pub table: DeviceAddress,
     /// i32 `[rows]`: tokens that each query sees.
@@ -4567,7 +4565,7 @@ pub struct PagedAttentionArgs {
     pub kv_heads: u32,
     /// Channels of a head, at most `PAGED_ATTENTION_CHANNELS`.
     pub head_dim: u32,
-    /// Rows of keys and values, a multiple of `page`.
+    /// Rows of the cache, a multiple of `page`.
     pub places: u32,
     /// Tokens of a page.
     pub page: u32,
@@ -4584,7 +4582,7 @@ pub struct PagedAttentionArgs {
 const _: () = {
     [
         "Size of PagedAttentionArgs",
-    ][::core::mem::size_of::<PagedAttentionArgs>() - 88usize];
+    ][::core::mem::size_of::<PagedAttentionArgs>() - 80usize];
     [
         "Alignment of PagedAttentionArgs",
     ][::core::mem::align_of::<PagedAttentionArgs>() - 8usize];
@@ -4592,50 +4590,47 @@ const _: () = {
         "Offset of field: PagedAttentionArgs::q",
     ][::core::mem::offset_of!(PagedAttentionArgs, q) - 0usize];
     [
-        "Offset of field: PagedAttentionArgs::keys",
-    ][::core::mem::offset_of!(PagedAttentionArgs, keys) - 8usize];
-    [
-        "Offset of field: PagedAttentionArgs::values",
-    ][::core::mem::offset_of!(PagedAttentionArgs, values) - 16usize];
+        "Offset of field: PagedAttentionArgs::cache",
+    ][::core::mem::offset_of!(PagedAttentionArgs, cache) - 8usize];
     [
         "Offset of field: PagedAttentionArgs::table",
-    ][::core::mem::offset_of!(PagedAttentionArgs, table) - 24usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, table) - 16usize];
     [
         "Offset of field: PagedAttentionArgs::lengths",
-    ][::core::mem::offset_of!(PagedAttentionArgs, lengths) - 32usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, lengths) - 24usize];
     [
         "Offset of field: PagedAttentionArgs::out",
-    ][::core::mem::offset_of!(PagedAttentionArgs, out) - 40usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, out) - 32usize];
     [
         "Offset of field: PagedAttentionArgs::rows",
-    ][::core::mem::offset_of!(PagedAttentionArgs, rows) - 48usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, rows) - 40usize];
     [
         "Offset of field: PagedAttentionArgs::heads",
-    ][::core::mem::offset_of!(PagedAttentionArgs, heads) - 52usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, heads) - 44usize];
     [
         "Offset of field: PagedAttentionArgs::kv_heads",
-    ][::core::mem::offset_of!(PagedAttentionArgs, kv_heads) - 56usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, kv_heads) - 48usize];
     [
         "Offset of field: PagedAttentionArgs::head_dim",
-    ][::core::mem::offset_of!(PagedAttentionArgs, head_dim) - 60usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, head_dim) - 52usize];
     [
         "Offset of field: PagedAttentionArgs::places",
-    ][::core::mem::offset_of!(PagedAttentionArgs, places) - 64usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, places) - 56usize];
     [
         "Offset of field: PagedAttentionArgs::page",
-    ][::core::mem::offset_of!(PagedAttentionArgs, page) - 68usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, page) - 60usize];
     [
         "Offset of field: PagedAttentionArgs::pages",
-    ][::core::mem::offset_of!(PagedAttentionArgs, pages) - 72usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, pages) - 64usize];
     [
         "Offset of field: PagedAttentionArgs::lanes",
-    ][::core::mem::offset_of!(PagedAttentionArgs, lanes) - 76usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, lanes) - 68usize];
     [
         "Offset of field: PagedAttentionArgs::scale",
-    ][::core::mem::offset_of!(PagedAttentionArgs, scale) - 80usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, scale) - 72usize];
     [
         "Offset of field: PagedAttentionArgs::reserved",
-    ][::core::mem::offset_of!(PagedAttentionArgs, reserved) - 84usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, reserved) - 76usize];
 };
 
 /// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.

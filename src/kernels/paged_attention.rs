@@ -14,13 +14,12 @@ impl Lower for PagedAttention {
     }
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-        let (places, pages) = (step.shape_of(1)?[0], step.shape_of(3)?[1]);
+        let (places, pages) = (step.shape_of(1)?[0], step.shape_of(2)?[1]);
         one(PagedAttentionArgs {
             q: step.address(0)?,
-            keys: step.address(1)?,
-            values: step.address(2)?,
-            table: step.integers(3)?,
-            lengths: step.integers(4)?,
+            cache: step.address(1)?,
+            table: step.integers(2)?,
+            lengths: step.integers(3)?,
             out: step.out,
             rows: extent(step.shape[0])?,
             heads: extent(self.heads)?,
@@ -74,11 +73,10 @@ unsafe impl KernelArguments for PagedAttentionArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let cache = bytes(element, &[self.places, self.kv_heads, self.head_dim]);
+        let cache = bytes(element, &[self.places, 2, self.kv_heads, self.head_dim]);
         let queries = bytes(element, &[self.rows, self.heads, self.head_dim]);
         visit(Access::read("q", self.q, queries));
-        visit(Access::read("keys", self.keys, cache));
-        visit(Access::read("values", self.values, cache));
+        visit(Access::read("cache", self.cache, cache));
         visit(Access::read(
             "table",
             self.table,

@@ -9,19 +9,21 @@ use super::{CpuOp, Operands};
 impl CpuOp for PagedAttention {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
         let values = |index| operands.values(index);
-        let (q, keys, values, table, lengths) = (values(0)?, values(1)?, values(2)?, values(3)?, values(4)?);
-        let (d, stride) = (self.head_dim, self.kv_heads * self.head_dim);
+        let (q, cache, table, lengths) = (values(0)?, values(1)?, values(2)?, values(3)?);
+        let (d, width) = (self.head_dim, self.kv_heads * self.head_dim);
         let pages = table.len() / lengths.len().max(1);
         let heads = results[0].par_chunks_mut(d).enumerate();
         heads.for_each(|(index, out)| {
             let (row, head) = (index / self.heads, index % self.heads);
             let table = &table[row * pages..][..pages];
-            let rows: Vec<usize> = self.rows(table, lengths[row], keys.len() / stride).collect();
+            let rows: Vec<usize> = self
+                .rows(table, lengths[row], cache.len() / (2 * width))
+                .collect();
             let q = &q[index * d..][..d];
             let first = head / (self.heads / self.kv_heads) * d;
             let mut weights: Vec<f32> = rows
                 .iter()
-                .map(|&at| self.scale * dot(q, &keys[at * stride + first..][..d]))
+                .map(|&at| self.scale * dot(q, &cache[at * 2 * width + first..][..d]))
                 .collect();
             let largest = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             weights
@@ -30,7 +32,7 @@ impl CpuOp for PagedAttention {
             let sum: f32 = weights.iter().sum();
             out.fill(0.0);
             for (&at, weight) in rows.iter().zip(&weights) {
-                let value = &values[at * stride + first..][..d];
+                let value = &cache[(at * 2 + 1) * width + first..][..d];
                 out.iter_mut()
                     .zip(value)
                     .for_each(|(out, value)| *out += weight * value);

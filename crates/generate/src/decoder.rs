@@ -16,7 +16,7 @@ use hipvit::tensor::Input;
 use hipvit::timeline::{self, Activity};
 use ndarray::{Array2, CowArray, Ix3, s};
 
-use crate::graph::{self, CacheSize, Part, cross_state};
+use crate::graph::{self, CacheSize, cross_state};
 use crate::spec::DecoderSpec;
 use crate::step_inputs::StepInputs;
 
@@ -109,9 +109,8 @@ impl Decoder {
             }
         };
         let inputs = Inputs::new([(name, input)]);
-        let parts = (0..self.spec.layers).flat_map(|layer| Part::BOTH.map(|part| cross_state(layer, part)));
-        let names: Vec<String> = parts.collect();
-        let each = self.cache.tokens * self.spec.width;
+        let names: Vec<String> = (0..self.spec.layers).map(cross_state).collect();
+        let each = self.cache.tokens * 2 * self.spec.width;
         // Images with consecutive numbers are copied at once.
         let mut ranges: Vec<(Range<usize>, usize)> = Vec::new();
         for (index, &image) in images.iter().enumerate() {

@@ -52,35 +52,9 @@ pub(crate) struct CacheSize {
     pub(crate) tokens: usize,
 }
 
-/// Returns the name of the state with keys or values of cross-attention.
-pub(crate) fn cross_state(layer: usize, part: Part) -> String {
-    format!("cross.{layer}.{}", part.name())
-}
-
-/// Keys or values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    Keys,
-    Values,
-}
-
-impl Part {
-    pub(crate) const BOTH: [Self; 2] = [Self::Keys, Self::Values];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Keys => "keys",
-            Self::Values => "values",
-        }
-    }
-
-    /// Returns the name of the projection to keys or values.
-    fn projection(self, names: &AttentionNames) -> &'static str {
-        match self {
-            Self::Keys => names.key,
-            Self::Values => names.value,
-        }
-    }
+/// Returns the name of the state with the keys and values of cross-attention.
+pub(crate) fn cross_state(layer: usize) -> String {
+    format!("cross.{layer}")
 }
 
 /// Builds the graph of a step.
@@ -109,8 +83,7 @@ pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -
     Ok(builder.graph)
 }
 
-/// Builds the graph from the encoder's tokens of images to the keys and values of cross-attention: outputs in the order of the layers, keys
-/// before values.
+/// Builds the graph from the encoder's tokens of images to the keys and values of cross-attention: an output for each layer.
 ///
 /// # Errors
 ///
@@ -132,11 +105,8 @@ pub(crate) fn cross(spec: &DecoderSpec, weights: &Checkpoint, tokens: usize) -> 
         )?;
     }
     for layer in 0..spec.layers {
-        for part in Part::BOTH {
-            let name = builder.name(layer, part.projection(&spec.names.cross));
-            let rows = builder.linear(Role::Qkv, &name, [spec.width, width], encoded, Linear::default())?;
-            builder.graph.add_output(cross_state(layer, part), rows)?;
-        }
+        let rows = builder.keys_and_values(layer, &spec.names.cross, width, encoded)?;
+        builder.graph.add_output(cross_state(layer), rows)?;
     }
     Ok(builder.graph)
 }
@@ -217,24 +187,14 @@ impl<'a> Builder<'a> {
     ) -> Result<ValueId> {
         let (names, width) = (&self.spec.names.own, self.spec.width);
         let q = self.query(layer, names, x)?;
-        let mut cached = [q; 2];
-        for (cached, part) in cached.iter_mut().zip(Part::BOTH) {
-            let name = self.name(layer, part.projection(names));
-            let rows = self.linear(Role::Qkv, &name, [width, width], x, Linear::default())?;
-            let state = self.state(&format!("self.{layer}.{}", part.name()), cache.pages * PAGE)?;
-            let name = format!("blocks.{layer}.self.{}", part.name());
-            *cached = self.push(Role::Attention, &name, WriteRows, &[state, rows, places])?;
-            self.graph.update(state, *cached)?;
-        }
-        let [keys, values] = cached;
+        let rows = self.keys_and_values(layer, names, width, x)?;
+        let state = self.state(&format!("self.{layer}"), cache.pages * PAGE)?;
+        let name = format!("blocks.{layer}.self.cache");
+        let cached = self.push(Role::Attention, &name, WriteRows, &[state, rows, places])?;
+        self.graph.update(state, cached)?;
         let name = format!("blocks.{layer}.self.attention");
         let attention = self.attention(PAGE);
-        let attended = self.push(
-            Role::Attention,
-            &name,
-            attention,
-            &[q, keys, values, table, lengths],
-        )?;
+        let attended = self.push(Role::Attention, &name, attention, &[q, cached, table, lengths])?;
         self.attended(layer, names, attended, x)
     }
 
@@ -247,25 +207,53 @@ impl<'a> Builder<'a> {
     ) -> Result<ValueId> {
         let names = &self.spec.names.cross;
         let q = self.query(layer, names, x)?;
-        let mut cached = [q; 2];
-        for (cached, part) in cached.iter_mut().zip(Part::BOTH) {
-            *cached = self.state(&cross_state(layer, part), cache.images * cache.tokens)?;
-        }
-        let [keys, values] = cached;
+        let cached = self.state(&cross_state(layer), cache.images * cache.tokens)?;
         let name = format!("blocks.{layer}.cross.attention");
         let attention = self.attention(cache.tokens);
-        let attended = self.push(
-            Role::Attention,
-            &name,
-            attention,
-            &[q, keys, values, images, lengths],
-        )?;
+        let attended = self.push(Role::Attention, &name, attention, &[q, cached, images, lengths])?;
         self.attended(layer, names, attended, x)
     }
 
     fn query(&mut self, layer: usize, names: &AttentionNames, x: ValueId) -> Result<ValueId> {
         let (name, width) = (self.name(layer, names.query), self.spec.width);
         self.linear(Role::Qkv, &name, [width, width], x, Linear::default())
+    }
+
+    /// The projection of rows of `channels` channels to keys, then values.
+    fn keys_and_values(
+        &mut self,
+        layer: usize,
+        names: &AttentionNames,
+        channels: usize,
+        x: ValueId,
+    ) -> Result<ValueId> {
+        let width = self.spec.width;
+        let [key, value] = [names.key, names.value].map(|name| self.name(layer, name));
+        let both = |suffix: &str, shape: &[usize]| -> Result<Tensor> {
+            let mut values = Vec::new();
+            for name in [&key, &value] {
+                values.extend_from_slice(&self.checked(&format!("{name}.{suffix}"), shape)?.to_f32());
+            }
+            let shape = [&[2 * width], &shape[1..]].concat();
+            let tensor = Tensor::from_f32(shape, values);
+            tensor.ok_or_else(|| Error::internal("keys and values", "have another size than their shape"))
+        };
+        let weight = both("weight", &[width, channels])?;
+        let bias = both("bias", &[width])?;
+        let weight = self
+            .graph
+            .constant(format!("{key}+{}.weight", names.value), weight);
+        let bias = self.graph.constant(format!("{key}+{}.bias", names.value), bias);
+        let spec = Linear {
+            bias: true,
+            ..Linear::default()
+        };
+        self.push(
+            Role::Qkv,
+            &format!("{key}+{}", names.value),
+            spec,
+            &[x, weight, bias],
+        )
     }
 
     /// The output projection of attention, the residual and the norm.
@@ -338,9 +326,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a state of zeros `[rows, width]`. States of equal size share the zeros.
+    /// Adds a state of zeros with keys and values in each row, `[rows, 2 · width]`. States of equal size share the zeros.
     fn state(&mut self, name: &str, rows: usize) -> Result<ValueId> {
-        let width = self.spec.width;
+        let width = 2 * self.spec.width;
         let elements = rows.checked_mul(width).filter(|&elements| elements <= MAX_STATE);
         let elements = elements.ok_or_else(|| {
             let reason = format!("is too large for the cache: {rows} tokens of {width} channels. Reduce it");
@@ -375,9 +363,15 @@ impl<'a> Builder<'a> {
     }
 
     fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
+        let tensor = self.checked(name, shape)?;
+        Ok(self.graph.constant(name, tensor))
+    }
+
+    /// Returns a tensor of the file, which must have this shape.
+    fn checked(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let tensor = self.weights.tensor(name)?;
         if tensor.shape() == shape {
-            return Ok(self.graph.constant(name, tensor));
+            return Ok(tensor);
         }
         let reason = format!("has shape {:?}, expected {shape:?}", tensor.shape());
         Err(Error::tensor(self.weights.place(), name, reason))

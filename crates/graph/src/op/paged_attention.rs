@@ -10,8 +10,8 @@ use crate::dtype::DType;
 use crate::softmax::softmax;
 use crate::tolerance::tolerance;
 
-/// `(q [B, H·D], keys [S, G·D], values [S, G·D], table [B, P] i32, lengths [B] i32) → [B, H·D]`: the query of each row attends to the first
-/// `lengths[row]` tokens of its sequence. Its token `t` is row `table[row][t / page] · page + t % page` of keys and values. `G` groups of
+/// `(q [B, H·D], cache [S, 2·G·D], table [B, P] i32, lengths [B] i32) → [B, H·D]`: the query of each row attends to the first
+/// `lengths[row]` tokens of its sequence. Its token `t` is row `table[row][t / page] · page + t % page` of the cache: keys, then values. `G` groups of
 /// heads share keys and values, as in grouped-query attention (Ainslie et al., 2023, <https://arxiv.org/abs/2305.13245>). Pages are those of
 /// PagedAttention (Kwon et al., 2023, <https://arxiv.org/abs/2309.06180>).
 ///
@@ -34,7 +34,7 @@ impl PagedAttention {
     /// Maximum channels of a head.
     pub const MAX_HEAD_DIM: usize = 256;
 
-    /// Returns the row of keys and values for each token that a query sees. `pages` is its row of the table.
+    /// Returns the row of the cache for each token that a query sees. `pages` is its row of the table.
     pub fn rows<T: Real>(&self, pages: &[T], length: T, rows: usize) -> impl Iterator<Item = usize> {
         let last = (rows / self.page).saturating_sub(1) as f64;
         let pages: Vec<usize> = pages
@@ -66,7 +66,7 @@ impl Definition for PagedAttention {
     }
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
-        let [q, keys, values, table, lengths] = exactly(operands)?;
+        let [q, cache, table, lengths] = exactly(operands)?;
         let Self {
             heads,
             kv_heads,
@@ -90,24 +90,21 @@ impl Definition for PagedAttention {
         let &[rows, _] = q else {
             return Err(OpError::layout("`q`", q, format!("[B, {}]", heads * head_dim)));
         };
-        let &[places, _] = keys else {
-            return Err(OpError::layout(
-                "`keys`",
-                keys,
-                format!("[S, {}]", kv_heads * head_dim),
-            ));
+        let width = 2 * kv_heads * head_dim;
+        let &[places, _] = cache else {
+            return Err(OpError::layout("`cache`", cache, format!("[S, {width}]")));
         };
         if places == 0 || !places.is_multiple_of(page) {
-            return Err(
-                format!("has {places} rows of keys, which pages of {page} tokens do not divide").into(),
-            );
+            return Err(format!(
+                "has {places} rows in its cache, which pages of {page} tokens do not divide"
+            )
+            .into());
         }
         let &[_, pages] = table else {
             return Err(OpError::layout("`table`", table, "[B, pages]".to_owned()));
         };
         expect("q", q, &[rows, heads * head_dim])?;
-        expect("keys", keys, &[places, kv_heads * head_dim])?;
-        expect("values", values, keys)?;
+        expect("cache", cache, &[places, width])?;
         expect("table", table, &[rows, pages])?;
         expect("lengths", lengths, &[rows])?;
         one(q)
@@ -115,23 +112,23 @@ impl Definition for PagedAttention {
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
         match index {
-            3 | 4 => DType::I32,
+            2 | 3 => DType::I32,
             _ => dtype,
         }
     }
 
     fn flops(&self, operands: &[&[usize]], _results: &[Shape]) -> u64 {
         // With all pages full.
-        let tokens = operands[3].iter().product::<usize>() * self.page;
+        let tokens = operands[2].iter().product::<usize>() * self.page;
         4 * (tokens * self.heads * self.head_dim) as u64
     }
 
     fn elements_read(&self, index: usize, operands: &[&[usize]], _results: &[Shape]) -> usize {
         let all: usize = operands[index].iter().product();
         match index {
-            1 | 2 => {
-                let tokens = operands[3].iter().product::<usize>() * self.page;
-                all.min(tokens * self.kv_heads * self.head_dim)
+            1 => {
+                let tokens = operands[2].iter().product::<usize>() * self.page;
+                all.min(tokens * 2 * self.kv_heads * self.head_dim)
             }
             _ => all,
         }
@@ -142,9 +139,9 @@ impl Definition for PagedAttention {
     }
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
-        let [q, keys, values, table, lengths] = [0, 1, 2, 3, 4].map(|index: usize| operands[index]);
-        let (d, stride) = (self.head_dim, self.kv_heads * self.head_dim);
-        let (places, pages) = (keys.shape()[0], table.shape()[1]);
+        let [q, cache, table, lengths] = [0, 1, 2, 3].map(|index: usize| operands[index]);
+        let (d, values) = (self.head_dim, self.kv_heads * self.head_dim);
+        let (places, pages) = (cache.shape()[0], table.shape()[1]);
         let scale = T::from_f32(self.scale);
         let outs = results[0].values_mut().chunks_exact_mut(self.heads * d);
         for (row, out) in outs.enumerate() {
@@ -156,11 +153,12 @@ impl Definition for PagedAttention {
             for (head, out) in out.chunks_exact_mut(d).enumerate() {
                 let q = &q.values()[(row * self.heads + head) * d..][..d];
                 let first = head / (self.heads / self.kv_heads) * d;
-                let of = |array: &Array<T>, at: usize| array.values()[at * stride + first..][..d].to_vec();
-                let mut weights: Vec<T> = rows.iter().map(|&at| scale * dot(q, &of(keys, at))).collect();
+                let of =
+                    |at: usize, from: usize| cache.values()[at * 2 * values + from + first..][..d].to_vec();
+                let mut weights: Vec<T> = rows.iter().map(|&at| scale * dot(q, &of(at, 0))).collect();
                 softmax(&mut weights);
                 for (&at, weight) in rows.iter().zip(weights) {
-                    for (sum, value) in out.iter_mut().zip(of(values, at)) {
+                    for (sum, value) in out.iter_mut().zip(of(at, values)) {
                         *sum += weight * value;
                     }
                 }
@@ -190,11 +188,9 @@ impl Definition for PagedAttention {
                 scale: 1.0 / (head_dim as f32).sqrt(),
             };
             let case = |op: Self, places: usize, pages: usize, length: usize| {
-                let cache = activation(&[places * op.page, op.kv_heads * head_dim]);
                 vec![
                     activation(&[rows, heads * head_dim]),
-                    cache.clone(),
-                    cache,
+                    activation(&[places * op.page, 2 * op.kv_heads * head_dim]),
                     integers(&[rows, pages], places as i32),
                     integers(&[rows], length as i32 + 1),
                 ]
@@ -211,7 +207,7 @@ impl Definition for PagedAttention {
     }
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
-        let keys = operands[3].shape()[1] * self.page;
+        let keys = operands[2].shape()[1] * self.page;
         // The error of a score, which grows with head_dim, is one of its exponential too.
         2.0 * tolerance(dtype, keys + self.head_dim)
     }
@@ -235,26 +231,19 @@ mod tests {
             page: 2,
             scale: 0.5,
         };
-        let (q, keys, values) = (
-            ascending([2, 6], 0.7),
-            ascending([8, 3], 1.3),
-            ascending([8, 3], 2.1),
-        );
+        let (q, cache) = (ascending([2, 6], 0.7), ascending([8, 6], 1.3));
         let table = Array::new([2, 2], vec![3.0, 1.0, 0.0, 9.0]).unwrap();
         let lengths = Array::new([2], vec![3.0, 0.0]).unwrap();
-        let y = op
-            .eval(&[&q, &keys, &values, &table, &lengths])
-            .unwrap()
-            .remove(0);
+        let y = op.eval(&[&q, &cache, &table, &lengths]).unwrap().remove(0);
         // The rows 6, 7 and 2.
         for head in 0..2 {
             let score = |row: usize| {
-                let of = |i: usize| q.values()[3 * head + i] * keys.values()[3 * row + i];
+                let of = |i: usize| q.values()[3 * head + i] * cache.values()[6 * row + i];
                 (0.5 * (of(0) + of(1) + of(2))).exp()
             };
             let sum = score(6) + score(7) + score(2);
             for i in 0..3 {
-                let of = |row: usize| score(row) * values.values()[3 * row + i];
+                let of = |row: usize| score(row) * cache.values()[6 * row + 3 + i];
                 let expected = (of(6) + of(7) + of(2)) / sum;
                 assert!((y.values()[3 * head + i] - expected).abs() < 1e-12);
             }
