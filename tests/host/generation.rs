@@ -269,6 +269,27 @@ fn the_command_line_reads_images() {
     let streamed = run(&["--stream"]);
     assert_eq!(streamed.status.code(), Some(0), "{}", stderr(&streamed));
     assert_eq!(stdout(&streamed), stdout(&output));
+    let speculated = run(&["--speculate", "4"]);
+    assert_eq!(stdout(&speculated), stdout(&output));
+    let note = stderr(&speculated);
+    assert!(
+        note.contains(" tokens in each step of a text; ") && note.contains(" guessed tokens were right"),
+        "{note}"
+    );
+    let profile = ["profile", model, photo, "--max-tokens", "6", "--device", "cpu"];
+    let profile = hipvit([&profile[..], &["--batch", "2", "--json"]].concat());
+    let json: Value = serde_json::from_str(stdout(&profile)).unwrap();
+    let of_token = &json["tokens"]["per_token"];
+    let milliseconds = |name: &str| {
+        let mut parts = of_token["parts"].as_array().unwrap().iter();
+        parts.find(|part| part["name"] == name).unwrap()["elapsed_ms"]
+            .as_f64()
+            .unwrap()
+    };
+    assert_eq!((&json["batch"], &json["tokens"]["count"]), (&2.into(), &6.into()));
+    for part in ["QKV", "attention", "FFN", "post-processing"] {
+        assert!(milliseconds(part) > 0.0, "{part}: {json}");
+    }
     for more in [&["--stream", "--json"][..], &["--stream", photo]] {
         let refused = run(more);
         assert_eq!(refused.status.code(), Some(2));

@@ -103,7 +103,7 @@ impl GenerateOptions {
 /// Logits of one token, or of several, in the order of the tokens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Logits<'a> {
-    /// Those of all tokens.
+    /// All tokens.
     All(ArrayView1<'a, f32>),
     /// The largest ones, in descending order, and their tokens.
     Largest {
