@@ -18,7 +18,7 @@ use ndarray::{Array2, CowArray, Ix3, s};
 
 use crate::graph::{self, CacheSize, cross_state};
 use crate::spec::DecoderSpec;
-use crate::step_inputs::StepInputs;
+use crate::step_inputs::{Row, StepInputs};
 
 /// A decoder with its weights and its cache on a device.
 #[derive(Debug)]
@@ -29,18 +29,6 @@ pub(crate) struct Decoder {
     cross: Arc<dyn Executor>,
     /// The device's time of each phase of a step is measured.
     pub(crate) timed: bool,
-}
-
-/// A token of a sequence, which a step computes.
-#[derive(Clone, Debug)]
-pub(crate) struct Row<'a> {
-    pub(crate) token: u32,
-    /// Index of the token in its sequence.
-    pub(crate) position: usize,
-    /// Pages of the sequence, with room for the token.
-    pub(crate) pages: &'a [u32],
-    /// Number of the sequence's image in the cache.
-    pub(crate) image: usize,
 }
 
 /// The encoder's tokens `[images, tokens, channels]`, in row-major order.

@@ -11,12 +11,13 @@ use hipvit::{Session, SessionBuilder};
 use ndarray::Array2;
 use serde_json::Value;
 
-use crate::decoder::{Decoder, Encoded, Row};
+use crate::decoder::{Decoder, Encoded};
 use crate::draft::Speculation;
 use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
 use crate::sampling::GenerateOptions;
 use crate::spec::{DecoderSpec, MODEL_TYPES};
+use crate::step_inputs::Row;
 use crate::text::{Event, Generated, Sequence, TextId, TextRules};
 
 /// Maximum size of a configuration. Those with many labels have some megabytes.

@@ -10,6 +10,7 @@ use hipvit::tensor::{DType, Tensor};
 
 use crate::names::{AttentionNames, HeadNames};
 use crate::pages::PAGE;
+use crate::sampling::CANDIDATES;
 use crate::spec::{DecoderSpec, Positions};
 
 /// Names of a step's inputs, each i32 with a row per token.
@@ -32,9 +33,6 @@ pub(crate) mod inputs {
 
 /// Maximum elements of a state, which kernels address by 32 bits.
 const MAX_STATE: usize = 1 << 31;
-
-/// Logits of a row that are copied to the host. The next token is usually among them.
-pub(crate) const CANDIDATES: usize = 64;
 
 /// Projection of the encoder's tokens to the decoder's width.
 const PROJECTION: &str = "enc_to_dec_proj";

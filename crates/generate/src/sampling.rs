@@ -4,7 +4,8 @@ use hipvit::error::{Error, Result};
 use hipvit::ops::dropout::philox4x32_10;
 use ndarray::ArrayView1;
 
-use crate::graph::CANDIDATES;
+/// Logits of a row that are copied to the host. The next token is usually among them.
+pub(crate) const CANDIDATES: usize = 64;
 
 /// Rules for the next token.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -3,10 +3,21 @@
 use hipvit::exec::{InputData, Inputs};
 use hipvit::tensor::Input;
 
-use crate::decoder::Row;
 use crate::graph::{CacheSize, inputs};
 use crate::pages::place;
 use crate::spec::DecoderSpec;
+
+/// A token of a sequence, which a step computes.
+#[derive(Clone, Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) token: u32,
+    /// Index of the token in its sequence.
+    pub(crate) position: usize,
+    /// Pages of the sequence, with room for the token.
+    pub(crate) pages: &'a [u32],
+    /// Number of the sequence's image in the cache.
+    pub(crate) image: usize,
+}
 
 /// The inputs of a step, in the order of `NAMES`.
 pub(crate) struct StepInputs([Vec<i32>; NAMES.len()]);

@@ -2,9 +2,9 @@
 
 use hipvit::error::Error;
 
-use crate::decoder::Row;
 use crate::draft;
 use crate::sampling::{Repetition, Rules, Sampling};
+use crate::step_inputs::Row;
 
 /// Identifies a text of a [`Generator`](crate::Generator). Later texts have larger ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

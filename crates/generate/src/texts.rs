@@ -9,10 +9,11 @@ use hipvit::timeline::{self, Activity};
 use hipvit::{RunInput, RunOptions};
 use ndarray::ArrayView3;
 
-use crate::decoder::{Encoded, Row};
+use crate::decoder::Encoded;
 use crate::draft::Speculation;
 use crate::generator::Generator;
 use crate::sampling::{GenerateOptions, Logits};
+use crate::step_inputs::Row;
 use crate::text::{Event, Finish, Generated, Progress, Sequence, TextId, TextRules};
 
 /// What follows a text in progress.
