@@ -3,7 +3,7 @@
 use hipvit_graph::op::{Accumulate, OpError};
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for Accumulate {
@@ -17,7 +17,7 @@ impl CpuOp for Accumulate {
         results[0]
             .par_chunks_mut(len)
             .zip(operands)
-            .for_each(|(out, (sum, gradient))| {
+            .for_each_item(|(out, (sum, gradient))| {
                 if keep == 0.0 {
                     out.copy_from_slice(gradient);
                     return;

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use rten_simd::SimdUnaryOp;
 use rten_vecmath::{Erf, Exp};
 
-use super::rows::{Source, block_len, sum_rows, with_scratch};
+use super::rows::{SharedLoop, Source, block_len, sum_rows, with_scratch};
 use super::{CpuOp, Operands};
 
 impl CpuOp for ActivationBackward {
@@ -18,7 +18,7 @@ impl CpuOp for ActivationBackward {
             return Err("has no result".into());
         };
         let blocks = dx.par_chunks_mut(len).zip(x.par_chunks(len));
-        blocks.enumerate().for_each(|(block, (out, x))| {
+        blocks.enumerate().for_each_item(|(block, (out, x))| {
             if let Source::At(dy) = dy {
                 out.copy_from_slice(&dy[block * len..][..out.len()]);
             }

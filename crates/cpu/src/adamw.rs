@@ -4,7 +4,7 @@ use hipvit_graph::op::{AdamW, OpError};
 use rayon::prelude::*;
 
 use super::moments::{Step, moments};
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 /// Scalars of a step.
@@ -68,7 +68,7 @@ pub(super) fn run_packed(
             .zip(new_moments.par_chunks_mut(words));
         let operands = weight.par_chunks(len).zip(gradient.par_chunks(len));
         let operands = operands.zip(moments.par_chunks(words)).enumerate();
-        results.zip(operands).for_each(
+        results.zip(operands).for_each_item(
             |((new_weight, new_words), (index, ((weight, gradient), words)))| {
                 update(Packed {
                     start: index * len,
@@ -112,7 +112,7 @@ impl CpuOp for AdamW {
         let operands = weight.par_chunks(len).zip(gradient.par_chunks(len)).zip(moments);
         results
             .zip(operands)
-            .for_each(|(((w, m), v), ((w0, g), (m0, v0)))| {
+            .for_each_item(|(((w, m), v), ((w0, g), (m0, v0)))| {
                 if scalars.factor.is_nan() {
                     w.copy_from_slice(w0);
                     m.copy_from_slice(m0);

@@ -12,7 +12,7 @@ use rten_vecmath::{MaxNum, Softmax};
 use super::bf16;
 use super::gemm::{self, Blocks, Epilogue, ROW_TILE};
 use super::products::Products;
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::{CpuOp, Operands};
 use heads::{Bias, Extras, SCORES, Tokens, mask_of_image};
 
@@ -81,7 +81,7 @@ pub(crate) fn run(
         ArrayViewMut4::from_shape((batch, heads, q.count, count), statistics).map_err(OpError::memory)?;
     let images = by_head.axis_iter_mut(Axis(0)).into_par_iter();
     let images = images.zip(statistics.axis_iter_mut(Axis(0))).enumerate();
-    images.try_for_each(|(b, (mut image, mut statistics))| {
+    images.try_for_each_item(|(b, (mut image, mut statistics))| {
         let mask = mask_of_image(mask, b, k.count, spec.first_key)?;
         if mask.is_some_and(|mask| mask.iter().all(|&present| present == 0.0)) {
             image.fill(0.0);
@@ -92,7 +92,7 @@ pub(crate) fn run(
         }
         let heads = image.axis_iter_mut(Axis(0)).into_par_iter();
         let heads = heads.zip(statistics.axis_iter_mut(Axis(0))).enumerate();
-        heads.try_for_each(|(head, (mut out, mut statistics))| {
+        heads.try_for_each_item(|(head, (mut out, mut statistics))| {
             let (q, k, v) = (
                 q.of_image(b, head * d)?,
                 k.of_image(b, head * d)?.after(spec.first_key)?,
@@ -108,7 +108,7 @@ pub(crate) fn run(
                 .zip(statistics.axis_chunks_iter_mut(Axis(0), queries))
                 .enumerate();
             let extras = Extras { bias, mask };
-            parts.try_for_each(|(part, (out, statistics))| {
+            parts.try_for_each_item(|(part, (out, statistics))| {
                 let first = part * queries;
                 match products {
                     Products::F32 => one_head(spec, [q, k, v], extras, first, (out, statistics)),
@@ -192,7 +192,7 @@ fn run_statistics(
     }
     let tile = (SCORES / keys).max(QUERIES).next_multiple_of(ROW_TILE);
     let of_head = out.par_chunks_mut(q.count * 3).enumerate();
-    of_head.try_for_each(|(index, out)| {
+    of_head.try_for_each_item(|(index, out)| {
         let (b, head) = (index / heads, index % heads);
         let (q, k) = (
             q.of_image(b, head * d)?,

@@ -9,7 +9,7 @@ use rten_vecmath::Exp;
 use super::attention::SoftmaxRows;
 use super::attention::heads::{Extras, Tokens, mask_of_image};
 use super::gemm::{self, Epilogue};
-use super::rows::{dot, with_scratch};
+use super::rows::{SharedLoop, dot, with_scratch};
 use super::{CpuOp, Operands, by_reference};
 
 impl CpuOp for AttentionBackward {
@@ -26,7 +26,7 @@ impl CpuOp for AttentionBackward {
         gradients
             .par_iter_mut()
             .enumerate()
-            .try_for_each(|(index, gradients)| all.one_head([index / heads, index % heads], gradients))
+            .try_for_each_item(|(index, gradients)| all.one_head([index / heads, index % heads], gradients))
     }
 }
 

@@ -6,6 +6,7 @@ use rten_tensor::Matrix;
 
 use super::gemm::{self, Epilogue};
 use super::mat_mul::multiply;
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 impl CpuOp for BatchMatMul {
@@ -48,7 +49,7 @@ impl CpuOp for BatchMatMul {
             bias: None,
         };
         let pairs = pairs.par_iter().zip(out.par_chunks_mut(m * n));
-        pairs.try_for_each(|(&(a, b), out)| {
+        pairs.try_for_each_item(|(&(a, b), out)| {
             gemm::multiply(rows(a, 0, m)?, &gemm::prepack(columns(b, 0, n)?), epilogue, out)
         })
     }

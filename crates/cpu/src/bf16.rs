@@ -17,6 +17,7 @@ use hipvit_graph::op::OpError;
 
 use super::amx;
 use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROWS, STEP, in_tasks, with_lines};
+use super::rows::SharedLoop;
 use super::tail::Tail;
 
 /// Input channels per group.
@@ -77,7 +78,7 @@ impl Weight {
             .as_mut_slice()
             .par_chunks_exact_mut(panel)
             .zip(weight.par_chunks(COLUMNS * k))
-            .for_each(|(panel, rows)| isa.pack_rows(rows, [k, k], panel));
+            .for_each_item(|(panel, rows)| isa.pack_rows(rows, [k, k], panel));
         Self { n, k, isa, panels }
     }
 }
@@ -91,7 +92,7 @@ pub(crate) fn run(x: &[f32], weight: &Weight, tail: Tail<'_>, out: &mut [f32]) -
         strips
             .par_chunks_mut(strip)
             .zip(x.par_chunks(strip_rows * k))
-            .for_each(|(strip, x)| isa.pack_strips(x, [k, k], strip));
+            .for_each_item(|(strip, x)| isa.pack_strips(x, [k, k], strip));
         let panels = weight.panels.as_slice();
         in_tasks(n, strip_rows, tail, out, |rows, columns, result| {
             let job = Job {

@@ -3,7 +3,7 @@
 use hipvit_graph::op::{Concat, OpError};
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for Concat {
@@ -16,7 +16,7 @@ impl CpuOp for Concat {
         let width: usize = parts.iter().map(|(_, row)| row).sum();
         let rows = block_len(width) / width.max(1);
         let blocks = results[0].par_chunks_mut((rows * width).max(1)).enumerate();
-        blocks.for_each(|(task, block)| {
+        blocks.for_each_item(|(task, block)| {
             for (row, out) in block.chunks_exact_mut(width).enumerate() {
                 let mut rest = out;
                 for &(x, len) in &parts {

@@ -15,7 +15,7 @@ use self::patches::Patches;
 use self::pixel_blocks::in_blocks;
 use super::gemm::{self, Blocks, Epilogue, PackedBMatrix, ROW_TILE};
 use super::prepacked::{self, PrepackedWeight};
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::tail::Tail;
 use super::{CpuOp, Form, Operands};
 use hipvit_graph::tensor::DType;
@@ -95,7 +95,7 @@ fn dense(
             let pixels = i * most..i * most + out.len() / n;
             with_scratch(pixels.len() * k, |matrix| {
                 let parts = matrix.par_chunks_mut(block * k).enumerate();
-                parts.for_each(|(part, matrix)| {
+                parts.for_each_item(|(part, matrix)| {
                     let first = pixels.start + part * block;
                     patches.fill(first..first + matrix.len() / k, matrix);
                 });
@@ -105,7 +105,7 @@ fn dense(
         return Ok(());
     }
     let blocks = out.par_chunks_mut(block * n).enumerate();
-    blocks.try_for_each(|(i, out)| {
+    blocks.try_for_each_item(|(i, out)| {
         let pixels = i * block..i * block + out.len() / n;
         with_scratch(pixels.len() * k, |matrix| {
             patches.fill(pixels.clone(), matrix);

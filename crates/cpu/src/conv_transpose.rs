@@ -5,7 +5,7 @@ use hipvit_graph::op::{ConvTranspose, OpError};
 use rayon::prelude::*;
 
 use super::prepacked::{self, PrepackedWeight};
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::tail::Tail;
 use super::{CpuOp, Operands, by_reference};
 
@@ -38,7 +38,7 @@ impl CpuOp for ConvTranspose {
             with_scratch(height * of_row, |products| {
                 prepacked::run(x, &weight, tail, products)?;
                 let lines = out.par_chunks_mut(columns * features).enumerate();
-                lines.for_each(|(row, out)| {
+                lines.for_each_item(|(row, out)| {
                     for pixel in out.chunks_exact_mut(features) {
                         match bias {
                             Some(bias) => pixel.copy_from_slice(bias),

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{CumSum, OpError};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 impl CpuOp for CumSum {
@@ -14,7 +15,7 @@ impl CpuOp for CumSum {
             return Ok(());
         }
         let slabs = results[0].par_chunks_mut(extent * inner);
-        slabs.zip(x.par_chunks(extent * inner)).for_each(|(y, x)| {
+        slabs.zip(x.par_chunks(extent * inner)).for_each_item(|(y, x)| {
             let mut sums = vec![0.0; inner];
             for step in 0..extent {
                 let row = if self.reverse { extent - 1 - step } else { step };

@@ -3,7 +3,7 @@
 use hipvit_graph::op::{Gather, OpError, gather};
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for Gather {
@@ -17,7 +17,7 @@ impl CpuOp for Gather {
         }
         let rows = block_len(inner) / inner;
         let blocks = results[0].par_chunks_mut(rows * inner).enumerate();
-        blocks.for_each(|(task, block)| {
+        blocks.for_each_item(|(task, block)| {
             for (row, out) in block.chunks_exact_mut(inner).enumerate() {
                 let row = task * rows + row;
                 let (outer, index) = (row / indices.len(), indices[row % indices.len()]);

@@ -3,7 +3,7 @@
 use hipvit_graph::op::{GatherBackward, OpError, gather};
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for GatherBackward {
@@ -24,7 +24,7 @@ impl CpuOp for GatherBackward {
         places.sort_unstable();
         let rows = block_len(inner) / inner;
         let blocks = dx.par_chunks_mut(rows * inner).enumerate();
-        blocks.for_each(|(block, sums)| {
+        blocks.for_each_item(|(block, sums)| {
             sums.fill(0.0);
             let first = block * rows;
             let start = places.partition_point(|&(row, _)| row < first);

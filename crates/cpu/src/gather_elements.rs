@@ -4,7 +4,7 @@ use hipvit_graph::op::{GatherElements, OpError, gather};
 use hipvit_graph::strided::strides;
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for GatherElements {
@@ -17,7 +17,7 @@ impl CpuOp for GatherElements {
             .par_chunks_mut(len)
             .zip(indices.par_chunks(len))
             .enumerate();
-        blocks.for_each(|(task, (out, indices))| {
+        blocks.for_each_item(|(task, (out, indices))| {
             for (place, (y, &index)) in out.iter_mut().zip(indices).enumerate() {
                 let (mut rest, mut from) = (task * len + place, 0);
                 for (axis, &extent) in extents.iter().enumerate().rev() {

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{GridPositions, OpError};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 use hipvit_image::patch_grid::{self, PatchGrid};
 
@@ -30,7 +31,7 @@ fn add_positions(
     let each = (patches * channels).max(1);
     let images = pixels.par_chunks_exact((size[0] * size[1] * 3).max(1));
     let rows = out.par_chunks_exact_mut(each).zip(x.par_chunks_exact(each));
-    rows.zip(images).try_for_each(|((out, x), image)| {
+    rows.zip(images).try_for_each_item(|((out, x), image)| {
         let grid =
             PatchGrid::read(image, size, patches).ok_or_else(|| OpError::memory("the image is too short"))?;
         let [rows, columns] =
@@ -39,7 +40,7 @@ fn add_positions(
         let tokens = out
             .par_chunks_exact_mut(channels)
             .zip(x.par_chunks_exact(channels));
-        tokens.enumerate().for_each(|(token, (out, x))| {
+        tokens.enumerate().for_each_item(|(token, (out, x))| {
             let patch = if token < grid.patches() { token } else { 0 };
             out.copy_from_slice(x);
             for &(row, row_weight) in &rows[patch / grid.columns] {

@@ -3,7 +3,7 @@
 use hipvit_graph::op::{GridSample, OpError};
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for GridSample {
@@ -24,12 +24,12 @@ impl CpuOp for GridSample {
         let images = x
             .par_chunks(height * width * channels)
             .zip(grid.par_chunks(of_grid));
-        samples.zip(images).for_each(|(out, (x, grid))| {
+        samples.zip(images).for_each_item(|(out, (x, grid))| {
             let positions = block_len(channels) / channels;
             let blocks = out.par_chunks_mut(positions * channels);
             blocks
                 .zip(grid.par_chunks(positions * 2))
-                .for_each(|(out, grid)| {
+                .for_each_item(|(out, grid)| {
                     out.fill(0.0);
                     self.sample(x, [height, width], grid, out);
                 });

@@ -3,7 +3,7 @@
 use hipvit_graph::op::{GroupNorm, OpError};
 use rayon::prelude::*;
 
-use super::rows::{block_len, sum_rows};
+use super::rows::{SharedLoop, block_len, sum_rows};
 use super::{CpuOp, Operands};
 
 /// Pixels whose squares a thread adds up at once. The order of a sum does not depend on the number of threads.
@@ -15,7 +15,7 @@ impl CpuOp for GroupNorm {
         let shape = operands.batched_shape(0)?;
         let image = x.len() / shape.first().copied().unwrap_or(1);
         let images = results[0].par_chunks_mut(image).zip(x.par_chunks(image));
-        images.for_each(|(out, x)| normalize(self, x, [weight, bias], out));
+        images.for_each_item(|(out, x)| normalize(self, x, [weight, bias], out));
         Ok(())
     }
 }
@@ -57,7 +57,7 @@ fn normalize(norm: &GroupNorm, x: &[f32], [weight, bias]: [&[f32]; 2], out: &mut
         .collect();
     let len = block_len(channels);
     let blocks = out.par_chunks_mut(len).zip(x.par_chunks(len));
-    blocks.for_each(|(out, x)| {
+    blocks.for_each_item(|(out, x)| {
         for (out, x) in out.chunks_exact_mut(channels).zip(x.chunks_exact(channels)) {
             let statistics = of_channel.iter().zip(&factors).zip(bias);
             for ((y, x), ((mean, factor), bias)) in out.iter_mut().zip(x).zip(statistics) {

@@ -25,7 +25,7 @@ use rayon::prelude::*;
 #[cfg(target_arch = "x86_64")]
 use super::amx;
 use super::packed::{COLUMNS, GROUP_BYTES, Lines, ROW_STEP, ROWS, STEP, in_tasks, scatter, with_lines};
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::tail::Tail;
 
 /// Input channels whose products one instruction adds.
@@ -151,7 +151,7 @@ impl Int8Weight {
         let panels = panels.zip(packed.sums.par_chunks_mut(COLUMNS));
         panels
             .zip(weight.par_chunks(COLUMNS * k))
-            .for_each(|((panel, sums), rows)| {
+            .for_each_item(|((panel, sums), rows)| {
                 for (j, (row, sum)) in rows.chunks(k).zip(sums).enumerate() {
                     *sum = row.iter().map(|&q| i32::from(q)).sum();
                     for (group, values) in row.chunks(GROUP).enumerate() {
@@ -194,7 +194,7 @@ pub fn run(
             let strips = bytes.par_chunks_mut(strip).zip(ranges);
             strips
                 .zip(x.par_chunks(strip_rows * k))
-                .for_each(|((bytes, (scales, zeros)), x)| {
+                .for_each_item(|((bytes, (scales, zeros)), x)| {
                     quantize_strip((isa, levels), x, k, bytes, scales, zeros);
                 });
             let x = Quantized {

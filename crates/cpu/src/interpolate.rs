@@ -3,7 +3,7 @@
 use hipvit_graph::op::{Interpolate, OpError};
 use rayon::prelude::*;
 
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::{CpuOp, Operands};
 
 impl CpuOp for Interpolate {
@@ -20,7 +20,7 @@ impl CpuOp for Interpolate {
         let (down, across) = (taps(0, height), taps(1, width));
         let x = operands.values(0)?;
         let lines = results[0].par_chunks_mut((columns * channels).max(1)).enumerate();
-        lines.for_each(|(line, y)| {
+        lines.for_each_item(|(line, y)| {
             let image = &x[line / rows * height * width * channels..];
             with_scratch(width * channels, |between| {
                 let source = |row: usize| &image[row * width * channels..][..width * channels];

@@ -5,6 +5,7 @@ use hipvit_graph::op::{Lamb, OpError};
 use rayon::prelude::*;
 
 use super::moments::{Step, moments};
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 /// Scalars of a step.
@@ -63,7 +64,7 @@ impl CpuOp for Lamb {
             let chunks = new_weight.par_chunks_mut(LAMB_CHUNK);
             chunks
                 .zip(weight.par_chunks(LAMB_CHUNK))
-                .for_each(|(updates, weight)| {
+                .for_each_item(|(updates, weight)| {
                     for (update, weight) in updates.iter_mut().zip(weight) {
                         *update = weight - step * *update;
                     }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use rten_simd::{Isa, SimdOp};
 use rten_vecmath::{Sum, SumSquareSub};
 
-use super::rows::{Source, add_rows, sum_rows};
+use super::rows::{SharedLoop, Source, add_rows, sum_rows};
 use super::{CpuOp, Operands};
 
 /// Rows of a block. The sums of a block do not depend on the number of threads.
@@ -23,7 +23,7 @@ impl CpuOp for LayerNormBackward {
         // Sums of `dy · n`, then of `dy`.
         let mut partial = vec![0.0; x.len().div_ceil(len) * 2 * d];
         let blocks = dx.par_chunks_mut(len).zip(partial.par_chunks_mut(2 * d));
-        blocks.enumerate().for_each(|(block, (dx, sums))| {
+        blocks.enumerate().for_each_item(|(block, (dx, sums))| {
             let of_block = |values: &[f32]| block * len..(block * len + len).min(values.len());
             if let Source::At(dy) = dy {
                 dx.copy_from_slice(&dy[of_block(dy)]);

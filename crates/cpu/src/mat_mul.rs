@@ -7,7 +7,7 @@ use rten_tensor::Matrix;
 
 use super::gemm::{self, PackedBMatrix};
 use super::prepacked::{BLOCKS, panel_width, task};
-use super::rows::sum_rows;
+use super::rows::{SharedLoop, sum_rows};
 use super::tail::Tail;
 use super::{CpuOp, Operands};
 
@@ -65,13 +65,13 @@ pub(super) fn multiply<'a>(
         .axis_chunks_iter_mut(Axis(0), block)
         .into_par_iter()
         .enumerate();
-    blocks.try_for_each(|(i, mut out)| {
+    blocks.try_for_each_item(|(i, mut out)| {
         let rows = i * block..i * block + out.nrows();
         let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
         columns
             .zip(&panels)
             .zip(&starts)
-            .try_for_each(|((out, panel), &start)| {
+            .try_for_each_item(|((out, panel), &start)| {
                 let columns = start..start + out.ncols();
                 task(
                     a(rows.start, rows.len())?,

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{MaxPool, OpError, Windows};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 impl CpuOp for MaxPool {
@@ -36,7 +37,7 @@ pub(super) fn for_each_pixel(
     };
     let x = operands.values(0)?;
     let lines = out.par_chunks_mut((columns * channels).max(1)).enumerate();
-    lines.for_each(|(line, y)| {
+    lines.for_each_item(|(line, y)| {
         let (image, row) = (line / rows, line % rows);
         let x = &x[image * height * width * channels..][..height * width * channels];
         for (column, y) in y.chunks_exact_mut(channels).enumerate() {

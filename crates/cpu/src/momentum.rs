@@ -4,7 +4,7 @@ use hipvit_graph::op::OpError;
 use rayon::prelude::*;
 
 use super::Operands;
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 
 /// Operands of a step: the weight, the gradient and the momentum, the learning rate, and the factor of the gradient.
 pub(super) struct Step<'a> {
@@ -41,9 +41,8 @@ impl<'a> Step<'a> {
         let results = new_weight
             .par_chunks_mut(len)
             .zip(new_momentum.par_chunks_mut(len));
-        results
-            .zip(operands)
-            .for_each(|((new_weight, new_momentum), ((weight, gradient), momentum))| {
+        results.zip(operands).for_each_item(
+            |((new_weight, new_momentum), ((weight, gradient), momentum))| {
                 if self.factor.is_nan() {
                     new_weight.copy_from_slice(weight);
                     new_momentum.copy_from_slice(momentum);
@@ -53,7 +52,8 @@ impl<'a> Step<'a> {
                     [new_weight[i], new_momentum[i]] =
                         update([weight[i], gradient[i] * self.factor, momentum[i]]);
                 }
-            });
+            },
+        );
         // Activations are in f32.
         rounded
             .iter_mut()

@@ -3,7 +3,7 @@
 use hipvit_graph::op::{MovingAverage, OpError};
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for MovingAverage {
@@ -21,7 +21,7 @@ impl CpuOp for MovingAverage {
         results[0]
             .par_chunks_mut(len)
             .zip(operands)
-            .for_each(|(out, (average, weight))| {
+            .for_each_item(|(out, (average, weight))| {
                 for (out, (average, weight)) in out.iter_mut().zip(average.iter().zip(weight)) {
                     *out = self.decay * average + (1.0 - self.decay) * weight;
                 }

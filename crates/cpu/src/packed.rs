@@ -14,7 +14,7 @@ use ndarray::{ArrayViewMut2, Axis, s};
 use rayon::prelude::*;
 
 use super::gemm::BLOCK_ROWS;
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::tail::{Tail, finish, residual_of};
 
 /// Bytes of a group.
@@ -96,13 +96,13 @@ pub(super) fn in_tasks(
         .axis_chunks_iter_mut(Axis(0), block)
         .into_par_iter()
         .enumerate();
-    blocks.try_for_each(|(i, mut out)| {
+    blocks.try_for_each_item(|(i, mut out)| {
         let rows = i * block..i * block + out.nrows();
         let columns = out
             .axis_chunks_iter_mut(Axis(1), width)
             .into_par_iter()
             .enumerate();
-        columns.try_for_each(|(j, out)| {
+        columns.try_for_each_item(|(j, out)| {
             let columns = j * width..j * width + out.ncols();
             let padded = columns.start..columns.end.next_multiple_of(COLUMNS);
             let stride = padded.len();

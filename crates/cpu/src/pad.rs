@@ -4,7 +4,7 @@ use hipvit_graph::op::{OpError, Pad, PadMode};
 use hipvit_graph::strided::strides;
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands};
 
 impl CpuOp for Pad {
@@ -32,7 +32,7 @@ impl CpuOp for Pad {
         }
         let rows = block_len(length) / length;
         let blocks = results[0].par_chunks_mut(rows * length).enumerate();
-        blocks.for_each(|(task, block)| {
+        blocks.for_each_item(|(task, block)| {
             for (row, out) in block.chunks_exact_mut(length).enumerate() {
                 let (mut rest, mut from) = (task * rows + row, Some(0));
                 for (sources, &stride) in sources.iter().zip(&strides).rev() {

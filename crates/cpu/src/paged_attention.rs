@@ -3,7 +3,7 @@
 use hipvit_graph::op::{OpError, PagedAttention};
 use rayon::prelude::*;
 
-use super::rows::dot;
+use super::rows::{SharedLoop, dot};
 use super::{CpuOp, Operands};
 
 impl CpuOp for PagedAttention {
@@ -13,7 +13,7 @@ impl CpuOp for PagedAttention {
         let (d, width) = (self.head_dim, self.kv_heads * self.head_dim);
         let pages = table.len() / lengths.len().max(1);
         let heads = results[0].par_chunks_mut(d).enumerate();
-        heads.for_each(|(index, out)| {
+        heads.for_each_item(|(index, out)| {
             let (row, head) = (index / self.heads, index % self.heads);
             let table = &table[row * pages..][..pages];
             let rows: Vec<usize> = self

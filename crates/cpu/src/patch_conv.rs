@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::patch_extract::extract;
 use super::prepacked::{self, PrepackedWeight};
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::tail::Tail;
 use super::{CpuOp, Form, Operands};
 use hipvit_graph::tensor::{DType, Input};
@@ -61,7 +61,7 @@ fn convolve(
         residual: None,
     };
     let blocks = out.par_chunks_mut(CONV_BLOCK * d).enumerate();
-    blocks.try_for_each(|(block, out)| {
+    blocks.try_for_each_item(|(block, out)| {
         with_scratch(out.len() / d * k, |patches| {
             for (i, row) in patches.chunks_exact_mut(k).enumerate() {
                 extract(&extraction, Input::Values(x), size, block * CONV_BLOCK + i, row);

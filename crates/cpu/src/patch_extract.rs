@@ -3,6 +3,7 @@
 use hipvit_graph::op::{OpError, PatchExtract, PixelLayout};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 use hipvit_graph::tensor::Input;
 
@@ -17,7 +18,7 @@ impl CpuOp for PatchExtract {
         let pixels = operands.pixels(0)?;
         let length = 3 * self.patch[0] * self.patch[1];
         let rows = results[0].par_chunks_mut(length.max(1)).enumerate();
-        rows.for_each(|(index, row)| extract(self, pixels, size, index, row));
+        rows.for_each_item(|(index, row)| extract(self, pixels, size, index, row));
         Ok(())
     }
 }

@@ -12,7 +12,7 @@ use rten_simd::SimdOp;
 use super::attention::heads::{SCORES, Tokens};
 use super::attention::{QUERIES, SoftmaxRows};
 use super::gemm::{self, Epilogue, ROW_TILE};
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::{CpuOp, Operands};
 
 impl CpuOp for PatternAttention {
@@ -105,10 +105,10 @@ impl Head<'_> {
         let sums = sums.unwrap_or(&mut none);
         let images = by_head.axis_iter_mut(Axis(0)).into_par_iter();
         let images = images.zip(sums.par_chunks_mut(heads * queries)).enumerate();
-        images.try_for_each(|(b, (mut image, sums))| {
+        images.try_for_each_item(|(b, (mut image, sums))| {
             let heads = image.axis_iter_mut(Axis(0)).into_par_iter();
             let heads = heads.zip(sums.par_chunks_mut(queries)).enumerate();
-            heads.try_for_each(|(head, (out, sums))| {
+            heads.try_for_each_item(|(head, (out, sums))| {
                 let channel = head * d;
                 let qkv = [
                     q.of_image(b, channel)?,

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{OpError, PermuteTokens};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 impl CpuOp for PermuteTokens {
@@ -14,9 +15,9 @@ impl CpuOp for PermuteTokens {
         // Tasks of several tokens, since one is a few hundred bytes.
         let block = sources.len().div_ceil(TASKS);
         let images = results[0].par_chunks_mut(sources.len() * channels);
-        images.zip(x.par_chunks(of_x)).for_each(|(y, x)| {
+        images.zip(x.par_chunks(of_x)).for_each_item(|(y, x)| {
             let blocks = y.par_chunks_mut(block * channels).zip(sources.par_chunks(block));
-            blocks.for_each(|(y, sources)| {
+            blocks.for_each_item(|(y, sources)| {
                 for (y, source) in y.chunks_exact_mut(channels).zip(sources) {
                     match source {
                         Some(source) => y.copy_from_slice(&x[source * channels..][..channels]),

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{OpError, Pool};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 impl CpuOp for Pool {
@@ -19,7 +20,7 @@ impl CpuOp for Pool {
 fn pool(spec: &Pool, x: &[f32], [n, d]: [usize; 2], out: &mut [f32]) {
     out.par_chunks_mut(d.max(1))
         .zip(x.par_chunks((n * d).max(1)))
-        .for_each(|(y, x)| match *spec {
+        .for_each_item(|(y, x)| match *spec {
             Pool::Token(index) => y.copy_from_slice(&x[index * d..(index + 1) * d]),
             Pool::Mean { skip } => {
                 y.fill(0.0);

@@ -12,7 +12,7 @@ use rten_tensor::Matrix;
 
 use super::gemm::{self, BLOCK_ROWS, Blocks, Epilogue, PackedBMatrix};
 use super::products::Products;
-use super::rows::with_scratch;
+use super::rows::{SharedLoop, with_scratch};
 use super::tail::{Tail, finish, residual_of};
 use hipvit_graph::non_finite;
 use hipvit_graph::tensor::DType;
@@ -118,7 +118,7 @@ where
 {
     let mut narrow = vec![T::default(); values.len()];
     let parts = narrow.par_chunks_mut(1 << 16).zip(values.par_chunks(1 << 16));
-    parts.for_each(|(narrow, values)| narrow.convert_from_f32_slice(values));
+    parts.for_each_item(|(narrow, values)| narrow.convert_from_f32_slice(values));
     narrow
 }
 
@@ -145,7 +145,7 @@ pub fn run_bf16(x: &[f32], weight: &PrepackedWeight, tail: Tail<'_>, out: &mut [
         Panels::Products(_) => run(x, weight, tail, out),
         _ => with_scratch(x.len(), |rounded| {
             let parts = rounded.par_chunks_mut(1 << 16).zip(x.par_chunks(1 << 16));
-            parts.for_each(|(rounded, x)| {
+            parts.for_each_item(|(rounded, x)| {
                 for (rounded, x) in rounded.iter_mut().zip(x) {
                     *rounded = bf16::from_f32(*x).to_f32();
                 }
@@ -168,11 +168,11 @@ fn run_f32(
     let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(OpError::memory)?;
     let blocks = out.axis_chunks_iter_mut(Axis(0), block).into_par_iter();
     let blocks = blocks.zip(x.par_chunks(block * k)).enumerate();
-    blocks.try_for_each(|(i, (mut out, x))| {
+    blocks.try_for_each_item(|(i, (mut out, x))| {
         let x = gemm::strided(x, out.nrows(), k, k)?;
         let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
         let columns = columns.zip(panels).enumerate();
-        columns.try_for_each(|(j, (out, panel))| {
+        columns.try_for_each_item(|(j, (out, panel))| {
             let (rows, columns) = (
                 i * block..i * block + out.nrows(),
                 j * width..j * width + out.ncols(),
@@ -203,7 +203,7 @@ where
     let mut out = ArrayViewMut2::from_shape((rows, n), out).map_err(OpError::memory)?;
     let columns = out.axis_chunks_iter_mut(Axis(1), width).into_par_iter();
     let columns = columns.zip(weight.par_chunks(width * k)).enumerate();
-    columns.try_for_each(|(j, (mut out, panel))| {
+    columns.try_for_each_item(|(j, (mut out, panel))| {
         let columns = j * width..j * width + out.ncols();
         let panel = with_scratch(panel.len(), |values| {
             panel.convert_to_f32_slice(values);

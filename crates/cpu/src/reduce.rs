@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use rten_simd::{Isa, SimdOp};
 use rten_vecmath::{MaxNum, MinNum, Sum, SumAbs, SumExpSub, SumSquare};
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 use super::{CpuOp, Operands, strided};
 
 /// Rows that a thread reduces at once along an axis before the last one. The order of a sum does not depend on the number of threads.
@@ -34,7 +34,7 @@ impl CpuOp for Reduce {
 fn rows(kind: ReduceKind, x: &[f32], length: usize, out: &mut [f32]) {
     let count = block_len(length) / length;
     let blocks = out.par_chunks_mut(count).zip(x.par_chunks(count * length));
-    blocks.for_each(|(out, x)| Rows { kind, x, length, out }.dispatch());
+    blocks.for_each_item(|(out, x)| Rows { kind, x, length, out }.dispatch());
 }
 
 /// Reductions of rows, with one dispatch of the instruction set.
@@ -72,7 +72,7 @@ impl SimdOp for Rows<'_> {
 /// Reduces each image of `[rows, columns]` to its columns.
 fn columns_of(kind: ReduceKind, x: &[f32], [rows, columns]: [usize; 2], out: &mut [f32]) {
     let images = out.par_chunks_mut(columns).zip(x.par_chunks(rows * columns));
-    images.for_each(|(out, image)| {
+    images.for_each_item(|(out, image)| {
         let blocks = image.par_chunks(ROWS * columns).map(|block| {
             let mut partial = vec![start(kind); columns];
             for row in block.chunks_exact(columns) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use hipvit_graph::op::{ActivationBackward, Float8Source, OpError, RoundFloat8};
 use rayon::prelude::*;
 
-use super::rows::{block_len, sum_rows};
+use super::rows::{SharedLoop, block_len, sum_rows};
 use super::{CpuOp, Operands};
 
 /// Columns of the result that a task transposes.
@@ -76,7 +76,7 @@ fn round(op: &RoundFloat8, v: &[f32], old: &[f32], y: &mut [f32]) -> Vec<f32> {
 fn transpose(y: &[f32], columns: usize, transposed: &mut [f32]) {
     let padded = transposed.len() / columns.max(1);
     let tasks = transposed.par_chunks_mut(COLUMNS * padded).enumerate();
-    tasks.for_each(|(task, block)| {
+    tasks.for_each_item(|(task, block)| {
         block.fill(0.0);
         for (row, y) in y.chunks_exact(columns).enumerate() {
             for (index, out) in block.chunks_exact_mut(padded).enumerate() {

@@ -2,7 +2,29 @@
 
 use std::cell::RefCell;
 
+use hipvit_graph::op::OpError;
 use rayon::prelude::*;
+
+/// Parallel loops whose machine code is shared.
+pub(crate) trait SharedLoop: IndexedParallelIterator {
+    /// Calls `f` in parallel for each item, as `for_each` does. Rayon's code is compiled once per type of iterator instead of once per closure.
+    /// An item should be worth more than an indirect call.
+    fn for_each_item<'a>(self, f: impl Fn(Self::Item) + Sync + 'a) {
+        let f: &(dyn Fn(Self::Item) + Sync + 'a) = &f;
+        self.for_each(f);
+    }
+
+    /// Calls `f` in parallel for each item, as `try_for_each` does. See [`SharedLoop::for_each_item`].
+    fn try_for_each_item<'a>(
+        self,
+        f: impl Fn(Self::Item) -> Result<(), OpError> + Sync + 'a,
+    ) -> Result<(), OpError> {
+        let f: &(dyn Fn(Self::Item) -> Result<(), OpError> + Sync + 'a) = &f;
+        self.try_for_each(f)
+    }
+}
+
+impl<I: IndexedParallelIterator> SharedLoop for I {}
 
 /// The operand of an op that can run in place.
 #[derive(Clone, Copy, Debug)]
@@ -26,13 +48,15 @@ pub(crate) fn in_blocks(
 }
 
 fn dispatch_blocks(source: Source<'_>, out: &mut [f32], len: usize, f: &(dyn Fn(usize, &mut [f32]) + Sync)) {
-    out.par_chunks_mut(len.max(1)).enumerate().for_each(|(i, block)| {
-        let start = i * len;
-        if let Source::At(x) = source {
-            block.copy_from_slice(&x[start..start + block.len()]);
-        }
-        f(start, block);
-    });
+    out.par_chunks_mut(len.max(1))
+        .enumerate()
+        .for_each_item(|(i, block)| {
+            let start = i * len;
+            if let Source::At(x) = source {
+                block.copy_from_slice(&x[start..start + block.len()]);
+            }
+            f(start, block);
+        });
 }
 
 /// Rows that a thread adds up at once. The order of a sum does not depend on the number of threads.

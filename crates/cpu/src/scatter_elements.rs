@@ -3,6 +3,7 @@
 use hipvit_graph::op::{OpError, ScatterElements};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 impl CpuOp for ScatterElements {
@@ -11,7 +12,7 @@ impl CpuOp for ScatterElements {
         let places = self.places(operands.batched_shape(0)?, operands.batched_shape(1)?);
         results[0].copy_from_slice(operands.values(0)?);
         let slabs = results[0].par_chunks_mut(places.slab().max(1)).enumerate();
-        slabs.for_each(|(index, slab)| places.apply(index, slab, indices, updates));
+        slabs.for_each_item(|(index, slab)| places.apply(index, slab, indices, updates));
         Ok(())
     }
 }

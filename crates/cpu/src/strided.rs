@@ -3,7 +3,7 @@
 use hipvit_graph::strided::View;
 use rayon::prelude::*;
 
-use super::rows::block_len;
+use super::rows::{SharedLoop, block_len};
 
 /// Rows and columns of a tile of a transposition. Its cache lines stay in the L1 cache.
 const TILE: usize = 16;
@@ -26,7 +26,7 @@ pub(super) fn copy(x: &[f32], view: &View, out: &mut [f32]) {
     let rows = block_len(length) / length;
     out.par_chunks_mut(rows * length)
         .enumerate()
-        .for_each(|(task, block)| {
+        .for_each_item(|(task, block)| {
             for (row, start) in block.chunks_exact_mut(length).zip(starts.from(task * rows)) {
                 copy_row(x, start, stride, row);
             }
@@ -56,10 +56,10 @@ fn transpose(x: &[f32], view: &View, out: &mut [f32]) {
     let stride = view.strides[rank - 1].unsigned_abs();
     let starts = Starts::of(view, 2);
     let images = out.par_chunks_mut(rows * columns).enumerate();
-    images.for_each(|(image, out)| {
+    images.for_each_item(|(image, out)| {
         let start = starts.at(image);
         let strips = out.par_chunks_mut(TILE * columns).enumerate();
-        strips.for_each(|(strip, out)| {
+        strips.for_each_item(|(strip, out)| {
             let start = start + strip * TILE;
             for first in (0..columns).step_by(TILE) {
                 for (row, out) in out.chunks_exact_mut(columns).enumerate() {

@@ -3,6 +3,7 @@
 use hipvit_graph::op::{OpError, Tokens};
 use rayon::prelude::*;
 
+use super::rows::SharedLoop;
 use super::{CpuOp, Operands};
 
 impl CpuOp for Tokens {
@@ -26,7 +27,7 @@ pub(super) fn join(x: &[f32], image: usize, prefixes: &[&[f32]], position: Optio
     let before: usize = prefixes.iter().map(|prefix| prefix.len()).sum();
     out.par_chunks_mut((before + image).max(1))
         .zip(x.par_chunks(image.max(1)))
-        .for_each(|(out, x)| {
+        .for_each_item(|(out, x)| {
             let mut rest = out;
             for prefix in prefixes {
                 let (tokens, after) = rest.split_at_mut(prefix.len());

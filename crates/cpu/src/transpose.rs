@@ -3,7 +3,7 @@
 use hipvit_graph::op::{Combine, OpError, Transpose};
 use rayon::prelude::*;
 
-use super::rows::Source;
+use super::rows::{SharedLoop, Source};
 use super::{CpuOp, Operands};
 
 /// Rows and columns of a tile. Its cache lines stay in the L1 cache.
@@ -70,9 +70,9 @@ fn tiles(
     };
     let x = x.par_chunks((rows * columns).max(1));
     let images = out.par_chunks_mut(image).zip(x).enumerate();
-    images.for_each(|(index, (out, x))| {
+    images.for_each_item(|(index, (out, x))| {
         let strips = out.par_chunks_mut((TILE * width).max(1)).enumerate();
-        strips.for_each(|(strip, out)| {
+        strips.for_each_item(|(strip, out)| {
             let first = strip * TILE;
             if let Some(Source::At(y)) = y {
                 out.copy_from_slice(&y[index * image + first * width..][..out.len()]);

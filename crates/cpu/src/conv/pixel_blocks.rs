@@ -7,7 +7,7 @@ use ndarray::ArrayViewMut2;
 use rayon::prelude::*;
 
 use crate::activation;
-use crate::rows::with_scratch;
+use crate::rows::{SharedLoop, with_scratch};
 use crate::tail::{Tail, finish, residual_of};
 
 /// Computes blocks of pixels of `out [pixels, n]` in parallel. `f(pixels, result)` puts the sums with their bias into `result`.
@@ -19,7 +19,7 @@ pub(super) fn in_blocks(
     f: impl Fn(Range<usize>, &mut [f32]) -> Result<(), OpError> + Sync,
 ) -> Result<(), OpError> {
     let blocks = out.par_chunks_mut(block * n).enumerate();
-    blocks.try_for_each(|(i, out)| {
+    blocks.try_for_each_item(|(i, out)| {
         let pixels = i * block..i * block + out.len() / n;
         if tail.residual.is_none() {
             f(pixels, out)?;
