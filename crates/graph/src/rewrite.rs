@@ -31,6 +31,14 @@ pub fn rewrite<'a>(
     old: &'a Graph,
     mut visit: impl FnMut(&mut Rewriter<'a>, &'a Node) -> Result<Option<ValueId>>,
 ) -> Result<Rewritten> {
+    // Compiled once, not for each pass.
+    visit_all(old, &mut visit)
+}
+
+/// Appends a node's replacement, and returns its first value.
+type Visit<'v, 'a> = &'v mut dyn FnMut(&mut Rewriter<'a>, &'a Node) -> Result<Option<ValueId>>;
+
+fn visit_all<'a>(old: &'a Graph, visit: Visit<'_, 'a>) -> Result<Rewritten> {
     let mut rewriter = Rewriter::new(old);
     let mut changes = 0;
     for node in &old.nodes {

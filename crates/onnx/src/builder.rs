@@ -77,7 +77,7 @@ impl Builder {
 
     /// Applies `op` to `operands` and returns its only result, or its first one.
     pub(crate) fn apply(&mut self, op: impl Into<Op>, operands: &[&Value]) -> Result<Value, Refusal> {
-        let mut results = self.apply_all(op, operands)?;
+        let mut results = self.apply_op(op.into(), operands)?;
         Ok(results.swap_remove(0))
     }
 
@@ -89,7 +89,10 @@ impl Builder {
         op: impl Into<Op>,
         operands: &[&Value],
     ) -> Result<Vec<Value>, Refusal> {
-        let op = op.into();
+        self.apply_op(op.into(), operands)
+    }
+
+    fn apply_op(&mut self, op: Op, operands: &[&Value]) -> Result<Vec<Value>, Refusal> {
         let kept = op
             .keeps_dtype_of()
             .and_then(|index| operands.get(index))
