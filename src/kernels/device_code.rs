@@ -1,6 +1,11 @@
 //! The kernels' device code as `build.rs` embedded it: the sources of `hip/`, for compilation at run time, and code objects for the
 //! requested architectures.
 
+use std::io::Read as _;
+use std::sync::LazyLock;
+
+use flate2::read::DeflateDecoder;
+
 use crate::hip::generic_target;
 
 include!(concat!(env!("OUT_DIR"), "/device_code.rs"));
@@ -32,9 +37,37 @@ impl std::fmt::Debug for CodeObject {
 /// Options of a run-time compiler, besides the architecture and macros.
 pub(super) const OPTIONS: &[&str] = &["-std=c++17"];
 
+/// The names of the sources and of the headers, with their texts.
+struct Texts {
+    sources: Vec<(&'static str, &'static str)>,
+    headers: Vec<(&'static str, &'static str)>,
+}
+
+/// The texts, decompressed at their first use, which takes a few milliseconds.
+static TEXTS: LazyLock<Texts> = LazyLock::new(|| {
+    let deflated: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/device_code.deflate"));
+    let mut all = String::new();
+    let read = DeflateDecoder::new(deflated).read_to_string(&mut all);
+    debug_assert!(read.is_ok(), "{read:?}");
+    let mut rest: &'static str = all.leak();
+    let mut texts = |names: &[(&'static str, usize)]| {
+        let text = |&(name, length)| {
+            let (text, after) = rest.split_at_checked(length)?;
+            rest = after;
+            Some((name, text))
+        };
+        names.iter().map_while(text).collect()
+    };
+    Texts {
+        sources: texts(SOURCES),
+        headers: texts(HEADERS),
+    }
+});
+
 /// Returns the source of a kernel file.
 pub(super) fn source(kernel: &str) -> Option<&'static str> {
-    SOURCES
+    TEXTS
+        .sources
         .iter()
         .find(|(name, _)| *name == kernel)
         .map(|(_, text)| *text)
@@ -42,7 +75,8 @@ pub(super) fn source(kernel: &str) -> Option<&'static str> {
 
 /// Returns the name of the file with this text, which a generated program may have: `causal_64` in `hip/patterns`.
 pub(super) fn file_of(source: &str) -> Option<&'static str> {
-    SOURCES
+    TEXTS
+        .sources
         .iter()
         .find(|(_, text)| *text == source)
         .map(|(name, _)| *name)
@@ -50,7 +84,7 @@ pub(super) fn file_of(source: &str) -> Option<&'static str> {
 
 /// Returns the headers that the sources include, with the names that they use.
 pub(super) fn headers() -> &'static [(&'static str, &'static str)] {
-    HEADERS
+    &TEXTS.headers
 }
 
 /// Returns the architectures that the crate was built for.
@@ -86,6 +120,9 @@ fn fits(built: &str, device: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -112,15 +149,29 @@ mod tests {
 
     #[test]
     fn every_include_of_a_source_is_embedded() {
-        let texts = SOURCES.iter().chain(HEADERS).map(|(_, text)| text);
+        let texts = TEXTS.sources.iter().chain(&TEXTS.headers).map(|(_, text)| text);
         let includes =
             texts.flat_map(|text| text.lines().filter_map(|line| line.strip_prefix("#include \"")));
         let mut count = 0;
         for include in includes {
             let name = include.trim_end_matches('"');
-            assert!(HEADERS.iter().any(|(header, _)| *header == name), "{name}");
+            assert!(headers().iter().any(|(header, _)| *header == name), "{name}");
             count += 1;
         }
         assert!(count > SOURCES.len());
+    }
+
+    #[test]
+    fn every_text_is_that_of_its_file() {
+        let names = [TEXTS.sources.len(), TEXTS.headers.len()];
+        assert_eq!(names, [SOURCES.len(), HEADERS.len()]);
+        let attention = include_str!("../../hip/attention.hip");
+        assert_eq!(source("attention"), Some(attention));
+        let last = TEXTS.headers.last().unwrap().0;
+        let folders = ["hip", "hip/include"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+        let file = folders
+            .iter()
+            .find_map(|folder| fs::read_to_string(folder.join(last)).ok());
+        assert_eq!(TEXTS.headers.last().map(|(_, text)| *text), file.as_deref());
     }
 }
