@@ -16,7 +16,8 @@ use crate::support::at;
 use crate::support::emulated::{MARK, available, command};
 use crate::support::program::{stderr, stdout};
 
-const PATTERNS: u64 = 100;
+/// Patterns of the graph. Compiling one takes half a second of a core.
+const PATTERNS: u64 = 24;
 const TOKENS: usize = 17;
 const CHANNELS: usize = 16;
 
@@ -90,7 +91,7 @@ fn a_stored_tile_is_used() {
 
 /// However many patterns a process has, each is one fused kernel. Another process compiles none of them.
 #[test]
-fn a_hundred_patterns_are_compiled_once() {
+fn many_patterns_are_compiled_once() {
     if !available() {
         return;
     }
@@ -98,10 +99,7 @@ fn a_hundred_patterns_are_compiled_once() {
         let folder = tempfile::tempdir().unwrap();
         for expected in ["compiled", "kept"] {
             let output = command(env::current_exe().unwrap(), "gfx1100")
-                .args([
-                    "emulated::patterns::a_hundred_patterns_are_compiled_once",
-                    "--exact",
-                ])
+                .args(["emulated::patterns::many_patterns_are_compiled_once", "--exact"])
                 .env(MARK, "1")
                 .env(EXPECTED, expected)
                 .env("HIPVIT_CACHE_DIR", folder.path())

@@ -32,21 +32,31 @@ fn streams(gpus: &[Gpu]) -> Vec<Stream> {
     gpus.iter().map(|gpu| gpu.stream().unwrap()).collect()
 }
 
-/// Returns the values rounded to the dtype, and their bytes.
+/// Returns the values rounded to the dtype, and their bytes. Tests are compiled without optimisation, and there are millions of values: none
+/// has an allocation of its own.
 fn rounded(values: &[f64], dtype: DType) -> (Vec<f64>, Vec<u8>) {
-    let one = |&value: &f64| match dtype {
-        DType::F16 => {
-            let x = f16::from_f64(value);
-            (x.to_f64(), x.to_le_bytes().to_vec())
+    let mut bytes = Vec::with_capacity(values.len() * dtype.size());
+    let mut rounded = Vec::with_capacity(values.len());
+    for &value in values {
+        match dtype {
+            DType::F16 => {
+                let x = f16::from_f64(value);
+                rounded.push(x.to_f64());
+                bytes.extend_from_slice(&x.to_le_bytes());
+            }
+            DType::BF16 => {
+                let x = bf16::from_f64(value);
+                rounded.push(x.to_f64());
+                bytes.extend_from_slice(&x.to_le_bytes());
+            }
+            _ => {
+                let x = value as f32;
+                rounded.push(f64::from(x));
+                bytes.extend_from_slice(&x.to_le_bytes());
+            }
         }
-        DType::BF16 => {
-            let x = bf16::from_f64(value);
-            (x.to_f64(), x.to_le_bytes().to_vec())
-        }
-        _ => (f64::from(value as f32), (value as f32).to_le_bytes().to_vec()),
-    };
-    let (values, bytes): (Vec<f64>, Vec<Vec<u8>>) = values.iter().map(one).unzip();
-    (values, bytes.concat())
+    }
+    (rounded, bytes)
 }
 
 fn numbers(bytes: &[u8], dtype: DType) -> Vec<f64> {
@@ -180,6 +190,9 @@ fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize, form
     let (norm_weight, norm_weight_bytes) = rounded(&random(channels, 5), dtype);
     let (norm_bias, norm_bias_bytes) = rounded(&random(channels, 6), dtype);
     let part = |turn: usize, rank: usize| rounded(&random(rows * channels, 9 + turn * 8 + rank), dtype);
+    let parts: Vec<Vec<(Vec<f64>, Vec<u8>)>> = (0..repetitions)
+        .map(|turn| (0..ranks).map(|rank| part(turn, rank)).collect())
+        .collect();
     let result = |stream: &Stream| {
         let bytes = rows * channels * dtype.size() + 2 * GUARD;
         let mut out = stream.allocate::<u8>(bytes).unwrap();
@@ -197,7 +210,7 @@ fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize, form
             all: &all,
             rank,
             matrix,
-            x: upload(&part(0, rank).1),
+            x: upload(&parts[0][rank].1),
             bias: follows.then(|| upload(&bias_bytes)),
             residual: follows.then(|| upload(&residual_bytes)),
             out: result(stream),
@@ -206,7 +219,7 @@ fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize, form
         let mut graph = Graph::new(stream, work).unwrap();
         assert_eq!(graph.fallback(), None);
         let turn = |turn: usize| {
-            graph.work_mut().x.write(&part(turn, rank).1).unwrap();
+            graph.work_mut().x.write(&parts[turn][rank].1).unwrap();
             graph.run().unwrap();
             let norm = graph.work().norm.as_ref().map(|norm| norm.out.read().unwrap());
             (graph.work().out.read().unwrap(), norm)
@@ -231,9 +244,10 @@ fn sums(gpus: &[Gpu], dtype: DType, matrix: [usize; 2], repetitions: usize, form
         }
         let (sum, norm) = &results[0][turn];
         let got = numbers(guarded(sum, &what), dtype);
-        let parts: Vec<Vec<f64>> = (0..ranks).map(|rank| part(turn, rank).0).collect();
+        let mut terms = Vec::with_capacity(ranks + 2);
         for (index, &got) in got.iter().enumerate() {
-            let mut terms: Vec<f64> = parts.iter().map(|part| part[index]).collect();
+            terms.clear();
+            terms.extend(parts[turn].iter().map(|(part, _)| part[index]));
             if follows {
                 terms.extend([bias[index % channels], residual[index]]);
             }

@@ -161,13 +161,13 @@ fn pipelines_give_the_same_results_wherever_jpegs_are_decoded() {
     ] {
         sources.push(at("tests/data/image/samples").join(name).into());
     }
-    let results = |resize, device_jpeg, upright| {
+    let results = |sources: &[Source], resize, device_jpeg, upright| {
         let session = Session::builder().device(device).batch(7).resize(resize);
         let session = session.tinyvit32().unwrap();
         let pipeline = Pipeline::new(&session)
             .device_jpeg(device_jpeg)
             .decode_options(DecodeOptions::default().exif_orientation(upright));
-        let items = pipeline.run(sources.clone()).unwrap();
+        let items = pipeline.run(sources.to_vec()).unwrap();
         let result = items.map(|item| match item {
             Ok(item) => Ok(item.logits().unwrap().to_vec()),
             Err(error) => Err(error.to_string()),
@@ -198,11 +198,14 @@ fn pipelines_give_the_same_results_wherever_jpegs_are_decoded() {
         .run_with(input(), RunOptions::new())
         .unwrap_err();
     assert!(error.to_string().contains("ResizeOn::Device"), "{error}");
-    for upright in [false, true] {
-        let expected = results(ResizeOn::Host, true, upright);
-        assert!(expected.iter().filter(|result| result.is_ok()).count() > 30);
-        assert!(expected.iter().filter(|result| result.is_err()).count() > 3);
-        assert_eq!(results(ResizeOn::Device, true, upright), expected);
-        assert_eq!(results(ResizeOn::Device, false, upright), expected);
+    // Orientation is a matter of the last files alone.
+    let last = &sources[sources.len() - 12..];
+    for (sources, upright, most) in [(&sources[..], false, 30), (last, true, 6)] {
+        let expected = results(sources, ResizeOn::Host, true, upright);
+        assert!(expected.iter().filter(|result| result.is_ok()).count() > most);
+        assert!(expected.iter().any(Result::is_err));
+        assert!(upright || expected.iter().filter(|result| result.is_err()).count() > 3);
+        assert_eq!(results(sources, ResizeOn::Device, true, upright), expected);
+        assert_eq!(results(sources, ResizeOn::Device, false, upright), expected);
     }
 }
