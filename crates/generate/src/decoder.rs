@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hipvit::Session;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{
-    Download, Executor, ExecutorOptions, FinishOptions, InputData, Inputs, Placement, Submission, TimedCall,
+    Download, Executor, ExecutorOptions, FinishOptions, GraphMode, InputData, Inputs, Placement, Submission, TimedCall,
 };
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{OutputKind, Passes, optimize};
@@ -63,11 +63,11 @@ impl Decoder {
             optimizations: session.graph().optimizations(),
             ..Passes::default()
         };
-        let executor = |graph| -> Result<Arc<dyn Executor>> {
+        let executor = |graph, graphs| -> Result<Arc<dyn Executor>> {
             let (graph, _) = optimize(graph, &passes)?;
             let options = ExecutorOptions {
                 threads: Some(session.threads()),
-                graphs: session.executor().info().graphs.get(),
+                graphs,
                 select: session.select_options(),
                 ..ExecutorOptions::new(dtype)
             };
@@ -75,8 +75,12 @@ impl Decoder {
                 .executor(&graph, &options)
         };
         Ok(Self {
-            step: executor(graph::step(&spec, weights, cache)?)?,
-            cross: executor(graph::cross(&spec, weights, cache.tokens)?)?,
+            step: executor(
+                graph::step(&spec, weights, cache)?,
+                session.executor().info().graphs.get(),
+            )?,
+            // Few launches of large results, whose comparison with a replay would take longer than many runs.
+            cross: executor(graph::cross(&spec, weights, cache.tokens)?, GraphMode::Off)?,
             spec,
             cache,
             timed: false,
