@@ -162,8 +162,10 @@ impl Head<'_> {
                 let (scores, result) = scratch.split_at_mut(rows * keys.len());
                 gemm::multiply(q, packed_k, epilogue(self.spec.scale), scores)?;
                 self.change(at, first, &keys, &visible, scores);
-                for (row, sum) in scores.chunks_exact(keys.len()).zip(sums) {
-                    *sum = log_sum_exp(row);
+                if self.spec.log_sum_exp {
+                    for (row, sum) in scores.chunks_exact(keys.len()).zip(sums) {
+                        *sum = log_sum_exp(row);
+                    }
                 }
                 softmax(scores, keys.len());
                 let weights = gemm::strided(scores, rows, keys.len(), keys.len())?;
@@ -206,9 +208,7 @@ impl Head<'_> {
                 before[keys.clone()].copy_from_slice(scores);
                 let query = first + row;
                 evaluator.evaluate(Row { batch, head, query }, &before);
-                for (score, key) in scores.iter_mut().zip(keys.clone()) {
-                    *score = evaluator.float(*step, key);
-                }
+                evaluator.copy_floats(*step, keys.start, scores);
             }
             if let Some(of_rows) = &visible.of_rows {
                 let of_row = &of_rows[row * visible.keys..][keys.clone()];

@@ -140,6 +140,14 @@ impl<'a, T: Real> Evaluator<'a, T> {
         at(self.floats(step), key)
     }
 
+    /// Copies the floats of an output for some keys of the last row, as many as `to` has.
+    pub fn copy_floats(&self, step: usize, first: usize, to: &mut [T]) {
+        match self.floats(step) {
+            [only] => to.fill(*only),
+            floats => to.copy_from_slice(&floats[first..first + to.len()]),
+        }
+    }
+
     /// Returns the offset of the element that an output reads for key `key` of the last row. `None` if the output is no load.
     pub fn offset(&self, step: usize, key: usize) -> Option<usize> {
         match &self.program.steps()[step].instruction {
@@ -191,13 +199,11 @@ impl<'a, T: Real> Evaluator<'a, T> {
                 Number::Float(value) => Register::Float(vec![T::from_f32(value)]),
             },
             Instruction::Load { tensor, index } => {
-                let len = index.iter().map(|&step| self.ints(step).len()).max().unwrap_or(1);
-                let values = self.tensors[*tensor].values;
-                let elements = (0..len).map(|key| values[self.element(*tensor, index, key)]);
+                let elements = self.load(*tensor, index);
                 match self.program.tensors()[*tensor].ty {
-                    Type::Float => Register::Float(elements.collect()),
+                    Type::Float => Register::Float(elements),
                     Type::Int | Type::Bool => {
-                        Register::Int(elements.map(|value| value.to_f64() as i32).collect())
+                        Register::Int(elements.into_iter().map(|value| value.to_f64() as i32).collect())
                     }
                 }
             }
@@ -216,6 +222,29 @@ impl<'a, T: Real> Evaluator<'a, T> {
             }
             Instruction::Apply(op, operands) => self.apply(*op, operands),
         }
+    }
+
+    /// Returns the elements of a tensor that the keys read, or one for all keys.
+    fn load(&self, tensor: usize, index: &[usize]) -> Vec<T> {
+        let Captured { shape, values } = self.tensors[tensor];
+        let varies = |step: &&usize| self.ints(**step).len() > 1;
+        let mut varying = index.iter().enumerate().filter(|(_, step)| varies(step));
+        // Most loads depend on the key through one index only.
+        if let (Some((axis, &step)), None) = (varying.next(), varying.next())
+            && let Some(&extent) = shape.get(axis)
+        {
+            let stride: usize = shape[axis + 1..].iter().product();
+            let keys = self.ints(step);
+            let first = self.element(tensor, index, 0) - clamp(keys[0], extent) * stride;
+            return keys
+                .iter()
+                .map(|&key| values[first + clamp(key, extent) * stride])
+                .collect();
+        }
+        let len = index.iter().map(|&step| self.ints(step).len()).max().unwrap_or(1);
+        (0..len)
+            .map(|key| values[self.element(tensor, index, key)])
+            .collect()
     }
 
     /// Returns the offset of the element of a tensor for key `key`.
