@@ -111,7 +111,7 @@
 //! - [`tensors`]: inputs and outputs by name, as of ONNX models.
 //! - [`session`]: a loaded model that is ready to run. [`outputs`]: its results. [`labels`]: the names of its classes.
 //! - [`pipeline`]: from image files to results in bounded memory, with overlapped decoding, copies and computation.
-//! - [`depth`]: the depth of each pixel. [`detect`]: the objects in images.
+//! - [`depth`]: the depth of each pixel. [`detect`]: the objects in images. [`segment`]: masks of objects at points and in boxes.
 //! - [`zero_shot`]: classification of images by texts.
 //! - [`evaluate`]: accuracy on labelled images. [`digits`]: samples and held-out set of the embedded model.
 //! - [`image`] (the crate hipvit-image): decoding, Pillow-exact resampling, and the preprocessing rules of timm and transformers.
@@ -151,6 +151,11 @@ struct Depth;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/detection.md")]
 struct DetectionPage;
+
+/// Compiles the Rust code in docs/segmentation.md.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/segmentation.md")]
+struct Segmentation;
 
 /// Compiles the Rust code in docs/onnx.md.
 #[cfg(doctest)]
@@ -212,6 +217,7 @@ pub mod outputs;
 pub mod pipeline;
 pub mod run_config;
 mod safetensors_file;
+pub mod segment;
 pub mod session;
 pub mod tensors;
 pub mod timeline;
@@ -236,6 +242,7 @@ pub use non_finite::NonFinite;
 pub use outputs::{AttentionStatistics, ImageOutputs, Outputs, Prediction, Scores};
 pub use pipeline::Pipeline;
 pub use run_config::{ExecutionConfig, RunConfig};
+pub use segment::Segmenter;
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{

@@ -42,7 +42,7 @@ use crate::graph::plan::Plan;
 use crate::hip::{self, World};
 use crate::image::Preprocess;
 use crate::labels::Labels;
-use crate::model::{self, Info, InputKind, LoadOptions, Model, Packing, PixelInput, TextTower};
+use crate::model::{self, Family, Info, InputKind, LoadOptions, Model, Packing, PixelInput, TextTower};
 use crate::non_finite::NonFinite;
 use crate::outputs::Scores;
 use crate::tensor::DType;
@@ -163,11 +163,18 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Argument`] for an ONNX model without preprocessing, which says what is missing, and for a model that estimates
-    /// [depth](crate::depth).
+    /// [depth](crate::depth) or [segments](crate::segment).
     pub fn check_takes_images(&self) -> Result<()> {
         if self.info().depth_map.is_some() {
             let reason = format!(
                 "{} estimates depth, and gives neither logits nor an embedding: use `hipvit depth` or DepthEstimator",
+                self.name()
+            );
+            return Err(Error::argument("images", reason));
+        }
+        if self.info().family == Family::Sam {
+            let reason = format!(
+                "{} segments images, and gives neither logits nor an embedding: use `hipvit segment` or Segmenter",
                 self.name()
             );
             return Err(Error::argument("images", reason));

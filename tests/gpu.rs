@@ -39,6 +39,7 @@ mod quantized;
 mod resize;
 mod rounded_training;
 mod search;
+mod segment;
 mod selection;
 mod sparse;
 mod states;

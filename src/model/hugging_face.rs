@@ -28,7 +28,8 @@ use crate::ops::Activation;
 use classes::Classes;
 use depth::estimator;
 use encoder::encoder;
-use keys::{activation, check_layers, tower_config};
+pub(super) use keys::activation;
+use keys::{check_layers, tower_config};
 use kind::{Class, Kind, class, kind};
 use trunk::{MASK_TOKEN, check_channels, trunk};
 

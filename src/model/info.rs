@@ -143,6 +143,8 @@ pub enum Family {
     /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
     /// <https://arxiv.org/abs/2105.08050>. They have no attention; linear layers mix the tokens.
     Mixer,
+    /// SAM, which segments by points and boxes, <https://arxiv.org/abs/2304.02643>.
+    Sam,
     /// Any architecture, from an ONNX file.
     Other,
 }
@@ -191,6 +193,7 @@ impl fmt::Display for Family {
             Self::Siglip => "SigLIP",
             Self::Swin => "Swin",
             Self::Mixer => "MLP-Mixer",
+            Self::Sam => "SAM",
             Self::Other => "model",
         })
     }

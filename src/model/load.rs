@@ -21,7 +21,7 @@ use super::source::Source;
 use super::text::TextTower;
 use super::vit::{self, Vit};
 use super::weights::Weights;
-use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preprocessing, timm};
+use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preprocessing, sam, timm};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role};
 use crate::image::Preprocess;
@@ -359,6 +359,11 @@ fn check_supported(source: &Source<'_>, config: &Document) -> Result<()> {
     let config = config.fields()?;
     match (config.has("architecture"), config.has("model_type")) {
         (true, _) => timm::check_architecture(config),
+        (false, true) if sam::is_sam(config) => {
+            let reason =
+                "is \"sam\", which segments images by points and boxes: use `hipvit segment` or Segmenter";
+            Err(config.error("model_type", reason))
+        }
         (false, true) => hugging_face::check_class(config),
         (false, false) => {
             let reason = "has neither timm's `architecture` nor transformers' `model_type`";

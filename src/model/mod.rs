@@ -14,6 +14,7 @@
 mod adapter;
 mod bf16_layers;
 mod builder;
+mod channels_last;
 mod checkpoint;
 mod compressed_tensors;
 mod convert;
@@ -47,6 +48,7 @@ mod preprocessing;
 mod relative;
 mod renames;
 mod rotary;
+mod sam;
 mod shell;
 mod source;
 mod stored;
@@ -78,6 +80,8 @@ pub use packing::Packing;
 pub use pairs::{TEXT_EMBEDDING, TextInput, pair_inputs};
 pub(crate) use pixel_input::PixelInput;
 pub(crate) use positions::resample_cubic;
+pub(crate) use sam::{EMBEDDING, MASKS, SCORES, TOKENS};
+pub(crate) use sam::{PromptPoint, SamSource, sam_source};
 pub use text::TextInfo;
 pub use text::TextTower;
 #[cfg(feature = "text")]

@@ -113,7 +113,7 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
 }
 
 /// Returns the arithmetic of the rules. If they do not normalise, a mean of 0 and a deviation of 1 change no value.
-fn values(rules: &Preprocess) -> ValueRule {
+pub(super) fn values(rules: &Preprocess) -> ValueRule {
     ValueRule {
         rescale: Rescale::Multiply(rules.rescale()),
         normalize: Some((rules.mean().map(f64::from), rules.std().map(f64::from))),

@@ -1,7 +1,7 @@
 //! Small models that estimate depth, with the depths of transformers: `scripts/golden_depth.py`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hipvit::depth::DepthEstimator;
 use hipvit::image::{Limits, RgbImage, open};
@@ -47,7 +47,7 @@ impl Case {
     }
 
     pub(crate) fn golden(&self) -> Golden {
-        Golden(fs::read(self.path().join("golden.safetensors")).unwrap())
+        Golden::read(&self.path().join("golden.safetensors"))
     }
 
     pub(crate) fn decoded(&self) -> Vec<RgbImage> {
@@ -93,6 +93,10 @@ impl Case {
 }
 
 impl Golden {
+    pub(crate) fn read(path: &Path) -> Self {
+        Self(fs::read(path).unwrap())
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         SafeTensors::deserialize(&self.0).unwrap().tensor(name).is_ok()
     }

@@ -16,6 +16,19 @@ pub fn encode_png(image: &RgbImage) -> Result<Vec<u8>> {
     )
 }
 
+/// Encodes values as a PNG file with 8 bits of grey per pixel, in rows from top to bottom.
+///
+/// # Errors
+///
+/// Returns [`Error::Argument`] if there are not `width × height` values, or if these are empty or too large for the format.
+pub fn encode_gray_png(width: usize, height: usize, values: &[u8]) -> Result<Vec<u8>> {
+    encode(
+        [width, height],
+        (png::ColorType::Grayscale, png::BitDepth::Eight),
+        values,
+    )
+}
+
 /// Encodes values as a PNG file with 16 bits of grey per pixel, in rows from top to bottom.
 ///
 /// # Errors
@@ -54,6 +67,14 @@ mod tests {
         let image = RgbImage::new(2, 1, vec![1, 2, 3, 250, 251, 252]).unwrap();
         let bytes = encode_png(&image).unwrap();
         assert_eq!(decode("x.png", &bytes, Limits::default()).unwrap(), image);
+    }
+
+    #[test]
+    fn eight_bits_of_grey_are_equal_colours() {
+        let bytes = encode_gray_png(3, 1, &[0, 7, 255]).unwrap();
+        let image = decode("x.png", &bytes, Limits::default()).unwrap();
+        assert_eq!(image.data, [0, 0, 0, 7, 7, 7, 255, 255, 255]);
+        assert!(encode_gray_png(2, 2, &[0, 7, 255]).is_err());
     }
 
     #[test]

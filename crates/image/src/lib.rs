@@ -31,7 +31,7 @@ pub use decode::{
     JpegGeometry, JpegPlane, JpegUpsampling, Limits, Permit, decode, decode_for_device, decode_in,
     decode_memory, decode_unless, open, open_for_device, open_in, read,
 };
-pub use encode::{encode_gray16_png, encode_png};
+pub use encode::{encode_gray_png, encode_gray16_png, encode_png};
 pub use error::{Error, ImageErrorKind, Result};
 pub use preprocess::{
     Crop, Padding, Placement, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule,

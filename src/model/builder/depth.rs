@@ -3,6 +3,7 @@
 use super::Builder;
 use crate::error::{Error, Result};
 use crate::graph::{Change, Layout, Provenance, Role, ValueId};
+use crate::model::channels_last::channels_last;
 use crate::model::depth::{DepthHead, Form, Readout, Scale};
 use crate::model::norm::{Norm, NormKind};
 use crate::ops::{
@@ -391,34 +392,15 @@ impl Builder<'_> {
         Ok(self.graph.push(Role::Other, name, op, operands)?)
     }
 
-    /// Takes the weight of a convolution, `[a, b, h, w]`, as `[K, h, w, C]`. `order` returns the indices of K and C for those of a and b.
+    /// Adds the weight of a convolution, `[a, b, h, w]`, as the constant `[K, h, w, C]`. `order` returns the indices of K and C for those
+    /// of a and b.
     fn channels_last(
         &mut self,
         name: &str,
         shape: [usize; 4],
         order: impl Fn([usize; 2]) -> [usize; 2],
     ) -> Result<ValueId> {
-        let [first, second, height, width] = shape;
-        let stored = self.weights.take(name, &shape)?;
-        let values = stored.to_f32();
-        let [outputs, inputs] = order([first, second]);
-        let area = height * width;
-        let mut weight = vec![0.0; values.len()];
-        // Without weights there are only zeros, of which no page is touched.
-        let recorded = if self.weights.is_recording() {
-            0
-        } else {
-            values.len()
-        };
-        for (pair, kernel) in values[..recorded].chunks_exact(area).enumerate() {
-            let [output, input] = order([pair / second, pair % second]);
-            for (place, &value) in kernel.iter().enumerate() {
-                weight[(output * area + place) * inputs + input] = value;
-            }
-        }
-        let weight = Tensor::from_f32([outputs, height, width, inputs], weight);
-        let weight = weight.ok_or_else(|| Error::graph(name, "does not have the elements of its shape"))?;
-        let provenance = Provenance::from(name).then(Change::Layout(Layout::Hwc));
+        let (provenance, weight) = channels_last(self.weights, name, shape, order)?;
         Ok(self.graph.constant(provenance, weight))
     }
 }

@@ -32,7 +32,11 @@ pub(super) fn check_layers(config: Fields<'_>) -> Result<()> {
     }
 }
 
-pub(super) fn activation(fields: Fields<'_>, key: &'static str, default: Activation) -> Result<Activation> {
+pub(in crate::model) fn activation(
+    fields: Fields<'_>,
+    key: &'static str,
+    default: Activation,
+) -> Result<Activation> {
     match fields.text(key)? {
         None => Ok(default),
         Some("gelu" | "gelu_python") => Ok(Activation::GeluErf),

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{DTYPES, Executor, ExecutorOptions, HipExecutor, Placement, Processes};
 use crate::graph::{self, Float8, Graph, Passes};
-use crate::model::Model;
+use crate::model::{Family, Model};
 use crate::non_finite::NonFinite;
 use crate::session::devices::{DeviceSet, Places};
 use crate::session::onnx_file::OnnxFile;
@@ -180,6 +180,10 @@ impl SessionBuilder {
         }
         if info.depth_map.is_some() && (degrees.shards() > 1 || self.processes().is_some()) {
             let reason = "each GPU must have the whole model, since it estimates depth: use data parallelism";
+            return Err(Error::argument("parallel", reason));
+        }
+        if info.family == Family::Sam && (degrees.shards() > 1 || self.processes().is_some()) {
+            let reason = "each GPU must have the whole model, since it segments images: use data parallelism";
             return Err(Error::argument("parallel", reason));
         }
         // A model whose file fixes the batch takes no other.
