@@ -41,6 +41,7 @@ mod pull;
 mod quantize;
 mod resume;
 mod search;
+mod segment;
 mod serve;
 mod session;
 mod sparse;

@@ -185,7 +185,7 @@ fn put(image: &mut RgbImage, x: i64, y: i64, colour: [u8; 3]) {
 }
 
 /// Returns a bright colour. Neighbouring classes have distant hues.
-fn colour(class: usize) -> [u8; 3] {
+pub(super) fn colour(class: usize) -> [u8; 3] {
     // The golden ratio spreads hues evenly, however many there are.
     let hue = 6.0 * (class as f64 * 0.618_033_988_749_895).fract();
     let channel = |offset: f64| {

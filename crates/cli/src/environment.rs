@@ -37,6 +37,7 @@ pub(crate) static VARIABLES: [Variable; 3] = [
             "preprocess",
             "probe",
             "profile",
+            "segment",
             "serve",
             "trace",
             "tune",
@@ -48,7 +49,7 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         option: "device",
         commands: &[
             "advise", "bench", "classify", "depth", "detect", "embed", "eval", "explain", "probe", "profile",
-            "run", "serve", "trace", "train", "tune", "validate",
+            "run", "segment", "serve", "trace", "train", "tune", "validate",
         ],
         overridden_by: &["gpu"],
     },
@@ -57,7 +58,7 @@ pub(crate) static VARIABLES: [Variable; 3] = [
         option: "dtype",
         commands: &[
             "advise", "bench", "classify", "depth", "detect", "embed", "eval", "explain", "inspect", "probe",
-            "profile", "run", "serve", "trace", "train", "tune",
+            "profile", "run", "segment", "serve", "trace", "train", "tune",
         ],
         overridden_by: &[],
     },

@@ -59,6 +59,7 @@ mod record;
 mod results;
 mod run;
 mod search;
+mod segment;
 #[cfg(feature = "serve")]
 mod serve;
 mod target;
@@ -126,6 +127,8 @@ enum Command {
     Depth(depth::Args),
     /// Detect objects in images, by an ONNX model
     Detect(detect::Args),
+    /// Segment the objects at points or in boxes of images
+    Segment(segment::Args),
     /// Find the embeddings nearest to an image or a text
     Search(search::Args),
     /// Measure accuracy over labelled images
@@ -201,6 +204,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Command::Caption(args) | Command::Read(args) => args.run(),
         Command::Depth(args) => args.run(),
         Command::Detect(args) => args.run(),
+        Command::Segment(args) => args.run(),
         Command::Search(args) => args.run(),
         Command::Eval(args) => args.run(),
         Command::Explain(args) => args.run(),

@@ -22,7 +22,7 @@ const LAST_HEADINGS: [&str; 2] = ["Output", "Advanced"];
 const ONE_DEVICE: [&str; 5] = ["advise", "inspect", "quantize", "train", "validate"];
 
 /// Session options that have no effect in a command.
-static UNUSED: [(&str, &[&str]); 10] = [
+static UNUSED: [(&str, &[&str]); 11] = [
     (
         "advise",
         &[
@@ -60,6 +60,7 @@ static UNUSED: [(&str, &[&str]); 10] = [
         "run",
         &["crop_pct", "image_size", "mean", "packed", "resize", "std"],
     ),
+    ("segment", &["image_size", "packed", "resize"]),
     ("trace", &["packed", "resize"]),
     ("tune", &["packed", "resize"]),
 ];
