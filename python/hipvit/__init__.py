@@ -35,7 +35,20 @@ from hipvit._errors import (
     WeightsError,
 )
 from hipvit._hipvit import __VERSION__ as __version__
-from hipvit._hipvit import GpuOutputs, GpuTensor, Model, Outputs, ZeroShot, devices, load, pull, samples, train
+from hipvit._hipvit import (
+    GpuOutputs,
+    GpuTensor,
+    ImageEmbedding,
+    Model,
+    Outputs,
+    Segmenter,
+    ZeroShot,
+    devices,
+    load,
+    pull,
+    samples,
+    train,
+)
 from hipvit._results import DeviceInfo, Prediction, TrainingResult
 
 __all__ = [
@@ -50,6 +63,7 @@ __all__ = [
     "GpuTensor",
     "GraphError",
     "HubError",
+    "ImageEmbedding",
     "ImageError",
     "InputOutputError",
     "InternalError",
@@ -59,6 +73,7 @@ __all__ = [
     "OutOfMemoryError",
     "Outputs",
     "Prediction",
+    "Segmenter",
     "TrainingResult",
     "WeightsError",
     "ZeroShot",

@@ -18,8 +18,10 @@ __all__ = [
     "Differentiable",
     "GpuOutputs",
     "GpuTensor",
+    "ImageEmbedding",
     "Model",
     "Outputs",
+    "Segmenter",
     "ZeroShot",
     "__VERSION__",
     "command_line",
@@ -422,6 +424,55 @@ class Differentiable:
     @property
     def dlpack_device(self) -> Optional[tuple[int, int]]:
         """The GPU as DLPack's device type and number. ``None`` on the CPU."""
+
+@final
+class ImageEmbedding:
+    """An image that a ``Segmenter`` has encoded."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the image."""
+
+    def values(self) -> Float32:
+        """The channels of each patch, ``[patches, channels]``."""
+
+@final
+class Segmenter:
+    """SAM, which finds the masks of objects at points and in boxes. Any number of threads can call it at once.
+
+    - ``model``: a directory of transformers' ``SamModel``, or its name on the Hugging Face hub, from the local cache.
+    - ``batch``: the maximum number of prompts that are decoded together.
+    - The other options are those of ``load``, but for those of images and classes.
+    """
+
+    def __new__(
+        cls, model: Union[str, PathLike[str]], device: Any = None, dtype: Any = None, batch: int = 8, **options: Any
+    ) -> "Segmenter": ...
+
+    def encode(self, image: Images) -> ImageEmbedding:
+        """Encodes one image of any size."""
+
+    def segment(
+        self,
+        image: Union[Images, ImageEmbedding],
+        *,
+        points: Optional[Sequence[Sequence[float]]] = None,
+        labels: Optional[Sequence[int]] = None,
+        boxes: Optional[Sequence[Sequence[float]]] = None,
+    ) -> tuple[npt.NDArray[np.bool_], Float32]:
+        """The masks of each object, ``[objects, masks, H, W]``, and their scores, ``[objects, masks]``.
+
+        ``points``, ``(x, y)`` in pixels, are of one object if their label is 1, the default, and not of it if it is 0. Each of the ``boxes``,
+        ``(left, top, right, bottom)``, is an object. Points may be given with a single box.
+        """
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+
+    @property
+    def device(self) -> str:
+        """The device in use."""
 
 @final
 class ZeroShot:

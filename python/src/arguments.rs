@@ -37,26 +37,8 @@ pub fn load(
 ) -> PyResult<Model> {
     process::check(py)?;
     let fail = |error| convert(py, &error, None);
-    let mut config = RunConfig {
-        device: Some(match device {
-            Some(device) => device.str()?.to_cow()?.parse().map_err(fail)?,
-            None => Device::Auto.into(),
-        }),
-        dtype: dtype.map_or(Ok(DType::F32), parse_dtype)?,
-        batch,
-        ..RunConfig::default()
-    };
     // A model that is unpickled is loaded with these.
-    let arguments = PyDict::new(py);
-    for (name, value) in options.into_iter().flatten() {
-        let text: String = name.extract()?;
-        if !RunConfig::OPTIONS.contains(&text.as_str()) {
-            let message = format!("load() got an unexpected keyword argument '{text}'");
-            return Err(PyTypeError::new_err(message));
-        }
-        config = config.with(&text, option_value(&text, &value)?).map_err(fail)?;
-        arguments.set_item(name, value)?;
-    }
+    let (config, arguments) = config(py, device, dtype, batch, ("load", options))?;
     let hidden_layers = hidden_layers.unwrap_or_default();
     let mut builder: SessionBuilder = config
         .builder()
@@ -86,6 +68,37 @@ pub fn load(
         arguments.unbind(),
         model,
     ))
+}
+
+/// Reads the options of a session. Returns those given by name too. `function` has the name of the function that takes them.
+pub fn config<'py>(
+    py: Python<'py>,
+    device: Option<&Bound<'_, PyAny>>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    batch: usize,
+    (function, options): (&str, Option<&Bound<'py, PyDict>>),
+) -> PyResult<(RunConfig, Bound<'py, PyDict>)> {
+    let fail = |error| convert(py, &error, None);
+    let mut config = RunConfig {
+        device: Some(match device {
+            Some(device) => device.str()?.to_cow()?.parse().map_err(fail)?,
+            None => Device::Auto.into(),
+        }),
+        dtype: dtype.map_or(Ok(DType::F32), parse_dtype)?,
+        batch,
+        ..RunConfig::default()
+    };
+    let arguments = PyDict::new(py);
+    for (name, value) in options.into_iter().flatten() {
+        let text: String = name.extract()?;
+        if !RunConfig::OPTIONS.contains(&text.as_str()) {
+            let message = format!("{function}() got an unexpected keyword argument '{text}'");
+            return Err(PyTypeError::new_err(message));
+        }
+        config = config.with(&text, option_value(&text, &value)?).map_err(fail)?;
+        arguments.set_item(name, value)?;
+    }
+    Ok((config, arguments))
 }
 
 /// Converts the value of an option as [`RunConfig::with`] takes it.

@@ -19,6 +19,7 @@ mod outputs;
 mod process;
 mod progress;
 mod ranks;
+mod segmenter;
 mod tensors;
 mod trainable;
 mod training;
@@ -43,6 +44,8 @@ mod _hipvit {
     use super::outputs::Outputs;
     #[pymodule_export]
     use super::samples;
+    #[pymodule_export]
+    use super::segmenter::{ImageEmbedding, Segmenter};
     #[pymodule_export]
     use super::trainable::{Differentiable, new_model};
     #[pymodule_export]
