@@ -1,4 +1,4 @@
-//! Names of inputs and outputs of SAM's graphs. Those of outputs are transformers'.
+//! Names of inputs and outputs of SAM's graphs, as in transformers.
 
 /// Output of the encoder, and input of the decoder.
 pub(crate) const EMBEDDING: &str = "image_embeddings";
