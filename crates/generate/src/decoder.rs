@@ -6,7 +6,8 @@ use std::sync::Arc;
 use hipvit::Session;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{
-    Download, Executor, ExecutorOptions, FinishOptions, GraphMode, InputData, Inputs, Placement, Submission, TimedCall,
+    Download, Executor, ExecutorOptions, FinishOptions, GraphMode, InputData, Inputs, Placement, Submission,
+    TimedCall,
 };
 use hipvit::graph::plan::Plan;
 use hipvit::graph::{OutputKind, Passes, optimize};
