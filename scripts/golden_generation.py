@@ -147,10 +147,38 @@ def write(name: str, make, processor) -> dict:
     return {"name": name, "texts": texts}
 
 
+# Beams, length penalty and early stopping. BLIP reads the last two from no file.
+SEARCHES = [(3, 1.0, False), (4, 2.0, True), (2, -0.5, "never"), (3, 1.5, "never")]
+
+
+@torch.no_grad()
+def beams(name: str, make, processor) -> list[dict]:
+    """The texts of `generate` by beam search."""
+    directory = DIRECTORY / name
+    model = loaded(directory, type(make()))
+    ends = [27] if name == "blip" else model.generation_config.eos_token_id
+    images = [Image.open(GOLDEN / "images" / image).convert("RGB") for image in IMAGES]
+    pixels = processor(images, return_tensors="pt")["pixel_values"].double()
+    cases = []
+    for number, penalty, stopping in SEARCHES[:1] if name == "blip" else SEARCHES:
+        results = model.generate(
+            pixel_values=pixels, do_sample=False, num_beams=number, length_penalty=penalty, early_stopping=stopping, max_new_tokens=NEW_TOKENS,
+        )
+        texts = []
+        for sequence in results.tolist():
+            new = sequence[1:]
+            ended = next((place for place, token in enumerate(new) if token in ends), len(new) - 1)
+            texts.append(new[: ended + 1])
+        cases.append({"name": name, "num_beams": number, "length_penalty": penalty, "early_stopping": stopping, "tokens": texts})
+    return cases
+
+
 def main() -> None:
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     cases = [write(name, *parts) for name, parts in CASES.items()]
     (DIRECTORY / "cases.json").write_text(json.dumps(cases, indent=1) + "\n")
+    searches = [case for name, parts in CASES.items() for case in beams(name, parts[0], parts[1])]
+    (DIRECTORY / "beams.json").write_text(json.dumps(searches) + "\n")
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ impl Model {
     }
 
     /// Returns the text of each image. Requires a model with a decoder of texts.
-    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0, speculate = 0))]
+    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0, speculate = 0, beams = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn generate(
         &self,
@@ -203,10 +203,12 @@ impl Model {
         top_p: Option<f64>,
         seed: u64,
         speculate: usize,
+        beams: Option<usize>,
     ) -> PyResult<Vec<String>> {
         let options = GenerateOptions {
             max_tokens,
             sampling: Sampling::by_rules(temperature, top_k, top_p, seed),
+            beams,
             draft: speculate,
             first_index: 0,
         };

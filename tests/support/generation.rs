@@ -10,6 +10,7 @@ use hipvit_generate::{Finish, GenerateOptions, Generated, Generator};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::at;
 use super::server::base64;
@@ -17,7 +18,7 @@ use super::server::base64;
 /// A model with its texts.
 #[derive(Deserialize)]
 pub(crate) struct Case {
-    name: String,
+    pub(crate) name: String,
     pub(crate) texts: Vec<Text>,
 }
 
@@ -27,6 +28,40 @@ pub(crate) struct Text {
     image: String,
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
+}
+
+/// Texts by beam search.
+#[derive(Deserialize)]
+pub(crate) struct Searched {
+    pub(crate) name: String,
+    pub(crate) num_beams: usize,
+    length_penalty: f64,
+    early_stopping: Value,
+    /// The text of each image.
+    pub(crate) tokens: Vec<Vec<u32>>,
+}
+
+impl Searched {
+    /// Returns a copy of the model whose files ask for this search. BLIP's generation reads none.
+    pub(crate) fn model(&self, case: &Case) -> TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for file in fs::read_dir(case.path()).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+        let path = folder.path().join("generation_config.json");
+        let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        config["num_beams"] = self.num_beams.into();
+        config["length_penalty"] = self.length_penalty.into();
+        config["early_stopping"] = self.early_stopping.clone();
+        fs::write(path, config.to_string()).unwrap();
+        folder
+    }
+}
+
+pub(crate) fn searched() -> Vec<Searched> {
+    let file = fs::read(at("tests/golden/generation/beams.json")).unwrap();
+    serde_json::from_slice(&file).unwrap()
 }
 
 /// Path of chats.

@@ -43,6 +43,11 @@ pub(crate) struct Args {
     /// Only for one image, in the text format.
     #[arg(long, help_heading = "Output")]
     stream: bool,
+    /// Continue the N most likely texts together, and take the best [default: the model's]
+    ///
+    /// Beam search. With --speculate or random tokens the default is 1.
+    #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output")]
+    beams: Option<usize>,
     /// Guess up to N tokens from repetitions in the text, and check them in one step
     ///
     /// The text is the same, and a text that repeats itself takes fewer steps. Not with random tokens.
@@ -115,7 +120,8 @@ impl Args {
         let streams = self.streams(format, &sink, listed)?;
         let mut generator = Generator::load(path, &self.model.builder(), self.max_tokens)?;
         self.model.note(generator.session());
-        if generator.beams() > 1 {
+        let is_single = self.speculate.is_some() || self.sampling.sampling().is_some();
+        if generator.beams() > 1 && self.beams.is_none() && is_single {
             let beams = generator.beams();
             output::note(&format!(
                 "texts are decoded with one beam; the model's files ask for {beams}"
@@ -162,6 +168,7 @@ impl Args {
         GenerateOptions {
             max_tokens: self.max_tokens,
             sampling: self.sampling.sampling(),
+            beams: self.beams,
             draft: self.speculate.unwrap_or(0),
             first_index,
         }

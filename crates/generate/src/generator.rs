@@ -113,11 +113,14 @@ impl Generator {
             detokenizer,
         } = files;
         let (images, sequence) = (session.batch(), spec.context.div_ceil(PAGE));
-        // The first token is cached and the last one is not. One text of the longest fits in any case.
+        // The first token is cached and the last one is not. One text of the longest fits in any case, and so do the beams of a usual one.
         let usual = max_tokens.unwrap_or(spec.rules.max_length);
         let usual = usual.min(spec.context).div_ceil(PAGE);
         let cache = CacheSize {
-            pages: images.saturating_mul(usual).max(sequence),
+            pages: images
+                .max(spec.rules.beams.beams)
+                .saturating_mul(usual)
+                .max(sequence),
             sequence,
             images,
             tokens: session.info().tokens,
@@ -153,9 +156,9 @@ impl Generator {
         self.detokenizer.clone()
     }
 
-    /// Returns the number of beams that the model's files ask for. Texts are decoded greedily, with one.
+    /// Returns the number of beams that the model's files ask for.
     pub fn beams(&self) -> usize {
-        self.decoder.spec().rules.beams
+        self.decoder.spec().rules.beams.beams
     }
 
     /// Returns the maximum number of new tokens of a text whose options have none, which the model's files say.
@@ -180,7 +183,8 @@ impl Generator {
 
     /// Makes the texts of images, in their order. Calls `each` with the index of an image and a new token of it, as soon as it is known.
     ///
-    /// Each token is the most likely one, or a random one with [`Sampling`](crate::Sampling). Penalties of repetitions that the model's files have
+    /// Each token is the most likely one, a random one with [`Sampling`](crate::Sampling), or with several [beams](GenerateOptions::beams) one of the text that is the most likely as a
+    /// whole; its tokens are known when it is complete. Penalties of repetitions that the model's files have
     /// apply to both. Texts in progress are cancelled.
     ///
     /// # Errors
@@ -193,7 +197,11 @@ impl Generator {
         each: &mut dyn FnMut(usize, u32),
     ) -> Result<Vec<Generated>> {
         self.cancel_all();
-        let result = self.generate_all(images, options, each);
+        options.check()?;
+        let result = match self.beam_rules(options)? {
+            Some(rules) => self.search_all(images, options, &rules, each),
+            None => self.generate_all(images, options, each),
+        };
         // After an error, texts are left.
         self.cancel_all();
         result

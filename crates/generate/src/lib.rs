@@ -12,9 +12,12 @@
 //! | `generator`, `texts` | loads models; schedules texts |
 //! | `spec`, `names` | the configuration; the names of tensors |
 //! | `graph`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
+//! | `beam`, `beam_texts` | beam search; the texts of images by it |
 //! | `pages`, `sampling`, `draft` | allocates the cache; chooses tokens; guesses them |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |
 
+mod beam;
+mod beam_texts;
 mod decoder;
 mod draft;
 mod generator;

@@ -3,11 +3,13 @@
 /// Tokens of a page.
 pub(crate) const PAGE: usize = 16;
 
-/// The pages that no sequence uses.
+/// The pages of the cache.
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
+    /// Pages that no sequence uses.
     free: Vec<u32>,
-    count: usize,
+    /// Number of sequences that use each page.
+    users: Vec<u32>,
 }
 
 impl Pages {
@@ -15,12 +17,15 @@ impl Pages {
     pub(crate) fn new(count: usize) -> Self {
         // A cache has far fewer than 2³¹ pages. The first page is given away first.
         let free = (0..count as u32).rev().collect();
-        Self { free, count }
+        Self {
+            free,
+            users: vec![0; count],
+        }
     }
 
     /// Returns the number of all pages.
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.users.len()
     }
 
     /// Takes pages until `table` has room for `tokens` tokens. Returns false, and takes none, if there are too few.
@@ -29,13 +34,29 @@ impl Pages {
         if missing > self.free.len() {
             return false;
         }
-        table.extend(self.free.drain(self.free.len() - missing..).rev());
+        let taken = self.free.drain(self.free.len() - missing..).rev();
+        for page in taken {
+            self.users[page as usize] = 1;
+            table.push(page);
+        }
         true
     }
 
-    /// Returns the pages of a sequence.
+    /// Returns the table of another sequence that uses pages. The pages must not be written any more.
+    pub(crate) fn share(&mut self, table: &[u32]) -> Vec<u32> {
+        table.iter().for_each(|&page| self.users[page as usize] += 1);
+        table.to_vec()
+    }
+
+    /// Gives back the pages of a sequence.
     pub(crate) fn release(&mut self, table: &mut Vec<u32>) {
-        self.free.extend(table.drain(..).rev());
+        for page in table.drain(..).rev() {
+            let users = &mut self.users[page as usize];
+            *users -= 1;
+            if *users == 0 {
+                self.free.push(page);
+            }
+        }
     }
 
     /// Returns the number of unused pages.
@@ -75,7 +96,11 @@ mod tests {
         pages.release(&mut b);
         assert!(b.is_empty() && pages.grow(&mut a, 4 * PAGE));
         assert_eq!(pages.unused(), 1);
+        let mut shared = pages.share(&a[..2]);
         pages.release(&mut a);
+        assert_eq!((pages.unused(), &shared[..]), (3, &[0, 1][..]));
+        assert!(pages.grow(&mut shared, 3 * PAGE) && shared.len() == 3);
+        pages.release(&mut shared);
         assert_eq!((pages.unused(), pages.count()), (5, 5));
         let mut all = pages.free.clone();
         all.sort_unstable();

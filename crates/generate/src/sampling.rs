@@ -14,6 +14,9 @@ pub struct GenerateOptions {
     pub max_tokens: Option<usize>,
     /// Random choice of tokens. `None`: the most likely token, the first of equally likely ones.
     pub sampling: Option<Sampling>,
+    /// Number of texts of an image that are continued together, of which the best one is returned. `None`: as the model's files say, or 1 with
+    /// `sampling` or a `draft`. [`Generator::start`](crate::Generator::start) always uses one.
+    pub beams: Option<usize>,
     /// Maximum number of tokens that are guessed from the text so far, and checked in the same step. 0: none. Only for texts without `sampling`.
     ///
     /// The text is the same, except where two logits differ by less than the error of the dtype: a step with more rows may sum in another order.
@@ -182,7 +185,7 @@ impl Rules<'_> {
 
 impl Repetition {
     /// Changes the scores of a text with these tokens. `place_of` returns the place of a token's score.
-    fn apply(&self, scores: &mut [f64], tokens: &[u32], place_of: &dyn Fn(u32) -> Option<usize>) {
+    pub(crate) fn apply(&self, scores: &mut [f64], tokens: &[u32], place_of: &dyn Fn(u32) -> Option<usize>) {
         if self.penalty != 1.0 {
             let mut seen = tokens.to_vec();
             seen.sort_unstable();

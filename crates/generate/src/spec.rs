@@ -7,6 +7,7 @@ use hipvit::model::Fields;
 use hipvit::ops::Activation;
 use serde_json::Value;
 
+use crate::beam::{BeamRules, EarlyStopping};
 use crate::names::{self, Names};
 use crate::sampling::Repetition;
 
@@ -74,8 +75,7 @@ pub(crate) struct Rules {
     pub(crate) ends: Vec<u32>,
     /// Maximum number of tokens, with the first one.
     pub(crate) max_length: usize,
-    /// Beams that the model's files ask for.
-    pub(crate) beams: usize,
+    pub(crate) beams: BeamRules,
     pub(crate) repetition: Repetition,
 }
 
@@ -176,7 +176,11 @@ impl DecoderSpec {
                 start: token(&text, "bos_token_id")?.unwrap_or(30522),
                 ends: vec![end],
                 max_length: 1 + DEFAULT_NEW_TOKENS,
-                beams: 1,
+                beams: BeamRules {
+                    beams: 1,
+                    length_penalty: 1.0,
+                    stopping: EarlyStopping::Unlikely,
+                },
                 repetition: Repetition {
                     penalty: 1.0,
                     no_repeat_ngram_size: 0,
@@ -282,12 +286,32 @@ fn rules(directory: &Path, whole: &Fields<'_>, decoder: &Fields<'_>) -> Result<R
             None => Vec::new(),
         },
         max_length: max_length.unwrap_or(1 + DEFAULT_NEW_TOKENS),
-        beams: limits.read("num_beams", Fields::count)?.unwrap_or(1),
+        beams: BeamRules {
+            beams: limits.read("num_beams", Fields::size)?.unwrap_or(1),
+            length_penalty: limits.read("length_penalty", Fields::number)?.unwrap_or(1.0),
+            stopping: early_stopping(&limits)?,
+        },
         repetition: Repetition {
             penalty,
             no_repeat_ngram_size: limits.read("no_repeat_ngram_size", Fields::count)?.unwrap_or(0),
         },
     })
+}
+
+fn early_stopping(limits: &Sections<'_>) -> Result<EarlyStopping> {
+    let key = "early_stopping";
+    let Some(section) = limits.find(key) else {
+        return Ok(EarlyStopping::Unlikely);
+    };
+    match section.get(key) {
+        Some(Value::Bool(true)) => Ok(EarlyStopping::Full),
+        Some(Value::Bool(false)) => Ok(EarlyStopping::Unlikely),
+        Some(Value::String(word)) if word == "never" => Ok(EarlyStopping::Never),
+        _ => {
+            let reason = "`early_stopping` must be true, false or \"never\"";
+            Err(Error::config(section.file(), reason))
+        }
+    }
 }
 
 /// Sections of which the first that has a key counts.
@@ -406,7 +430,7 @@ mod tests {
             repetition,
         } = spec.rules.clone();
         assert_eq!((repetition.penalty, repetition.no_repeat_ngram_size), (1.0, 3));
-        assert_eq!((start, &ends[..], max_length, beams), (2, &[2][..], 21, 4));
+        assert_eq!((start, &ends[..], max_length, beams.beams), (2, &[2][..], 21, 4));
         assert_eq!((spec.position(5, 0), spec.position_rows()), (2, 514));
         let mut other = config();
         other["decoder"]["cross_attention_hidden_size"] = Value::Null;
@@ -424,7 +448,7 @@ mod tests {
         .unwrap();
         let rules = DecoderSpec::read(directory.path(), &other).unwrap().rules;
         assert_eq!(
-            (rules.max_length, &rules.ends[..], rules.beams, rules.start),
+            (rules.max_length, &rules.ends[..], rules.beams.beams, rules.start),
             (8, &[9][..], 1, 2)
         );
         assert_eq!(rules.repetition.no_repeat_ngram_size, 0);

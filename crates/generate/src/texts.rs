@@ -55,15 +55,23 @@ impl Generator {
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
         self.check_vacant(options.len())?;
+        let rules = options.iter().map(|options| self.text_rules(options));
+        let rules = rules.collect::<Result<Vec<_>>>()?;
+        let numbers = self.encode_images(images)?;
+        self.start_all(numbers, rules)
+    }
+
+    /// Encodes images. Returns their numbers in the cache, which are taken.
+    pub(crate) fn encode_images<'a>(&mut self, images: impl Into<RunInput<'a>>) -> Result<Vec<usize>> {
         let missing = || Error::internal("encoder", "returns no tokens");
         if self.session.output_gpu().is_some() {
             let outputs = self.session.run_on_gpu(images, RunOptions::new())?;
             let tokens = outputs.all_tokens().ok_or_else(missing)?;
-            return self.start_with(Encoded::Gpu(tokens), tokens.shape()[0], options);
+            return self.encode(Encoded::Gpu(tokens), tokens.shape()[0]);
         }
         let outputs = self.session.run_with(images, RunOptions::new())?;
         let tokens = outputs.tokens.as_ref().ok_or_else(missing)?;
-        self.start_encoded(tokens.view(), options)
+        self.encode(Encoded::Host(tokens.into()), tokens.dim().0)
     }
 
     /// Starts texts of images that the [session](Self::session) has encoded. `tokens` are its tokens.
@@ -77,28 +85,29 @@ impl Generator {
         tokens: ArrayView3<'_, f32>,
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
-        let images = tokens.dim().0;
-        self.start_with(Encoded::Host(tokens.as_standard_layout()), images, options)
-    }
-
-    /// `images` is the number of images that were encoded.
-    fn start_with(
-        &mut self,
-        tokens: Encoded<'_>,
-        images: usize,
-        options: &[GenerateOptions],
-    ) -> Result<Vec<TextId>> {
         self.check_vacant(options.len())?;
-        if images != options.len() {
-            let reason = format!(
-                "are {}, for {images} images. Give options for each image",
-                options.len()
-            );
-            return Err(Error::argument("options", reason));
-        }
         let rules = options.iter().map(|options| self.text_rules(options));
         let rules = rules.collect::<Result<Vec<_>>>()?;
-        let numbers = self.encode(tokens, rules.len())?;
+        let images = tokens.dim().0;
+        if images != rules.len() {
+            return Err(Self::other_number(rules.len(), images));
+        }
+        let numbers = self.encode(Encoded::Host(tokens.as_standard_layout()), images)?;
+        self.start_all(numbers, rules)
+    }
+
+    fn other_number(options: usize, images: usize) -> Error {
+        let reason = format!("are {options}, for {images} images. Give options for each image");
+        Error::argument("options", reason)
+    }
+
+    /// Starts the texts of images with these numbers in the cache.
+    fn start_all(&mut self, numbers: Vec<usize>, rules: Vec<TextRules>) -> Result<Vec<TextId>> {
+        if numbers.len() != rules.len() {
+            let error = Self::other_number(rules.len(), numbers.len());
+            self.numbers.extend(numbers);
+            return Err(error);
+        }
         let start = self.decoder.spec().rules.start;
         let mut ids = Vec::with_capacity(rules.len());
         for (rules, image) in rules.into_iter().zip(numbers) {
@@ -141,7 +150,7 @@ impl Generator {
     }
 
     /// Returns the maximum number of tokens of a sequence, with the first one.
-    fn length(&self, options: &GenerateOptions) -> Result<usize> {
+    pub(crate) fn length(&self, options: &GenerateOptions) -> Result<usize> {
         let most = self.max_tokens();
         match options.max_tokens {
             None => Ok(self.default_tokens() + 1),
@@ -326,7 +335,7 @@ impl Generator {
         self.decoder.time_calls(&rows)
     }
 
-    fn not_a_number(&self) -> Error {
+    pub(crate) fn not_a_number(&self) -> Error {
         let dtype = self.session.dtype();
         let reason = format!("logits are NaN in {dtype}. Use f32, or check the weights");
         Error::device(self.session.device().to_string(), reason)

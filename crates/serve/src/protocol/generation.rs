@@ -119,6 +119,7 @@ impl TextProtocol {
         let options = GenerateOptions {
             max_tokens: Some(max_tokens),
             sampling: sampling.filter(|sampling| sampling.temperature != 0.0),
+            beams: Some(1),
             draft: 0,
             first_index: 0,
         };

@@ -1,0 +1,208 @@
+//! Beam search over the texts of an image, as transformers' `generate` does it.
+//!
+//! The best texts so far are continued together. Source: `GenerationMixin._beam_search` of transformers 5.24, with `do_sample=False`.
+
+use crate::sampling::Repetition;
+
+/// Score of a text that must not be chosen.
+const EXCLUDED: f64 = -1e9;
+
+/// Rules of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct BeamRules {
+    /// Texts that are continued.
+    pub(crate) beams: usize,
+    /// Scores are divided by the length to this power. Above 0, long texts win.
+    pub(crate) length_penalty: f64,
+    pub(crate) stopping: EarlyStopping,
+}
+
+/// When a search ends before the maximum length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EarlyStopping {
+    /// As soon as there are as many complete texts as beams.
+    Full,
+    /// When no text of the current length can win.
+    Unlikely,
+    /// When no text can win.
+    Never,
+}
+
+/// A text that is continued.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Beam {
+    /// Tokens, with the first one.
+    pub(crate) tokens: Vec<u32>,
+    /// Sum of the logarithms of the tokens' probabilities.
+    score: f64,
+}
+
+/// A text that is complete, or none yet.
+#[derive(Clone, Debug)]
+struct Complete {
+    tokens: Vec<u32>,
+    score: f64,
+    exists: bool,
+}
+
+/// The search for the text of an image.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    rules: BeamRules,
+    repetition: Repetition,
+    ends: Vec<u32>,
+    /// Maximum number of tokens, with the first one.
+    length: usize,
+    pub(crate) beams: Vec<Beam>,
+    complete: Vec<Complete>,
+    can_improve: bool,
+    is_done: bool,
+}
+
+/// A text that is one token longer.
+struct Continuation {
+    /// Index of the beam that it continues.
+    beam: usize,
+    token: u32,
+    score: f64,
+    is_complete: bool,
+}
+
+impl Search {
+    pub(crate) fn new(
+        start: u32,
+        length: usize,
+        rules: &BeamRules,
+        repetition: &Repetition,
+        ends: &[u32],
+    ) -> Self {
+        let none = Complete {
+            tokens: Vec::new(),
+            score: EXCLUDED,
+            exists: false,
+        };
+        // The first token has one continuation of each kind, not one for each beam.
+        let beam = Beam {
+            tokens: vec![start],
+            score: 0.0,
+        };
+        Self {
+            beams: vec![beam],
+            complete: vec![none; rules.beams],
+            rules: rules.clone(),
+            repetition: repetition.clone(),
+            ends: ends.to_vec(),
+            length,
+            can_improve: true,
+            is_done: false,
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done
+    }
+
+    /// Returns the tokens of the best text, with the first one.
+    pub(crate) fn best(&self) -> &[u32] {
+        self.complete.first().map_or(&[], |text| &text.tokens)
+    }
+
+    /// Continues the beams, of which `logits` has a row each. Returns the beam that each new one continues.
+    pub(crate) fn advance(&mut self, logits: &[&[f32]]) -> Vec<usize> {
+        let current = self.beams.first().map_or(0, |beam| beam.tokens.len());
+        let best = self.continuations(logits, current);
+        let beams = self.rules.beams;
+        let going: Vec<&Continuation> = best.iter().filter(|next| !next.is_complete).take(beams).collect();
+        let all_complete = going.is_empty();
+        let extended = |next: &Continuation| {
+            let mut tokens = self.beams[next.beam].tokens.clone();
+            tokens.push(next.token);
+            tokens
+        };
+
+        // The prompt has one token, which no length counts.
+        let penalty = (current as f64).powf(self.rules.length_penalty);
+        let is_full = self.complete.iter().all(|text| text.exists);
+        let is_closed = is_full && self.rules.stopping == EarlyStopping::Full || !self.can_improve;
+        let mut complete = std::mem::take(&mut self.complete);
+        for (rank, next) in best.iter().enumerate() {
+            if next.is_complete && rank < beams && !is_closed {
+                complete.push(Complete {
+                    tokens: extended(next),
+                    score: next.score / penalty,
+                    exists: true,
+                });
+            }
+        }
+        // Equal scores keep their order.
+        complete.sort_by(|a, b| b.score.total_cmp(&a.score));
+        complete.truncate(beams);
+
+        let parents = going.iter().map(|next| next.beam).collect();
+        let next = going.iter().map(|next| Beam {
+            tokens: extended(next),
+            score: next.score,
+        });
+        let next: Vec<Beam> = next.collect();
+        self.complete = complete;
+        self.beams = next;
+        self.can_improve = self.can_improve && self.may_improve(current + 1);
+        let is_full = self.complete.iter().all(|text| text.exists);
+        self.is_done =
+            !self.can_improve || is_full && self.rules.stopping == EarlyStopping::Full || all_complete;
+        parents
+    }
+
+    /// Returns the best continuations by descending score.
+    fn continuations(&self, logits: &[&[f32]], current: usize) -> Vec<Continuation> {
+        let kept = self.rules.beams * 2.max(1 + self.ends.len());
+        let mut best: Vec<Continuation> = Vec::new();
+        for (index, (beam, logits)) in self.beams.iter().zip(logits).enumerate() {
+            let mut scores = log_softmax(logits);
+            self.repetition
+                .apply(&mut scores, &beam.tokens, &|token| Some(token as usize));
+            let mut order: Vec<usize> = (0..scores.len()).collect();
+            let descending = |&a: &usize, &b: &usize| scores[b].total_cmp(&scores[a]).then(a.cmp(&b));
+            if kept < order.len() {
+                order.select_nth_unstable_by(kept, descending);
+                order.truncate(kept);
+            }
+            best.extend(order.into_iter().map(|token| Continuation {
+                beam: index,
+                token: token as u32,
+                score: beam.score + scores[token],
+                is_complete: current + 1 >= self.length || self.ends.contains(&(token as u32)),
+            }));
+        }
+        let place = |next: &Continuation| (next.beam, next.token);
+        best.sort_by(|a, b| b.score.total_cmp(&a.score).then(place(a).cmp(&place(b))));
+        best.truncate(kept);
+        best
+    }
+
+    /// Returns true if a beam of `length` tokens may still win against the worst complete text.
+    fn may_improve(&self, length: usize) -> bool {
+        let longest = match self.rules.stopping {
+            EarlyStopping::Never if self.rules.length_penalty > 0.0 => self.length,
+            _ => length,
+        };
+        let Some(first) = self.beams.first() else {
+            return false;
+        };
+        let best = first.score / ((longest - 1) as f64).powf(self.rules.length_penalty);
+        let worst = self.complete.last().map_or(EXCLUDED, |text| text.score);
+        // A place without a complete text counts as EXCLUDED.
+        self.complete.iter().any(|text| !text.exists && best > EXCLUDED) || best > worst
+    }
+}
+
+fn log_softmax(logits: &[f32]) -> Vec<f64> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let largest = f64::from(largest);
+    let sum: f64 = logits
+        .iter()
+        .map(|&logit| (f64::from(logit) - largest).exp())
+        .sum();
+    let norm = largest + sum.ln();
+    logits.iter().map(|&logit| f64::from(logit) - norm).collect()
+}
