@@ -6,7 +6,7 @@ use hipvit::{DType, Session};
 use hipvit_serve::ModelSource;
 use serde_json::json;
 
-use crate::support::generation::{CHAT, LENGTH, cases, chat};
+use crate::support::generation::{CHAT, LENGTH, cases, chat, searched};
 use crate::support::gpu::{device, dtypes};
 use crate::support::server::{Running, options};
 
@@ -21,6 +21,8 @@ fn texts_and_logits_are_those_of_transformers() {
                 let mut generator = case.load(&Session::builder().device(device).batch(2));
                 case.generate(&mut generator, &mut |_, _| {});
                 case.generate(&mut generator, &mut |_, _| {});
+                let searched = searched().into_iter().find(|searched| searched.name == case.name);
+                searched.unwrap().check(&case, device, 3);
             }
         }
     }

@@ -42,6 +42,27 @@ pub(crate) struct Searched {
 }
 
 impl Searched {
+    /// Checks the texts on a device, for `batch` images at a time. Returns the generator.
+    pub(crate) fn check(&self, case: &Case, device: Device, batch: usize) -> Generator {
+        let model = self.model(case);
+        let builder = Session::builder().device(device).batch(batch);
+        let mut generator = Generator::load(model.path(), &builder, Some(LENGTH)).unwrap();
+        let options = GenerateOptions {
+            max_tokens: Some(LENGTH),
+            beams: (self.name == "blip").then_some(self.num_beams),
+            ..GenerateOptions::default()
+        };
+        let mut streamed = vec![Vec::new(); case.texts.len()];
+        let texts = generator.generate(&case.images(), &options, &mut |image, token| {
+            streamed[image].push(token);
+        });
+        let tokens: Vec<Vec<u32>> = texts.unwrap().into_iter().map(|text| text.tokens).collect();
+        assert_eq!(tokens, self.tokens, "{} {}", self.name, self.num_beams);
+        assert_eq!(streamed, self.tokens);
+        assert_eq!((generator.pages().0, generator.vacant()), (0, batch));
+        generator
+    }
+
     /// Returns a copy of the model whose files ask for this search. BLIP's generation reads none.
     pub(crate) fn model(&self, case: &Case) -> TempDir {
         let folder = tempfile::tempdir().unwrap();

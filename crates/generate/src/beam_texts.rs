@@ -34,7 +34,7 @@ struct Searched {
     search: Search,
     /// Number of the image in the cache.
     image: usize,
-    /// Of each beam.
+    /// The table of each beam.
     tables: Vec<Table>,
 }
 
@@ -163,7 +163,11 @@ impl Generator {
                 last.push(rows.len() - 1);
             }
         }
-        let logits = self.decoder.step(&rows, true)?.logits;
+        let outputs = self.decoder.step(&rows, true)?;
+        if last.iter().any(|&row| outputs.has_nan(row)) {
+            return Err(self.not_a_number());
+        }
+        let logits = outputs.logits.as_ref();
         let logits = logits.ok_or_else(|| Error::internal("decoder", "returns no logits"))?;
         let mut last = last.into_iter();
         for image in searched.iter_mut().filter(|image| !image.search.is_done()) {
@@ -171,9 +175,6 @@ impl Generator {
             let of_beams = rows.iter().map(|&row| logits.row(row).to_slice());
             let of_beams: Option<Vec<&[f32]>> = of_beams.collect();
             let of_beams = of_beams.ok_or_else(|| Error::internal("logits", "are not contiguous"))?;
-            if of_beams.iter().any(|row| row.iter().any(|logit| logit.is_nan())) {
-                return Err(self.not_a_number());
-            }
             for (beam, table) in image.search.beams.iter().zip(&mut image.tables) {
                 table.cached = beam.tokens.len();
             }

@@ -18,6 +18,7 @@ use hipvit::timeline::{self, Activity};
 use ndarray::{Array2, CowArray, Ix3, s};
 
 use crate::graph::{self, CacheSize, cross_state};
+use crate::sampling::Logits;
 use crate::spec::DecoderSpec;
 use crate::step_inputs::{Row, StepInputs};
 
@@ -48,6 +49,28 @@ pub(crate) struct StepOutputs {
     pub(crate) tokens: Array2<f32>,
     /// All logits, `[rows, vocabulary]`, if they were asked for.
     pub(crate) logits: Option<Array2<f32>>,
+}
+
+impl StepOutputs {
+    /// Returns what is known of the logits after row `row`. The vocabulary has `vocabulary` tokens.
+    pub(crate) fn logits_of(&self, row: usize, vocabulary: usize) -> Logits<'_> {
+        match &self.logits {
+            Some(logits) => Logits::All(logits.row(row)),
+            None => Logits::Largest {
+                values: self.values.row(row),
+                tokens: self.tokens.row(row),
+                vocabulary,
+            },
+        }
+    }
+
+    /// Returns true if a logit after row `row` is NaN, which counts as the largest.
+    pub(crate) fn has_nan(&self, row: usize) -> bool {
+        self.values
+            .row(row)
+            .first()
+            .is_some_and(|largest| largest.is_nan())
+    }
 }
 
 impl Decoder {

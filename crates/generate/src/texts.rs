@@ -232,14 +232,6 @@ impl Generator {
         let all = computed().any(|sequence| sequence.sampling_rules(&[], repetition).need_all());
         let outputs = self.decoder.step(&rows, all)?;
         let _span = timeline::span(Activity::PostProcess);
-        let logits_of = |row: usize| match &outputs.logits {
-            Some(logits) => Logits::All(logits.row(row)),
-            None => Logits::Largest {
-                values: outputs.values.row(row),
-                tokens: outputs.tokens.row(row),
-                vocabulary: spec.vocabulary,
-            },
-        };
         let mut choices = Vec::new();
         let mut missing = Vec::new();
         let mut first = 0;
@@ -247,14 +239,8 @@ impl Generator {
             let mut choice = Choice::Tokens(Vec::new());
             let mut tokens = sequence.tokens.clone();
             for guess in 0..=sequence.draft.len() {
-                // NaN is the largest of all.
-                if outputs
-                    .values
-                    .row(first + guess)
-                    .iter()
-                    .next()
-                    .is_some_and(|largest| largest.is_nan())
-                {
+                let row = first + guess;
+                if outputs.has_nan(row) {
                     choice = Choice::NotANumber;
                     break;
                 }
@@ -263,7 +249,7 @@ impl Generator {
                     break;
                 }
                 let rules = sequence.sampling_rules(&tokens, repetition);
-                let Some(token) = rules.next(logits_of(first + guess)) else {
+                let Some(token) = rules.next(outputs.logits_of(row, spec.vocabulary)) else {
                     break;
                 };
                 tokens.push(token);
