@@ -28,6 +28,8 @@ def test_texts_are_those_of_transformers(case: dict[str, Any]) -> None:
         sampled = model.generate(images, LENGTH, temperature=2.0, seed=1)
         assert sampled == model.generate(images, LENGTH, temperature=2.0, top_p=1.0, seed=1)
         assert sampled != expected
+        assert model.generate(images, LENGTH, speculate=4, beams=1) == expected
+        assert model.generate(images, LENGTH, beams=3) != expected
     with pytest.raises(hipvit.ClosedError):
         model.generate(images)
 
@@ -41,6 +43,8 @@ def test_what_makes_no_text_is_refused() -> None:
     model = hipvit.load(GOLDEN / "generation" / "trocr_base", "cpu")
     with pytest.raises(hipvit.ArgumentError, match="temperature: is 0"):
         model.generate(image, temperature=0.0)
+    with pytest.raises(hipvit.ArgumentError, match="beams: exclude a random choice"):
+        model.generate(image, temperature=1.0, beams=2)
     with pytest.raises(hipvit.ArgumentError, match="40 are more than the 39"):
         model.generate(image, max_tokens=40)
     with pytest.raises(hipvit.ImageError) as failed:
