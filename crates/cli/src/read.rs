@@ -48,9 +48,9 @@ pub(crate) struct Args {
     /// Beam search. With --speculate or random tokens the default is 1.
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output")]
     beams: Option<usize>,
-    /// Guess up to N tokens from repetitions in the text, and check them in one step
+    /// Guess up to N tokens, and check them in one step
     ///
-    /// The text is the same, and a text that repeats itself takes fewer steps. Not with random tokens.
+    /// They are guessed from repetitions in the text. The text is the same, and a text that repeats itself takes fewer steps. Not with random tokens.
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output", conflicts_with_all = ["temperature", "top_k", "top_p"])]
     speculate: Option<usize>,
     #[command(flatten)]
