@@ -116,7 +116,7 @@ impl Definition for TopK {
                 cases.push(op, vec![integers(&[3, 300], 50)]);
                 cases.push_result(1, op, vec![integers(&[3, 300], 50)]);
                 // Long rows, and one with more equal elements than a block keeps.
-                for (k, largest, range) in [(1, true, 5000), (64, true, 5000), (7, false, 5000), (5, true, 2)]
+                for (k, largest, range) in [(1, true, 5000), (64, true, 5000), (7, false, 5000), (5, true, 3)]
                 {
                     let op = Self { k, largest };
                     cases.push(op, vec![integers(&[3, 5000], range)]);
