@@ -94,7 +94,7 @@ impl dyn Executor {
     ///
     /// # Errors
     ///
-    /// The errors of [`run_inputs`](Self::run_inputs) and [`HipExecutor::copy_to_state`], and [`Error::Argument`] if an executor is not of one GPU.
+    /// The errors of a run and of [`HipExecutor::copy_to_state`], and [`Error::Argument`] if an executor is not of one GPU.
     pub fn run_to_states(
         self: &Arc<Self>,
         plan: &Arc<Plan>,
