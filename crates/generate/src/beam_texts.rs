@@ -167,8 +167,7 @@ impl Generator {
         if last.iter().any(|&row| outputs.has_nan(row)) {
             return Err(self.not_a_number());
         }
-        let logits = outputs.logits.as_ref();
-        let logits = logits.ok_or_else(|| Error::internal("decoder", "returns no logits"))?;
+        let logits = outputs.into_logits()?;
         let mut last = last.into_iter();
         for image in searched.iter_mut().filter(|image| !image.search.is_done()) {
             let rows: Vec<usize> = last.by_ref().take(image.tables.len()).collect();

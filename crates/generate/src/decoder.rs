@@ -64,6 +64,12 @@ impl StepOutputs {
         }
     }
 
+    /// Returns all logits, which were asked for.
+    pub(crate) fn into_logits(self) -> Result<Array2<f32>> {
+        let missing = || Error::internal("decoder", "returns no logits");
+        self.logits.ok_or_else(missing)
+    }
+
     /// Returns true if a logit after row `row` is NaN, which counts as the largest.
     pub(crate) fn has_nan(&self, row: usize) -> bool {
         self.values

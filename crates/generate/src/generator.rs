@@ -309,8 +309,7 @@ impl Generator {
                 break;
             }
             let rows: Vec<Row<'_>> = left.iter().map(|&index| sequences[index].row()).collect();
-            let of_rows = self.decoder.step(&rows, true)?.logits;
-            let of_rows = of_rows.ok_or_else(|| Error::internal("decoder", "returns no logits"))?;
+            let of_rows = self.decoder.step(&rows, true)?.into_logits()?;
             for (&index, row) in left.iter().zip(of_rows.rows()) {
                 logits[index].extend(row);
                 sequences[index].cached += 1;

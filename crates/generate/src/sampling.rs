@@ -141,8 +141,11 @@ impl Rules<'_> {
 
     /// Returns the next token. `None` if it depends on logits that are not among the largest.
     pub(crate) fn next(&self, logits: Logits<'_>) -> Option<u32> {
-        let (values, known, least) = match logits {
-            Logits::All(values) => (values.to_owned(), None, f64::NEG_INFINITY),
+        let (mut scores, known, least): (Vec<f64>, _, _) = match logits {
+            Logits::All(values) => {
+                let scores = values.iter().map(|&logit| logit.into());
+                (scores.collect(), None, f64::NEG_INFINITY)
+            }
             Logits::Largest {
                 values,
                 tokens,
@@ -150,21 +153,18 @@ impl Rules<'_> {
             } => {
                 let last = values.last().filter(|_| values.len() < vocabulary);
                 let least = last.map_or(f64::NEG_INFINITY, |&last| last.into());
-                let mut pairs: Vec<(u32, f32)> = tokens
-                    .iter()
-                    .map(|&token| token as u32)
-                    .zip(values.iter().copied())
-                    .collect();
+                let of_tokens = tokens.iter().zip(values);
+                let of_tokens = of_tokens.map(|(&token, &value)| (token as u32, value.into()));
+                let mut pairs: Vec<(u32, f64)> = of_tokens.collect();
                 pairs.sort_unstable_by_key(|&(token, _)| token);
-                let (tokens, values): (Vec<u32>, Vec<f32>) = pairs.into_iter().unzip();
-                (values.into(), Some(tokens), least)
+                let (tokens, scores): (Vec<u32>, Vec<f64>) = pairs.into_iter().unzip();
+                (scores, Some(tokens), least)
             }
         };
         let place_of = |token: u32| match &known {
             Some(known) => known.binary_search(&token).ok(),
             None => Some(token as usize),
         };
-        let mut scores: Vec<f64> = values.iter().map(|&logit| logit.into()).collect();
         self.repetition.apply(&mut scores, self.tokens, &place_of);
         // A rule lowers scores only, so that no other token has a larger one than the least.
         let needed = self.sampling.and_then(|sampling| sampling.top_k).unwrap_or(1);

@@ -54,9 +54,7 @@ impl Generator {
         images: impl Into<RunInput<'a>>,
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
-        self.check_vacant(options.len())?;
-        let rules = options.iter().map(|options| self.text_rules(options));
-        let rules = rules.collect::<Result<Vec<_>>>()?;
+        let rules = self.rules_of_all(options)?;
         let numbers = self.encode_images(images)?;
         self.start_all(numbers, rules)
     }
@@ -85,9 +83,7 @@ impl Generator {
         tokens: ArrayView3<'_, f32>,
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
-        self.check_vacant(options.len())?;
-        let rules = options.iter().map(|options| self.text_rules(options));
-        let rules = rules.collect::<Result<Vec<_>>>()?;
+        let rules = self.rules_of_all(options)?;
         let images = tokens.dim().0;
         if images != rules.len() {
             return Err(Self::other_number(rules.len(), images));
@@ -119,14 +115,15 @@ impl Generator {
         Ok(ids)
     }
 
-    fn check_vacant(&self, images: usize) -> Result<()> {
-        if images <= self.vacant() {
-            return Ok(());
+    /// Returns the rules of texts, for which there must be room.
+    fn rules_of_all(&self, options: &[GenerateOptions]) -> Result<Vec<TextRules>> {
+        let (images, vacant) = (options.len(), self.vacant());
+        if images > vacant {
+            let reason =
+                format!("are {images}, and {vacant} texts can be started now. Start the others after a step");
+            return Err(Error::argument("images", reason));
         }
-        let vacant = self.vacant();
-        let reason =
-            format!("are {images}, and {vacant} texts can be started now. Start the others after a step");
-        Err(Error::argument("images", reason))
+        options.iter().map(|options| self.text_rules(options)).collect()
     }
 
     /// Writes the encoder's tokens of images to the cache. Returns the images' numbers, which are taken.
@@ -269,10 +266,9 @@ impl Generator {
         if missing.is_empty() {
             return Ok(choices);
         }
-        // The same step again: it writes the same keys and values.
+        // A repeated step writes equal keys and values.
         let again: Vec<Row<'_>> = missing.iter().map(|(_, sequence)| sequence.row()).collect();
-        let logits = self.decoder.step(&again, true)?.logits;
-        let logits = logits.ok_or_else(|| Error::internal("decoder", "returns no logits"))?;
+        let logits = self.decoder.step(&again, true)?.into_logits()?;
         for ((index, sequence), logits) in missing.into_iter().zip(logits.rows()) {
             let rules = sequence.sampling_rules(&sequence.tokens, repetition);
             choices[index] = match rules.next(Logits::All(logits)) {

@@ -37,12 +37,13 @@ pub fn profile_tokens(
         batch
     ];
     generator.measure_steps(true);
-    steps(&mut generator, &images, &options)?;
+    generator.start(&images, &options)?;
+    steps_until_an_end(&mut generator)?;
     generator.cancel_all();
     let begin = recording.elapsed();
     generator.start(&images, &options)?;
     let encoded = recording.elapsed();
-    let steps = steps_of_started(&mut generator)?;
+    let steps = steps_until_an_end(&mut generator)?;
     let end = recording.elapsed();
     let Timeline {
         mut slices,
@@ -97,13 +98,8 @@ pub fn profile_tokens(
     })
 }
 
-fn steps(generator: &mut Generator, images: &[RgbImage], options: &[GenerateOptions]) -> Result<usize> {
-    generator.start(images, options)?;
-    steps_of_started(generator)
-}
-
 /// Makes steps until a text ends. Returns their number.
-fn steps_of_started(generator: &mut Generator) -> Result<usize> {
+fn steps_until_an_end(generator: &mut Generator) -> Result<usize> {
     let mut steps = 0;
     loop {
         let events = generator.step()?;
