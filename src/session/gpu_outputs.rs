@@ -6,7 +6,7 @@ use super::Session;
 use super::run::{Collect, RunInput, RunOptions, Submitted};
 use crate::dtype::to_hip;
 use crate::error::{Error, Result};
-use crate::exec::FinishOptions;
+use crate::exec::{Download, FinishOptions};
 use crate::graph::OutputKind;
 use crate::hip::{Device, DeviceAddress, DeviceBuffer, DlpackTensor, DlpackView, Operand, Stream};
 use crate::tensor::DType;
@@ -262,7 +262,7 @@ impl Whole {
 }
 
 impl Collect for OnGpu {
-    const ON_DEVICE: bool = true;
+    const DOWNLOAD: Download = Download::Checked;
 
     fn begin(&mut self, session: &Session, images: usize) -> Result<()> {
         let plan = session.plan(1)?;

@@ -168,11 +168,7 @@ impl Session {
         let submission = Submission {
             timed: timing.is_some(),
             sleeps: false,
-            download: if C::ON_DEVICE {
-                Download::Checked
-            } else {
-                Download::All
-            },
+            download: C::DOWNLOAD,
         };
         results.begin(self, images)?;
         let mut in_flight = VecDeque::new();
@@ -527,8 +523,8 @@ impl std::fmt::Debug for Submitted {
 
 /// Collects the results of a run's batches, in order.
 pub(super) trait Collect {
-    /// True if results stay on the device.
-    const ON_DEVICE: bool;
+    /// Results that are copied to the host.
+    const DOWNLOAD: Download;
 
     /// Called once, with the number of images of all batches.
     fn begin(&mut self, session: &Session, images: usize) -> Result<()>;
@@ -539,7 +535,7 @@ pub(super) trait Collect {
 
 /// Collects results on the host. `None` without images.
 impl Collect for Option<Outputs> {
-    const ON_DEVICE: bool = false;
+    const DOWNLOAD: Download = Download::All;
 
     fn begin(&mut self, _session: &Session, _images: usize) -> Result<()> {
         Ok(())
@@ -564,7 +560,7 @@ fn append(all: &mut Option<Outputs>, outputs: Outputs) -> Result<()> {
 struct Unchecked(Option<Outputs>);
 
 impl Collect for Unchecked {
-    const ON_DEVICE: bool = false;
+    const DOWNLOAD: Download = Download::All;
 
     fn begin(&mut self, _session: &Session, _images: usize) -> Result<()> {
         Ok(())
