@@ -246,8 +246,8 @@ pub use segment::Segmenter;
 #[cfg(feature = "text")]
 pub use session::TextEmbeddings;
 pub use session::{
-    Degrees, Device, DeviceSet, GpuOutputs, GpuTensor, Parallelism, PinnedInput, ResizeOn, RunInput,
-    RunOptions, Session, SessionBuilder,
+    Degrees, Device, DeviceSet, DtypeChoice, GpuOutputs, GpuTensor, MeasuredDtype, Parallelism, PinnedInput,
+    ResizeOn, RunInput, RunOptions, Session, SessionBuilder,
 };
 pub use tensor::DType;
 pub use tensors::{NamedTensors, TensorArray, TensorInfo, TensorView};

@@ -7,6 +7,7 @@ pub mod parsers;
 mod values;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::exec::GraphMode;
 use crate::exec::select::{AllReduceKind, SelectOptions, Sparse};
 use crate::model::ImageRule;
-use crate::session::{Parallelism, ResizeOn, Session, SessionBuilder};
+use crate::session::{DtypeChoice, Parallelism, ResizeOn, Session, SessionBuilder};
 use crate::tensor::DType;
 
 /// Options of a session: device, precision, batch size and execution.
@@ -27,7 +28,7 @@ use crate::tensor::DType;
 /// use hipvit::{DType, RunConfig};
 ///
 /// let config = RunConfig::default().with("dtype", "bf16")?.with("batch", 16)?;
-/// assert_eq!(config.dtype, DType::BF16);
+/// assert_eq!(config.dtype, DType::BF16.into());
 /// assert_eq!(config.builder().tinyvit32()?.batch(), 16);
 /// # Ok(()) }
 /// ```
@@ -40,8 +41,21 @@ pub struct RunConfig {
     pub device: Option<Devices>,
     /// Compute precision
     #[serde(with = "values::text")]
-    #[cfg_attr(feature = "clap", arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parsers::dtype(), help_heading = "Device"))]
-    pub dtype: DType,
+    #[cfg_attr(feature = "clap", arg(long, value_name = "DTYPE", default_value = "f32", value_parser = parsers::dtype_choice(), help_heading = "Device"))]
+    pub dtype: DtypeChoice,
+    /// Image or directory that --dtype auto measures on; repeatable
+    ///
+    /// The fastest dtype is used whose logits or embeddings have a cosine of at least 0.999 to those in f32, for each image.
+    #[cfg_attr(
+        feature = "clap",
+        arg(
+            long,
+            value_name = "IMAGE|DIR",
+            help_heading = "Device",
+            hide_short_help = true
+        )
+    )]
+    pub calibrate: Vec<PathBuf>,
     /// Maximum number of images per run
     #[cfg_attr(feature = "clap", arg(long, value_name = "N", default_value_t = 8, value_parser = parsers::positive, help_heading = "Device"))]
     pub batch: usize,
@@ -218,7 +232,8 @@ impl Default for RunConfig {
     fn default() -> Self {
         Self {
             device: None,
-            dtype: DType::F32,
+            dtype: DType::F32.into(),
+            calibrate: Vec::new(),
             batch: 8,
             execution: ExecutionConfig::default(),
         }
@@ -248,9 +263,10 @@ impl Default for ExecutionConfig {
 
 impl RunConfig {
     /// Names of the options, as on the command line but with `_` in place of `-`.
-    pub const OPTIONS: [&str; 19] = [
+    pub const OPTIONS: [&str; 20] = [
         "device",
         "dtype",
+        "calibrate",
         "batch",
         "image_size",
         "packed",
@@ -297,6 +313,7 @@ impl RunConfig {
             .execution
             .apply(Session::builder())
             .dtype(self.dtype)
+            .calibrate(&self.calibrate)
             .batch(self.batch);
         match &self.device {
             Some(devices) => builder.devices(devices.set().clone()),
@@ -370,7 +387,8 @@ mod tests {
     fn options_survive_as_json() {
         let config = RunConfig {
             device: Some("hip:0,1".parse().unwrap()),
-            dtype: DType::BF16,
+            dtype: DtypeChoice::Auto,
+            calibrate: vec!["a.png".into()],
             batch: 3,
             execution: ExecutionConfig {
                 image_size: Some("224x160".parse().unwrap()),
@@ -426,7 +444,9 @@ mod tests {
             error("resize", "moon".into()),
             "resize: `moon` is not one of host, device"
         );
-        assert!(error("moon", 1.into()).starts_with("option: `moon` is not one of device, dtype, "));
+        assert!(
+            error("moon", 1.into()).starts_with("option: `moon` is not one of device, dtype, calibrate, ")
+        );
         assert!(error("batch", "many".into()).starts_with("batch: "));
     }
 }

@@ -4,6 +4,7 @@
 mod builder;
 mod device;
 mod devices;
+mod dtype_choice;
 mod gpu_outputs;
 mod onnx_file;
 mod packed;
@@ -24,6 +25,7 @@ pub use self::builder::SessionBuilder;
 pub use self::device::Place;
 pub use self::device::{Device, ResizeOn};
 pub use self::devices::DeviceSet;
+pub use self::dtype_choice::{DtypeChoice, MIN_COSINE, MeasuredDtype};
 pub use self::gpu_outputs::{GpuOutputs, GpuTensor};
 use self::onnx_file::OnnxFile;
 pub use self::parallelism::{Degrees, Parallelism};
@@ -74,6 +76,8 @@ struct Loaded {
     degrees: Degrees,
     batch: usize,
     dtype: DType,
+    /// Set if the dtype was chosen by measurement.
+    measured_dtypes: Vec<MeasuredDtype>,
     no_gpu: Option<Error>,
     strict: bool,
     select: SelectOptions,
@@ -107,6 +111,7 @@ struct LoadedModel {
 }
 
 /// Source of a session's model.
+#[derive(Clone)]
 enum Origin {
     /// A directory, a file, or a name on the Hugging Face hub.
     Path(PathBuf),
@@ -293,6 +298,18 @@ impl Session {
     /// Returns the compute precision.
     pub fn dtype(&self) -> DType {
         self.loaded.dtype
+    }
+
+    /// Returns the dtypes that [`DtypeChoice::Auto`] has measured. Empty if the dtype was named.
+    pub fn measured_dtypes(&self) -> &[MeasuredDtype] {
+        &self.loaded.measured_dtypes
+    }
+
+    fn set_measured_dtypes(&mut self, measured: Vec<MeasuredDtype>) {
+        // A new session has no clones.
+        if let Some(loaded) = Arc::get_mut(&mut self.loaded) {
+            loaded.measured_dtypes = measured;
+        }
     }
 
     /// Returns how kernels are selected.

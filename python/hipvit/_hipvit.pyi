@@ -73,6 +73,8 @@ def load(
       ``cuda`` are aliases of ``hip``, so that a ``torch.device`` can be passed. ``HIPVIT_PROVIDER`` selects AMD's or NVIDIA's libraries.
     - ``dtype``: ``float32`` (the default), ``float16`` or ``bfloat16``. It is a type of numpy or torch, or a name of the command line
       (``f32``, ``fp32``, ``float``, ``f16``, ``fp16``, ``half``, ``bf16``). On the CPU, ``float16`` applies only to the weights.
+      ``"auto"`` uses the fastest dtype whose logits or embeddings have a cosine of at least 0.999 to those in f32, for each image
+      of ``calibrate``: image files or directories.
     - ``batch``: the maximum batch size. More images are run in several batches.
     - ``labels``: the names of the classes, or a file with them.
     - ``image_size``: a side, or height and width.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use hipvit::model::InputKind;
-use hipvit::{DType, Device, Labels, RunConfig, SessionBuilder};
+use hipvit::{DType, Device, DtypeChoice, Labels, RunConfig, SessionBuilder};
 use hipvit_generate::makes_texts;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -84,7 +84,7 @@ pub fn config<'py>(
             Some(device) => device.str()?.to_cow()?.parse().map_err(fail)?,
             None => Device::Auto.into(),
         }),
-        dtype: dtype.map_or(Ok(DType::F32), parse_dtype)?,
+        dtype: dtype.map_or(Ok(DType::F32.into()), parse_dtype_choice)?,
         batch,
         ..RunConfig::default()
     };
@@ -117,6 +117,10 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
             .map(|(name, number)| format!("{name}={number}"));
         return Ok(extents.collect::<Vec<_>>().into());
     }
+    if name == "calibrate" {
+        let paths: Vec<PathBuf> = value.extract()?;
+        return serde_json::to_value(paths).map_err(|error| PyTypeError::new_err(error.to_string()));
+    }
     if ["mean", "std"].contains(&name)
         && let Ok(channels) = value.extract::<Vec<f64>>()
     {
@@ -140,13 +144,19 @@ fn option_value(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Value> {
 
 /// Returns the dtype of a name, or of a dtype of numpy or torch.
 pub fn parse_dtype(dtype: &Bound<'_, PyAny>) -> PyResult<DType> {
+    let choice = parse_dtype_choice(dtype)?;
+    choice.fixed().map_err(|error| convert(dtype.py(), &error, None))
+}
+
+/// Returns the dtype as [`parse_dtype`] does, or the choice `auto`.
+fn parse_dtype_choice(dtype: &Bound<'_, PyAny>) -> PyResult<DtypeChoice> {
     // A name, torch.float16, numpy.float16 or numpy.dtype("float16").
     let text = match dtype.getattr("__name__") {
         Ok(name) => name.str()?.to_string(),
         Err(_) => dtype.str()?.to_string(),
     };
-    text.parse::<DType>()
-        .map_err(|error| convert(dtype.py(), &error.into(), None))
+    text.parse::<DtypeChoice>()
+        .map_err(|error| convert(dtype.py(), &error, None))
 }
 
 /// Returns the form of the images.

@@ -8,7 +8,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::ErrorKind;
 
 use super::Devices;
-use crate::session::{Device, Parallelism};
+use crate::session::{Device, DtypeChoice, Parallelism};
 use crate::tensor::DType;
 
 /// Values of `--device` in the help. The parser also accepts other names and numbers.
@@ -22,7 +22,8 @@ static DEVICES: [(&str, &str); 6] = [
 ];
 
 /// Values of `--dtype` in help and completions. The parser also accepts other names.
-static DTYPES: [(&str, &str); 3] = [
+static DTYPES: [(&str, &str); 4] = [
+    ("auto", "The fastest that is accurate on the --calibrate images"),
     ("f32", "Also called float32, fp32 or float"),
     (
         "f16",
@@ -55,7 +56,12 @@ pub fn device_sets() -> impl TypedValueParser<Value = Devices> {
 
 /// Returns a parser of `f32`, `f16` and `bf16`. Accepts all names that [`DType`] parses.
 pub fn dtype() -> impl TypedValueParser<Value = DType> {
-    Parsed::new(&DTYPES, text::<DType>)
+    Parsed::new(&DTYPES[1..], text::<DType>)
+}
+
+/// Returns a parser of `auto` and the names that [`dtype`] parses.
+pub fn dtype_choice() -> impl TypedValueParser<Value = DtypeChoice> {
+    Parsed::new(&DTYPES, text::<DtypeChoice>)
 }
 
 /// Parses `data`, `tensor`, `pipeline` or degrees such as `tensor=2,data=2`.

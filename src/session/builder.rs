@@ -5,11 +5,12 @@ mod extents;
 mod processes;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::devices::{DeviceSet, Places};
+use super::dtype_choice::{AutoDtype, DtypeChoice};
 use super::parallelism::Parallelism;
 use super::{Device, LoadSized, Origin, ResizeOn, Session};
 use crate::error::Result;
@@ -38,6 +39,7 @@ pub struct SessionBuilder {
     gpus: Vec<hip::Device>,
     parallelism: Parallelism,
     dtype: DType,
+    auto_dtype: AutoDtype,
     batch: usize,
     threads: Option<usize>,
     hip_graphs: GraphMode,
@@ -113,6 +115,7 @@ impl Default for SessionBuilder {
             gpus: Vec::new(),
             parallelism: Parallelism::default(),
             dtype: DType::F32,
+            auto_dtype: AutoDtype::default(),
             batch: 8,
             threads: None,
             hip_graphs: GraphMode::default(),
@@ -178,9 +181,21 @@ impl SessionBuilder {
     /// Sets the compute precision: [`DType::F32`] (the default), [`DType::F16`] or [`DType::BF16`]. On the CPU, activations in memory are
     /// always f32, and f16 only applies to the weights; see [`CpuExecutor::with_dtype`].
     ///
+    /// With [`DtypeChoice::Auto`] each dtype is measured on the [calibration images](Self::calibrate) when the model is loaded.
+    ///
     /// [`CpuExecutor::with_dtype`]: crate::exec::CpuExecutor::with_dtype
-    pub fn dtype(mut self, dtype: DType) -> Self {
-        self.dtype = dtype;
+    pub fn dtype(mut self, dtype: impl Into<DtypeChoice>) -> Self {
+        self.auto_dtype.is_on = false;
+        match dtype.into() {
+            DtypeChoice::Auto => self.auto_dtype.is_on = true,
+            DtypeChoice::Fixed(dtype) => self.dtype = dtype,
+        }
+        self
+    }
+
+    /// Sets the image files, or directories of image files, that [`DtypeChoice::Auto`] measures dtypes on.
+    pub fn calibrate(mut self, images: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
+        self.auto_dtype.images = images.into_iter().map(Into::into).collect();
         self
     }
 

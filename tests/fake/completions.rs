@@ -31,7 +31,7 @@ fn completions_know_the_gpus_that_are_there_and_the_dtypes() {
     );
     assert_eq!(
         completed(&["hipvit", "classify", "--dtype", ""], none),
-        ["f32", "f16", "bf16"]
+        ["auto", "f32", "f16", "bf16"]
     );
     assert!(completed(&["hipvit", "in"], none).contains(&"inspect".to_owned()));
     let fake = Fake::new("completions");

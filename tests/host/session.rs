@@ -6,7 +6,7 @@ use hipvit::image::{Limits, RgbImage, open};
 use hipvit::model::InputKind;
 use hipvit::ndarray::{ArrayView2, Axis, s};
 use hipvit::timing::{Phase, Timing};
-use hipvit::{DType, Error, RunInput, RunOptions, Session};
+use hipvit::{DType, Device, DtypeChoice, Error, RunInput, RunOptions, Session};
 use safetensors::SafeTensors;
 use safetensors::tensor::TensorView;
 use serde_json::Value;
@@ -368,4 +368,43 @@ fn a_hidden_layer_that_the_model_does_not_have_is_an_error() {
 fn a_session_can_be_shared_and_sent() {
     fn check<T: Send + Sync>() {}
     check::<Session>();
+}
+
+#[test]
+fn the_fastest_accurate_dtype_is_chosen() {
+    let load = |builder: hipvit::SessionBuilder| builder.batch(4).device(Device::Cpu).tinyvit32();
+    let auto = Session::builder().dtype(DtypeChoice::Auto);
+    let session = load(
+        auto.clone()
+            .calibrate([at("assets/samples"), at("assets/samples/7.png")]),
+    )
+    .unwrap();
+    let measured = session.measured_dtypes();
+    assert_eq!(
+        measured.iter().map(|row| row.dtype).collect::<Vec<_>>(),
+        [DType::F32, DType::F16, DType::BF16]
+    );
+    assert!((measured[0].cosine - 1.0).abs() < 1e-12 && measured[0].is_accurate());
+    for row in &measured[1..] {
+        // The unit roundoffs are 2^-11 and 2^-8.
+        let roundoff = if row.dtype == DType::F16 { 4.9e-4 } else { 3.9e-3 };
+        assert!((1.0 - roundoff..1.0).contains(&row.cosine), "{row:?}");
+    }
+    let accurate = measured.iter().filter(|row| row.is_accurate());
+    let fastest = accurate.min_by_key(|row| row.time).unwrap();
+    assert_eq!(session.dtype(), fastest.dtype);
+    let images = [open(at("assets/samples/3.png"), Limits::default()).unwrap()];
+    let named = load(Session::builder().dtype(fastest.dtype)).unwrap();
+    assert!(named.measured_dtypes().is_empty());
+    assert_eq!(
+        session.run(&images).unwrap().logits(),
+        named.run(&images).unwrap().logits()
+    );
+
+    let error = |builder| load(builder).unwrap_err().to_string();
+    assert!(error(auto.clone()).contains("add calibration images"));
+    let unused = Session::builder().calibrate([at("assets/samples")]);
+    assert!(error(unused).contains("set the dtype to auto"));
+    assert!(error(auto.clone().calibrate([at("src")])).contains("has no image"));
+    assert!(error(auto.calibrate([at("absent.png")])).contains("absent.png"));
 }

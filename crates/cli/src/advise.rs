@@ -120,7 +120,7 @@ impl Args {
             threads: self.config.execution.threads,
             batch: self.config.batch,
             configuration: Configuration {
-                dtype: self.config.dtype,
+                dtype: self.config.dtype.fixed()?,
                 optimizations: Optimizations {
                     fusion: with(Without::Fusion),
                     fused_attention: with(Without::FusedAttention),

@@ -110,8 +110,9 @@ impl Args {
             dtype,
             batch,
             execution,
+            calibrate: _,
         } = &self.config;
-        let (dtype, batch) = (*dtype, *batch);
+        let (dtype, batch) = (dtype.fixed()?, *batch);
         let device = device.as_ref().and_then(|devices| devices.set().device());
         let session = Session::builder()
             .device(device.unwrap_or(Device::Cpu))

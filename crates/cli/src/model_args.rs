@@ -152,6 +152,7 @@ impl ModelArgs {
             note_no_gpu(reason, self.config.device.is_some());
         }
         warn_non_finite_weights(session);
+        note_measured_dtypes(session);
         if let Some(reason) = session.hip_graphs().and_then(|runs| runs.no_direct) {
             output::warning(&format!(
                 "using RCCL for all-reduces, whose rounding may differ, because peer memory failed: {reason}"
@@ -162,6 +163,26 @@ impl ModelArgs {
     pub(crate) fn builder(&self) -> SessionBuilder {
         self.config.builder()
     }
+}
+
+/// Prints what `--dtype auto` has measured.
+fn note_measured_dtypes(session: &Session) {
+    let measured = session.measured_dtypes();
+    if measured.is_empty() {
+        return;
+    }
+    let rows = measured.iter().map(|row| {
+        let (dtype, ms) = (row.dtype, row.time.as_secs_f64() * 1e3);
+        let refused = if row.is_accurate() { "" } else { " (too low)" };
+        format!("{dtype} {ms:.2} ms, cosine {:.6}{refused}", row.cosine)
+    });
+    let rows: Vec<String> = rows.collect();
+    let batch = session.batch();
+    output::note(&format!(
+        "using {}; a batch of {batch} takes: {}",
+        session.dtype(),
+        rows.join("; ")
+    ));
 }
 
 /// Prints a note on why the model runs on the CPU. Prints nothing on a machine without GPU libraries if neither a

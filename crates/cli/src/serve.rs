@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow, bail};
 use hipvit::image::Limits;
 use hipvit::run_config::Devices;
 use hipvit::run_config::parsers::{self, positive};
-use hipvit::{Device, DeviceSet, Parallelism, RunConfig, SessionBuilder};
+use hipvit::{Device, DeviceSet, DtypeChoice, Parallelism, RunConfig, SessionBuilder};
 use hipvit_files::regular_file;
 use hipvit_serve::{self, ModelSource, Server, ServerLimits, ServerOptions, TlsFiles};
 use tracing::Level;
@@ -209,6 +209,10 @@ impl Args {
         let default = Devices::from(Device::Auto);
         let devices = self.config.device.as_ref().unwrap_or(&default);
         let groups = groups(devices.sets(), self.config.execution.parallel)?.into_iter();
+        if self.config.dtype == DtypeChoice::Auto && groups.len() > 1 {
+            let reason = "auto is measured, so that instances could choose differently: name a dtype";
+            return Err(hipvit::Error::argument("dtype", reason));
+        }
         let instance = |(devices, parallelism)| builder.clone().devices(devices).parallel(parallelism);
         Ok(groups.map(instance).collect())
     }

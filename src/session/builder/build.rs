@@ -12,6 +12,7 @@ use crate::graph::{self, Float8, Graph, Passes};
 use crate::model::{Family, Model};
 use crate::non_finite::NonFinite;
 use crate::session::devices::{DeviceSet, Places};
+use crate::session::dtype_choice::{AutoDtype, Calibration};
 use crate::session::onnx_file::OnnxFile;
 use crate::session::parallelism::Degrees;
 use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session};
@@ -37,6 +38,11 @@ impl SessionBuilder {
             (true, _) => self.devices.open()?,
         };
         self.degrees(&device)?;
+        self.auto_dtype.check()?;
+        if self.auto_dtype.is_on && self.processes().is_some() {
+            let reason = "auto is measured, so that processes could choose differently: name a dtype";
+            return Err(Error::argument("dtype", reason));
+        }
         if let Places::Cpu { no_gpu } = &device {
             // If `Device::Auto` found no GPU and an option needs one, say why there is none.
             let why = no_gpu
@@ -142,6 +148,35 @@ impl SessionBuilder {
         } else {
             Float8::Weights
         }
+    }
+
+    /// Builds sessions in all dtypes, and returns the fastest one whose outputs are accurate.
+    pub(super) fn build_fastest(&self, model: &Model, origin: &Origin) -> Result<Session> {
+        let build = |dtype| {
+            let builder = Self {
+                dtype,
+                auto_dtype: AutoDtype::default(),
+                ..self.clone()
+            };
+            builder.build(model.clone(), origin.clone(), builder.open()?, None)
+        };
+        let mut best = build(DType::F32)?;
+        let calibration = Calibration::new(&self.auto_dtype.images, &best)?;
+        let mut measured = vec![calibration.measure(&best)?];
+        let mut shortest = measured[0].time;
+        for dtype in [DType::F16, DType::BF16] {
+            // A dtype that the model or the device does not support is no candidate.
+            let Ok(session) = build(dtype) else { continue };
+            let Ok(found) = calibration.measure(&session) else {
+                continue;
+            };
+            measured.push(found);
+            if found.is_accurate() && found.time < shortest {
+                (best, shortest) = (session, found.time);
+            }
+        }
+        best.set_measured_dtypes(measured);
+        Ok(best)
     }
 
     pub(super) fn build(
@@ -287,6 +322,7 @@ impl SessionBuilder {
             degrees,
             batch,
             dtype: self.dtype,
+            measured_dtypes: Vec::new(),
             no_gpu,
             strict: self.strict,
             select: self.select,

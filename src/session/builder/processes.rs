@@ -63,6 +63,10 @@ impl SessionBuilder {
         });
         let Some(world) = self.processes() else {
             let (model, places) = opened?;
+            if self.auto_dtype.is_on {
+                drop(places);
+                return self.build_fastest(&model, &origin);
+            }
             return self.build(model, origin, places, None);
         };
         let own = match &opened {

@@ -71,7 +71,7 @@ impl Spec {
     pub(super) fn builder(&self) -> SessionBuilder {
         let config = RunConfig {
             device: Some(self.devices().into()),
-            dtype: self.dtype,
+            dtype: self.dtype.into(),
             execution: self.execution.clone(),
             ..RunConfig::default()
         };
