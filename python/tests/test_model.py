@@ -103,6 +103,14 @@ def test_without_a_head_there_are_embeddings(photo: Path) -> None:
         model(photo)
 
 
+def test_the_fastest_dtype_is_measured() -> None:
+    model = hipvit.load(device="cpu", dtype="auto", calibrate=[SAMPLES / "7.png", SAMPLES], batch=2)
+    assert model.dtype in ("float32", "float16", "bfloat16")
+    assert model.top(SAMPLES / "3.png", k=1)[0][0].label == "three"
+    with pytest.raises(hipvit.ArgumentError, match="calibration images"):
+        hipvit.load(device="cpu", dtype="auto")
+
+
 def test_dtypes_by_name_and_type() -> None:
     for dtype in ("f32", "float32", np.float32, np.dtype("float32")):
         assert hipvit.load(device="cpu", dtype=dtype).dtype == "float32"

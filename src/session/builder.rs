@@ -1,6 +1,7 @@
 //! Options of a [`Session`], and the sources that it is loaded from.
 
 mod build;
+mod calibration;
 mod extents;
 mod processes;
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use super::SessionBuilder;
+use super::calibration::Calibration;
 use crate::error::{Error, Result};
 use crate::exec::select::SelectOptions;
 use crate::exec::{DTYPES, Executor, ExecutorOptions, HipExecutor, Placement, Processes};
@@ -12,7 +13,7 @@ use crate::graph::{self, Float8, Graph, Passes};
 use crate::model::{Family, Model};
 use crate::non_finite::NonFinite;
 use crate::session::devices::{DeviceSet, Places};
-use crate::session::dtype_choice::{AutoDtype, Calibration};
+use crate::session::dtype_choice::AutoDtype;
 use crate::session::onnx_file::OnnxFile;
 use crate::session::parallelism::Degrees;
 use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session};
