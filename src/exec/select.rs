@@ -11,6 +11,7 @@
 //!
 //! | problem | rule |
 //! | --- | --- |
+//! | linear layer of at most 4 rows of a decoder | the builtin `gemv`, unless results must not depend on the batch size |
 //! | linear layer | hipBLASLt's first algorithm with its epilogue, if hipBLASLt has kernels for the GPU; otherwise rocBLAS and a builtin kernel |
 //! | linear layer in int8 | rocBLAS and a builtin kernel: on an H200 faster than the builtin `int8_gemm`, which does both |
 //! | attention with a pattern | the tile of `hip/attention/config.hpp` |
@@ -65,6 +66,8 @@ pub struct Selection {
     key: Key,
     /// Reason why hipBLASLt is not a candidate.
     hipblaslt_unavailable: Option<String>,
+    /// The model decodes tokens one by one, so that most layers have few rows.
+    decodes: bool,
     tuned: Store,
     shipped: Store,
     /// First problem that a library failed to compute, and the reason.
@@ -92,6 +95,7 @@ impl Selection {
             options,
             key,
             hipblaslt_unavailable,
+            decodes: false,
             tuned,
             shipped,
             rejected: OnceLock::new(),
@@ -109,6 +113,7 @@ impl Selection {
             options,
             key: self.key.clone(),
             hipblaslt_unavailable: self.hipblaslt_unavailable.clone(),
+            decodes: self.decodes,
             tuned,
             ..Self::default()
         }
@@ -132,6 +137,11 @@ impl Selection {
     /// Sets the options.
     pub(super) fn set_options(&mut self, options: SelectOptions) {
         self.options = options;
+    }
+
+    /// Sets that the model decodes tokens one by one.
+    pub(super) fn set_decodes(&mut self, decodes: bool) {
+        self.decodes = decodes;
     }
 
     /// Replaces the measurements of this machine.
@@ -167,6 +177,7 @@ impl Selection {
     pub fn rule(&self, problem: &Problem) -> Choice {
         match problem {
             Problem::Linear(shape) if shape.int8.is_some() => self.rule_of_int8(shape),
+            Problem::Linear(shape) if self.has_few_rows(shape) => Choice::Gemv,
             // rocBLAS has no FP8, so hipBLASLt's error is the one to report.
             Problem::Linear(shape) if self.has_hipblaslt() || shape.float8.is_some() => Choice::Hipblaslt {
                 algorithm: 0,
@@ -193,6 +204,11 @@ impl Selection {
         }
     }
 
+    /// Returns true for a layer of a decoder that the builtin kernel for few rows computes by the rule.
+    fn has_few_rows(&self, shape: &LinearShape) -> bool {
+        self.decodes && shape.has_few_rows() && !self.options.reproducible
+    }
+
     fn can_fuse(&self, shape: &LinearShape) -> bool {
         self.options.epilogues && shape.epilogue().is_some()
     }
@@ -201,6 +217,7 @@ impl Selection {
     fn is_usable(&self, problem: &Problem, candidate: Choice) -> bool {
         match (problem, candidate) {
             (Problem::Linear(shape), Choice::Rocblas) => shape.float8.is_none() && !shape.preactivation,
+            (Problem::Linear(shape), Choice::Gemv) => shape.has_few_rows(),
             (Problem::Linear(shape), Choice::Int8) => shape.int8.is_some() && has_int8_gemm(&self.key.arch),
             (Problem::Linear(shape), Choice::Hipblaslt { epilogue, .. }) => {
                 let can_fuse = self.can_fuse(shape);
@@ -223,9 +240,12 @@ impl Selection {
         let problem = problem.into();
         let found = |store: &Store| store.get(&problem).filter(|&c| self.is_usable(&problem, c));
         let measured = self.options.measured && !self.options.reproducible;
-        let by_store = [(&self.tuned, Origin::Tuned), (&self.shipped, Origin::Shipped)];
-        by_store
+        // The shipped measurements of few rows are of classifiers, which compute one such layer.
+        let is_shipped = !matches!(problem, Problem::Linear(ref shape) if self.has_few_rows(shape));
+        let shipped = is_shipped.then_some((&self.shipped, Origin::Shipped));
+        [(&self.tuned, Origin::Tuned)]
             .into_iter()
+            .chain(shipped)
             .filter(|_| measured)
             .find_map(|(store, origin)| Some((found(store)?, origin)))
             .unwrap_or_else(|| (self.rule(&problem), Origin::Rule))
@@ -356,16 +376,16 @@ mod tests {
             epilogue: true,
         };
         assert_eq!(
-            selection(Store::new(key())).select(shape(3)),
+            selection(Store::new(key())).select(shape(30)),
             (rule, Origin::Rule)
         );
         let mut tuned = Store::new(key());
-        tuned.insert(shape(3), Choice::Rocblas, 1.5);
+        tuned.insert(shape(30), Choice::Rocblas, 1.5);
         tuned.insert(PATCHES, Choice::Miopen, 1.5);
         tuned.insert(ATTENTION, Choice::Miopen, 1.5);
         let mut selection = selection(tuned);
-        assert_eq!(selection.select(shape(3)), (Choice::Rocblas, Origin::Tuned));
-        assert_eq!(selection.select(shape(4)), (rule, Origin::Rule));
+        assert_eq!(selection.select(shape(30)), (Choice::Rocblas, Origin::Tuned));
+        assert_eq!(selection.select(shape(40)), (rule, Origin::Rule));
         for problem in [Problem::from(PATCHES), Problem::from(ATTENTION)] {
             assert_eq!(selection.select(problem), (Choice::Miopen, Origin::Tuned));
         }
@@ -381,7 +401,7 @@ mod tests {
             },
         ] {
             selection.set_options(options);
-            assert_eq!(selection.select(shape(3)), (rule, Origin::Rule));
+            assert_eq!(selection.select(shape(30)), (rule, Origin::Rule));
             for problem in [Problem::from(PATCHES), Problem::from(ATTENTION)] {
                 assert_eq!(selection.select(problem), (Choice::Builtin, Origin::Rule));
             }
@@ -395,9 +415,9 @@ mod tests {
             int8: Some(DType::BF16),
             n: 8,
             k: 12,
-            ..shape(3)
+            ..shape(30)
         };
-        assert_eq!(bytes.to_string(), "linear 3×12×8 i8→bf16 +bias+gelu");
+        assert_eq!(bytes.to_string(), "linear 30×12×8 i8→bf16 +bias+gelu");
         assert_eq!((bytes.epilogue(), bytes.activations()), (None, DType::BF16));
         let select = |arch: &str, shape: LinearShape, tuned: Choice| {
             let key = Key {
@@ -428,17 +448,17 @@ mod tests {
         assert_eq!(select("sm_90", odd, library), (Choice::Int8, Origin::Rule));
         assert_eq!(select("sm_90", bytes, library), rule);
         assert_eq!(select("gfx942", odd, library), rule);
-        assert_eq!(select("gfx942", shape(3), Choice::Int8).1, Origin::Rule);
+        assert_eq!(select("gfx942", shape(30), Choice::Int8).1, Origin::Rule);
     }
 
     #[test]
     fn a_candidate_of_something_else_is_not_selected() {
         let mut tuned = Store::new(key());
-        tuned.insert(shape(3), Choice::Miopen, 1.5);
+        tuned.insert(shape(30), Choice::Miopen, 1.5);
         tuned.insert(PATCHES, Choice::Rocblas, 1.5);
-        tuned.insert(ATTENTION, selection(Store::default()).select(shape(3)).0, 1.5);
+        tuned.insert(ATTENTION, selection(Store::default()).select(shape(30)).0, 1.5);
         let selection = selection(tuned);
-        for problem in [shape(3).into(), PATCHES.into(), Problem::from(ATTENTION)] {
+        for problem in [shape(30).into(), PATCHES.into(), Problem::from(ATTENTION)] {
             assert_eq!(
                 selection.select(problem),
                 (selection.rule(&problem), Origin::Rule),
@@ -483,6 +503,29 @@ mod tests {
     }
 
     #[test]
+    fn few_rows_of_a_decoder_are_multiplied_by_the_builtin_kernel() {
+        let mut selection = selection(Store::new(key()));
+        assert!(matches!(selection.select(shape(4)).0, Choice::Hipblaslt { .. }));
+        selection.set_decodes(true);
+        assert_eq!(selection.select(shape(4)), (Choice::Gemv, Origin::Rule));
+        let of_parameters = LinearShape {
+            layout: GemmLayout::Nn,
+            ..shape(4)
+        };
+        for shape in [shape(5), of_parameters] {
+            assert!(
+                matches!(selection.select(shape).0, Choice::Hipblaslt { .. }),
+                "{shape}"
+            );
+        }
+        selection.set_options(SelectOptions {
+            reproducible: true,
+            ..selection.options
+        });
+        assert!(matches!(selection.select(shape(4)).0, Choice::Hipblaslt { .. }));
+    }
+
+    #[test]
     fn without_hipblaslt_there_is_rocblas() {
         let hipblaslt_unavailable = Some("is not there".into());
         let mut selection = Selection::new(SelectOptions::default(), key(), hipblaslt_unavailable, |_| None);
@@ -491,10 +534,10 @@ mod tests {
             algorithm: 1,
             epilogue: false,
         };
-        tuned.insert(shape(3), fast, 1.5);
+        tuned.insert(shape(30), fast, 1.5);
         tuned.insert(ATTENTION, Choice::Miopen, 1.5);
         selection.set_tuned(tuned);
-        assert_eq!(selection.select(shape(3)), (Choice::Rocblas, Origin::Rule));
+        assert_eq!(selection.select(shape(30)), (Choice::Rocblas, Origin::Rule));
         assert_eq!(selection.select(ATTENTION), (Choice::Miopen, Origin::Tuned));
         assert_eq!(selection.note(), Some("is not there"));
     }

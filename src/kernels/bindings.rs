@@ -2816,6 +2816,67 @@ const _: () = {
     ][::core::mem::offset_of!(GatherElementsArgs, element) - 76usize];
 };
 
+/// Maximum rows of x.
+pub const GEMV_ROWS: u32 = 4;
+
+/// Channels of a block.
+pub const GEMV_CHANNELS: u32 = 4;
+
+/// Threads per block.
+pub const GEMV_THREADS: u32 = 128;
+
+/// `gemv`: out = activation(x · weightᵀ + bias) + residual, for few rows of x.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct GemvArgs {
+    /// T `[rows, inner]`.
+    pub x: DeviceAddress,
+    /// T `[channels, inner]`.
+    pub weight: DeviceAddress,
+    /// T `[channels]`. May be null: 0.
+    pub bias: DeviceAddress,
+    /// T `[rows, channels]`. May be null: 0.
+    pub residual: DeviceAddress,
+    /// T `[rows, channels]`. May alias `residual`.
+    pub out: DeviceAddress,
+    /// Rows of x, at most [`GEMV_ROWS`].
+    pub rows: u32,
+    /// Rows of the weight.
+    pub channels: u32,
+    /// Columns of x and the weight.
+    pub inner: u32,
+    /// One of [`ActivationCode`].
+    pub activation: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of GemvArgs"][::core::mem::size_of::<GemvArgs>() - 56usize];
+    ["Alignment of GemvArgs"][::core::mem::align_of::<GemvArgs>() - 8usize];
+    ["Offset of field: GemvArgs::x"][::core::mem::offset_of!(GemvArgs, x) - 0usize];
+    [
+        "Offset of field: GemvArgs::weight",
+    ][::core::mem::offset_of!(GemvArgs, weight) - 8usize];
+    [
+        "Offset of field: GemvArgs::bias",
+    ][::core::mem::offset_of!(GemvArgs, bias) - 16usize];
+    [
+        "Offset of field: GemvArgs::residual",
+    ][::core::mem::offset_of!(GemvArgs, residual) - 24usize];
+    ["Offset of field: GemvArgs::out"][::core::mem::offset_of!(GemvArgs, out) - 32usize];
+    [
+        "Offset of field: GemvArgs::rows",
+    ][::core::mem::offset_of!(GemvArgs, rows) - 40usize];
+    [
+        "Offset of field: GemvArgs::channels",
+    ][::core::mem::offset_of!(GemvArgs, channels) - 44usize];
+    [
+        "Offset of field: GemvArgs::inner",
+    ][::core::mem::offset_of!(GemvArgs, inner) - 48usize];
+    [
+        "Offset of field: GemvArgs::activation",
+    ][::core::mem::offset_of!(GemvArgs, activation) - 52usize];
+};
+
 /// Bytes of a grid: rows, then columns, each u16 with its low byte first.
 pub const PATCH_GRID_BYTES: u32 = 4;
 
@@ -6756,6 +6817,9 @@ macro_rules! kernel_list {
                 }
                 gather_elements {
                     GatherElements(GatherElementsArgs),
+                }
+                gemv {
+                    Gemv(GemvArgs),
                 }
                 grid_mask {
                     GridMask(GridMaskArgs),

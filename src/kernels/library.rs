@@ -96,7 +96,7 @@ impl Kernels {
         self.dtype
     }
 
-    /// Loads one more unit, unless this was tried before.
+    /// Loads one more unit, unless it is loaded or this was tried before.
     ///
     /// # Errors
     ///
@@ -107,6 +107,9 @@ impl Kernels {
             let (_, module) = module.ok_or_else(|| Error::internal("kernel", "has no code"))?;
             Ok(module)
         };
+        if self.modules.contains_key(unit) {
+            return Ok(());
+        }
         let mut added = self.added.lock();
         let loaded = added
             .entry(unit.clone())

@@ -32,8 +32,16 @@ pub(crate) fn int8_tables(n: usize, k: usize) -> [usize; 2] {
     [scales, scales + n * size_of::<f32>()]
 }
 
-/// Returns the units that 8-bit linear layers and FP8 attention need besides [`Lower::unit`].
-pub(crate) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = Unit> {
+/// Returns true if the model decodes tokens one by one, so that its linear layers have as many rows as there are texts.
+pub(crate) fn decodes(graph: &Graph) -> bool {
+    graph
+        .nodes()
+        .iter()
+        .any(|node| matches!(node.op, Op::PagedAttention(_)))
+}
+
+/// Returns the units that linear layers of few rows or in 8 bits, and FP8 attention, need besides [`Lower::unit`].
+pub(crate) fn linear_units(graph: &Graph, arch: &str) -> impl Iterator<Item = Unit> {
     let any = |of: fn(&Op) -> bool| graph.nodes().iter().any(|node| of(&node.op));
     let rounds = any(|op| match op {
         Op::Linear(spec) => spec.rounding.is_some_and(Rounding::is_to_8_bits),
@@ -49,6 +57,7 @@ pub(crate) fn rounding_units(graph: &Graph, arch: &str) -> impl Iterator<Item = 
         ("quantize", rounds),
         ("norm_quantize", norms_round),
         ("bias_activation", rounds),
+        ("gemv", decodes(graph)),
         ("int8_gemm", int8 && has_int8_gemm(arch)),
     ];
     let needed = kernels.into_iter().filter(|&(_, needed)| needed);

@@ -440,6 +440,7 @@ fn every_entry_is_in_its_source() {
         "gather",
         "gather_backward",
         "gather_elements",
+        "gemv",
         "grid_mask",
         "grid_positions",
         "grid_sample",

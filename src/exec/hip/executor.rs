@@ -10,8 +10,8 @@ use super::context::Contexts;
 use super::graphs::GraphReplays;
 use super::libraries::selection_key;
 use super::lower::{
-    InPlace, Lower as _, attention_backward_units, attention_units, column_sum_units, conv_units,
-    reduce_units, rounding_units,
+    InPlace, Lower as _, attention_backward_units, attention_units, column_sum_units, conv_units, decodes,
+    linear_units, reduce_units,
 };
 use super::memory::HostMemory;
 use super::order::RunOrder;
@@ -115,13 +115,13 @@ impl HipExecutor {
         }
         let units = graph.nodes().iter().filter_map(|node| node.op.unit());
         let sparse = constants.has_sparse().then(|| Unit::of("sparse_gemm"));
-        let rounding = rounding_units(graph, device.properties().arch());
+        let linear = linear_units(graph, device.properties().arch());
         let attention = attention_units(graph).chain(attention_backward_units(graph));
         // Compares replays.
         let checksum = graph.states().next().map(|_| Unit::of("checksum"));
         let units = units
             .chain(attention)
-            .chain(rounding)
+            .chain(linear)
             .chain(column_sum_units(graph))
             .chain(reduce_units(graph))
             .chain(conv_units(graph))
@@ -143,6 +143,7 @@ impl HipExecutor {
             _ => Dnn::version(device).ok(),
         };
         let mut selection = Selection::new(options.select, key, hipblaslt_unavailable, version);
+        selection.set_decodes(decodes(graph));
         if let Some(tuned) = &options.tuned {
             selection.set_tuned(tuned.clone());
         }

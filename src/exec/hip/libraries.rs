@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::exec::select::{Choice, HIPBLASLT, HIPSPARSELT, Key, MIOPEN, Origin, SelectOptions, Selection};
 use crate::graph::plan::Plan;
 use crate::hip::{Comm, DeviceAddress, Reduction, Stream};
-use crate::kernels::{KernelError, Kernels, LayerNormArgs};
+use crate::kernels::{KernelError, Kernels, LayerNormArgs, Unit};
 
 /// All candidates on a stream, and the all-reduce of a tensor-parallel model.
 pub(super) struct Libraries {
@@ -85,7 +85,9 @@ impl Libraries {
     /// Returns the candidate of a choice.
     fn candidate(&mut self, choice: Choice) -> &mut dyn Candidate {
         match choice {
-            Choice::Builtin | Choice::SparseGemm | Choice::Int8 | Choice::Tile(_) => &mut self.builtin,
+            Choice::Builtin | Choice::SparseGemm | Choice::Gemv | Choice::Int8 | Choice::Tile(_) => {
+                &mut self.builtin
+            }
             Choice::Rocblas => &mut self.rocblas,
             Choice::Hipblaslt { .. } => &mut self.hipblaslt,
             Choice::Hipsparselt { .. } => &mut self.hipsparselt,
@@ -259,6 +261,8 @@ impl Libraries {
             Choice::Miopen => (MIOPEN.to_owned(), Choice::Builtin),
             Choice::Tile(_) => (choice.to_string(), Choice::Builtin),
             Choice::Hipsparselt { .. } => (HIPSPARSELT.to_owned(), PLAIN_HIPSPARSELT),
+            Choice::Gemv if selection.has_hipblaslt() => (choice.to_string(), PLAIN_HIPBLASLT),
+            Choice::Gemv => (choice.to_string(), Choice::Rocblas),
             _ => match call {
                 Call::Linear(linear) if linear.float8.is_some() => (HIPBLASLT.to_owned(), PLAIN_HIPBLASLT),
                 _ => (HIPBLASLT.to_owned(), Choice::Rocblas),
@@ -286,6 +290,7 @@ impl Libraries {
     ) -> Result<(), KernelError> {
         match (choice, call) {
             (Choice::Tile(tile), Call::PatternAttention(call)) => call.load(tile, kernels),
+            (Choice::Gemv, _) => kernels.add(&Unit::of("gemv")),
             _ => self.candidate(choice).prepare(choice, call, reproducible),
         }
     }

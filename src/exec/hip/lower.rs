@@ -10,7 +10,7 @@ pub(super) use crate::kernels::conv::{conv_units, has_group_gemm};
 pub(super) use crate::kernels::custom::call::CustomCall;
 pub(super) use crate::kernels::generated_call::GeneratedCall;
 pub(super) use crate::kernels::linear::call::*;
-pub(super) use crate::kernels::linear::rounding_units;
+pub(super) use crate::kernels::linear::{decodes, linear_units};
 pub(super) use crate::kernels::lower::InPlace;
 pub(super) use crate::kernels::lower::*;
 pub(super) use crate::kernels::patch_extract::call::PatchEmbeddingCall;

@@ -17,6 +17,8 @@ pub enum Choice {
     /// The builtin GEMM with a packed 2:4 sparse weight.
     #[serde(rename = "sparse")]
     SparseGemm,
+    /// The builtin GEMM of few rows with a fused epilogue.
+    Gemv,
     /// The builtin int8 GEMM with a fused epilogue.
     Int8,
     /// The builtin attention with a pattern, with another tile than its default.
@@ -62,6 +64,7 @@ impl fmt::Display for Choice {
         match self {
             Self::Builtin => f.write_str("own kernels"),
             Self::SparseGemm => f.write_str("sparse_gemm"),
+            Self::Gemv => f.write_str("gemv"),
             Self::Int8 => f.write_str("int8_gemm"),
             Self::Tile(tile) => write!(f, "tile {tile}"),
             Self::Miopen => f.write_str(MIOPEN),

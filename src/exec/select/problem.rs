@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::options::SelectOptions;
 use crate::hip::{ConvolutionShape, DType, Epilogue, Gemm, Matrix, MultiHeadAttention};
+use crate::kernels::gemv::MAX_ROWS;
 use crate::ops::Activation;
 
 /// A problem that several candidates can compute. Has everything that their speed depends on.
@@ -143,6 +144,19 @@ pub struct LinearShape {
     pub preactivation: bool,
     /// True if there is a residual.
     pub residual: bool,
+}
+
+impl LinearShape {
+    /// Returns true if the builtin kernel for few rows can compute the layer.
+    pub(in crate::exec) fn has_few_rows(&self) -> bool {
+        let is_plain = self.layout == GemmLayout::Nt
+            && self.left.is_none()
+            && self.float8.is_none()
+            && self.int8.is_none()
+            && !self.sparse
+            && !self.preactivation;
+        is_plain && self.m <= MAX_ROWS
+    }
 }
 
 /// Dtypes of an FP8 GEMM's other operands.

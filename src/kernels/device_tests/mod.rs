@@ -17,6 +17,7 @@ use crate::tensor::DType;
 mod attention;
 mod attention_backward;
 mod float8;
+mod gemv;
 mod int8;
 mod norm_quantize;
 mod round_float8;

@@ -3,7 +3,7 @@
 use hipvit_graph::op::Activation;
 
 use crate::hip::{DType, DeviceAddress, Gemm};
-use crate::kernels::bindings::{BiasActivationArgs, DequantizeArgs, Int8GemmArgs, SparseGemmArgs};
+use crate::kernels::bindings::{BiasActivationArgs, DequantizeArgs, GemvArgs, Int8GemmArgs, SparseGemmArgs};
 use crate::kernels::{KernelCall, KernelError};
 
 /// Computes `activation(x · weightᵀ + bias) + residual`. `bias` and `residual` may be null. Or a GEMM of a backward pass: if x is transposed,
@@ -83,6 +83,13 @@ impl LinearCall {
         let addresses = [self.x, self.weight, self.bias, self.residual, self.out];
         let Gemm { m, n, k, .. } = self.gemm;
         SparseGemmArgs::new(addresses, [m, n, k], self.activation)
+    }
+
+    /// Returns the kernel call that computes a layer of few rows.
+    pub(crate) fn few_rows(&self) -> Result<GemvArgs, KernelError> {
+        let addresses = [self.x, self.weight, self.bias, self.residual, self.out];
+        let Gemm { m, n, k, .. } = self.gemm;
+        GemvArgs::new(addresses, [m, n, k], self.activation)
     }
 
     /// Returns the kernel call that computes the layer in int8.

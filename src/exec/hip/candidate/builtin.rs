@@ -1,4 +1,4 @@
-//! The builtin kernels: fused attention and its tiles, the patch matrix, GEMMs with 2:4 sparse or int8 weights.
+//! The builtin kernels: fused attention and its tiles, the patch matrix, GEMMs with 2:4 sparse or int8 weights or few rows.
 
 use super::{Call, Called, Candidate, Choice, SelectOptions, Submitter, linear, unusable};
 use crate::error::{Error, Result};
@@ -31,6 +31,7 @@ impl Builtin {
         let linear = linear(call)?;
         match choice {
             Choice::SparseGemm => Ok(linear.packed()?.into()),
+            Choice::Gemv => Ok(linear.few_rows()?.into()),
             _ => Ok(linear.bytes()?.into()),
         }
     }
@@ -44,7 +45,8 @@ impl Candidate for Builtin {
         let shape = linear.shape();
         let int8 = (shape.int8.is_some() && self.int8).then_some(Choice::Int8);
         let sparse = (shape.int8.is_none() && shape.sparse).then_some(Choice::SparseGemm);
-        int8.into_iter().chain(sparse).collect()
+        let gemv = shape.has_few_rows().then_some(Choice::Gemv);
+        int8.into_iter().chain(sparse).chain(gemv).collect()
     }
 
     fn prepare(&mut self, _choice: Choice, _call: &Call, _reproducible: bool) -> Result<(), KernelError> {
