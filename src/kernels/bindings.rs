@@ -6415,6 +6415,95 @@ const _: () = {
     ][::core::mem::offset_of!(SwiGluBackwardArgs, reserved) - 36usize];
 };
 
+/// Threads per block of `token_loss` and `token_loss_backward`.
+pub const TOKEN_LOSS_THREADS: u32 = 256;
+
+/// `token_loss`: the cross-entropy of each token's logits and label.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct TokenLossArgs {
+    /// T `[tokens, classes]`.
+    pub logits: DeviceAddress,
+    /// `[tokens]`. Tokens whose label is negative, or not below `classes`, are left out.
+    pub labels: DeviceAddress,
+    /// f32 `[tokens]`.
+    pub losses: DeviceAddress,
+    /// f32 `[tokens]`: 1 where no logit is larger than that of the label.
+    pub hits: DeviceAddress,
+    /// Rows of the logits.
+    pub tokens: u32,
+    /// Columns of the logits.
+    pub classes: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of TokenLossArgs"][::core::mem::size_of::<TokenLossArgs>() - 40usize];
+    ["Alignment of TokenLossArgs"][::core::mem::align_of::<TokenLossArgs>() - 8usize];
+    [
+        "Offset of field: TokenLossArgs::logits",
+    ][::core::mem::offset_of!(TokenLossArgs, logits) - 0usize];
+    [
+        "Offset of field: TokenLossArgs::labels",
+    ][::core::mem::offset_of!(TokenLossArgs, labels) - 8usize];
+    [
+        "Offset of field: TokenLossArgs::losses",
+    ][::core::mem::offset_of!(TokenLossArgs, losses) - 16usize];
+    [
+        "Offset of field: TokenLossArgs::hits",
+    ][::core::mem::offset_of!(TokenLossArgs, hits) - 24usize];
+    [
+        "Offset of field: TokenLossArgs::tokens",
+    ][::core::mem::offset_of!(TokenLossArgs, tokens) - 32usize];
+    [
+        "Offset of field: TokenLossArgs::classes",
+    ][::core::mem::offset_of!(TokenLossArgs, classes) - 36usize];
+};
+
+/// `token_loss_backward`: the derivative of each token's cross-entropy with respect to its logits, times the token's gradient.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct TokenLossBackwardArgs {
+    /// T `[tokens, classes]`.
+    pub logits: DeviceAddress,
+    /// `[tokens]`. Tokens whose label is negative, or not below `classes`, get zeros.
+    pub labels: DeviceAddress,
+    /// f32 `[tokens]`.
+    pub gradient: DeviceAddress,
+    /// T `[tokens, classes]`.
+    pub out: DeviceAddress,
+    /// Rows of the logits.
+    pub tokens: u32,
+    /// Columns of the logits.
+    pub classes: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of TokenLossBackwardArgs",
+    ][::core::mem::size_of::<TokenLossBackwardArgs>() - 40usize];
+    [
+        "Alignment of TokenLossBackwardArgs",
+    ][::core::mem::align_of::<TokenLossBackwardArgs>() - 8usize];
+    [
+        "Offset of field: TokenLossBackwardArgs::logits",
+    ][::core::mem::offset_of!(TokenLossBackwardArgs, logits) - 0usize];
+    [
+        "Offset of field: TokenLossBackwardArgs::labels",
+    ][::core::mem::offset_of!(TokenLossBackwardArgs, labels) - 8usize];
+    [
+        "Offset of field: TokenLossBackwardArgs::gradient",
+    ][::core::mem::offset_of!(TokenLossBackwardArgs, gradient) - 16usize];
+    [
+        "Offset of field: TokenLossBackwardArgs::out",
+    ][::core::mem::offset_of!(TokenLossBackwardArgs, out) - 24usize];
+    [
+        "Offset of field: TokenLossBackwardArgs::tokens",
+    ][::core::mem::offset_of!(TokenLossBackwardArgs, tokens) - 32usize];
+    [
+        "Offset of field: TokenLossBackwardArgs::classes",
+    ][::core::mem::offset_of!(TokenLossBackwardArgs, classes) - 36usize];
+};
+
 /// `tokens`: puts prefix tokens before an image's tokens, to which it adds a position table.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -6947,6 +7036,12 @@ macro_rules! kernel_list {
                 }
                 swiglu_backward {
                     SwiGluBackward(SwiGluBackwardArgs),
+                }
+                token_loss {
+                    TokenLoss(TokenLossArgs),
+                }
+                token_loss_backward {
+                    TokenLossBackward(TokenLossBackwardArgs),
                 }
                 tokens {
                     Tokens(TokensArgs),

@@ -474,6 +474,8 @@ fn every_entry_is_in_its_source() {
         "strided_copy",
         "swiglu",
         "swiglu_backward",
+        "token_loss",
+        "token_loss_backward",
         "tokens",
         "top_k",
         "transpose",

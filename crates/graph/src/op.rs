@@ -143,6 +143,8 @@ macro_rules! for_each_op {
             swiglu: SwiGlu,
             swiglu_backward: SwiGluBackward,
             swiglu_norm: SwiGluNorm,
+            token_loss: TokenLoss,
+            token_loss_backward: TokenLossBackward,
             tokens: Tokens,
             top_k: TopK,
             transpose: Transpose,
