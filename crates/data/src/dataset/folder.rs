@@ -10,6 +10,9 @@ use walkdir::WalkDir;
 use super::{Content, Dataset, Splits, has_extension, name_of};
 use crate::error::{Error, Result};
 
+/// Names of the directory of validation, the first of which that exists counts.
+pub(super) const VALIDATION: [&str; 4] = ["val", "validation", "valid", "test"];
+
 /// Images in one directory per class, as torchvision's `ImageFolder` reads them.
 ///
 /// Classes are sorted by name. The images of a class are all image files below its directory, sorted by path.
@@ -78,8 +81,7 @@ pub(super) fn open_splits(path: &Path) -> Result<Splits> {
         });
     }
     let train = ImageFolder::open(train)?;
-    let names = ["val", "validation", "valid", "test"];
-    let validation = names
+    let validation = VALIDATION
         .map(|name| path.join(name))
         .into_iter()
         .find(|path| path.is_dir());

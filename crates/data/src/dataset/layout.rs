@@ -8,7 +8,7 @@ use super::pairs;
 #[cfg(feature = "parquet")]
 use super::parquet::Parquet;
 use super::webdataset::WebDataset;
-use super::{Dataset, Split, Splits, folder, has_extension, idx, name_of, without_tests};
+use super::{Dataset, Pairs, Split, Splits, folder, has_extension, idx, name_of, without_tests};
 use crate::error::{Error, Result};
 
 /// Opens a dataset, and finds its layout:
@@ -21,6 +21,8 @@ use crate::error::{Error, Result};
 /// | `*.tar`, also one file | WebDataset |
 /// | `*.parquet`, also one file, also in `data` | Hugging Face, with the cargo feature `parquet` |
 /// | a `.csv`, `.tsv` or `.jsonl` file, or `train.csv`, `val.csv`, `metadata.jsonl` and similar names in a directory | [pairs](super::Pairs) of images and captions |
+///
+/// | directories `train` and `validation`, each with `metadata.jsonl` or `.csv` and its images | pairs, as in `ImageFolder` of Hugging Face's datasets |
 ///
 /// WebDataset shards with a `.txt` file per image, and Parquet files with a column of captions, have pairs too.
 ///
@@ -67,7 +69,37 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
             return pairs::open_splits(&directory, &lists);
         }
     }
-    folder::open_splits(path)
+    match open_lists_of_folders(path)? {
+        Some(splits) => Ok(splits),
+        None => folder::open_splits(path),
+    }
+}
+
+/// Opens the lists in the directories of the splits, as `ImageFolder` of Hugging Face's datasets does. `None` if training has none.
+fn open_lists_of_folders(path: &Path) -> Result<Option<Splits>> {
+    let list = |name: &str| -> Result<Option<Arc<dyn Dataset>>> {
+        let mut lists = files_in(&path.join(name))?;
+        lists.retain(|list| pairs::is_list_of_folder(list) && pairs::has_columns(list));
+        match lists.as_slice() {
+            [] => Ok(None),
+            [list] => Ok(Some(Arc::new(Pairs::open(list)?))),
+            [first, second, ..] => {
+                let [first, second] = [first, second].map(|list| name_of(list));
+                let reason = format!("has several lists of images: {first} and {second}. Keep one of them");
+                Err(Error::dataset(path.join(name), reason))
+            }
+        }
+    };
+    let Some(train) = list("train")? else {
+        return Ok(None);
+    };
+    let mut validation = None;
+    for name in folder::VALIDATION {
+        if validation.is_none() {
+            validation = list(name)?;
+        }
+    }
+    Ok(Some(Splits { train, validation }))
 }
 
 fn is_shard(path: &Path) -> bool {

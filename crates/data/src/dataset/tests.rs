@@ -364,6 +364,32 @@ fn lists_have_images_with_captions() {
     refused(&set, &["several lists for training: train.csv and train.jsonl"]);
 }
 
+/// The layout of `ImageFolder` of Hugging Face's datasets, with a list in the directory of each split.
+#[test]
+fn lists_in_the_directories_of_splits_are_pairs() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    for (split, text) in [("train", "one"), ("validation", "two"), ("test", "three")] {
+        fs::create_dir(at(split)).unwrap();
+        fs::write(at(&format!("{split}/1.bmp")), bmp(1)).unwrap();
+        let line = format!("{{\"file_name\": \"1.bmp\", \"text\": \"{text}\"}}\n");
+        write(at(&format!("{split}/metadata.jsonl")), &line);
+    }
+    let splits = open(folder.path()).unwrap();
+    assert_eq!(captioned(&*splits.train), [("one", 1)]);
+    assert_eq!(captioned(&*splits.validation.unwrap()), [("two", 1)]);
+    fs::remove_dir_all(at("validation")).unwrap();
+    assert_eq!(
+        captioned(&*open(folder.path()).unwrap().validation.unwrap()),
+        [("three", 1)]
+    );
+    write(at("train/metadata.csv"), "file_name,text\n1.bmp,one\n");
+    refused(
+        folder.path(),
+        &["several lists of images: metadata.csv and metadata.jsonl"],
+    );
+}
+
 /// ImageNet's competition has tables of labels beside its directories.
 #[test]
 fn tables_beside_directories_of_classes_are_not_lists() {
