@@ -16,7 +16,7 @@ pub(super) const LONGEST_JSON: u64 = 16 << 20;
 pub(super) const IMAGE_PROCESSOR: &str = "image_processor";
 
 /// A JSON file that was read.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Document {
     /// Path of the file.
     pub(super) file: PathBuf,

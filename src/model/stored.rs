@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::tensor::{Bytes, DType, Tensor};
 
 /// A tensor of a weight file.
+#[derive(Clone)]
 pub(super) struct Stored {
     pub(super) file: PathBuf,
     pub(super) bytes: Arc<dyn Bytes>,

@@ -68,6 +68,14 @@ impl Weights {
         }
     }
 
+    /// Creates a store with the tensors of another one. The bytes are shared.
+    pub(super) fn with_tensors_of(other: &Self) -> Self {
+        Self {
+            tensors: other.tensors.clone(),
+            ..Self::new(&other.place)
+        }
+    }
+
     /// Creates a store that returns zeros for every tensor, and records which tensors are requested.
     pub(super) fn recording(place: &Path) -> Self {
         Self {

@@ -2,9 +2,15 @@
 
 use std::collections::HashMap;
 
+use hipvit::exec::{ExecutorOptions, Inputs, Placement};
+use hipvit::graph::{Passes, optimize};
+use hipvit::model::{self, Checkpoint, LoadOptions};
+use hipvit::reference::model_tolerance;
+use hipvit::tensor::Input;
 use hipvit::{DType, Device, Session};
 use hipvit_generate::{
-    Event, GenerateOptions, Generator, Progress, Sampling, TextId, TextStream, makes_texts,
+    Event, GenerateOptions, Generator, Progress, Sampling, TextDecoder, TextId, TextStream, makes_texts,
+    text_inputs,
 };
 use serde_json::Value;
 
@@ -27,6 +33,66 @@ fn texts_are_those_of_transformers() {
             case.generate(&mut generator, &mut |_, _| {});
         }
     }
+}
+
+/// The graph of whole texts, which training differentiates, has the logits of steps of one token, which are transformers'.
+#[test]
+fn whole_texts_have_the_logits_of_single_tokens() {
+    let mut trained = 0;
+    for case in cases() {
+        let path = case.path();
+        let checkpoint = Checkpoint::open(Some(&path)).unwrap();
+        let Ok(decoder) = TextDecoder::open(&path, checkpoint.config()) else {
+            assert_eq!(case.name, "blip");
+            continue;
+        };
+        let load = LoadOptions {
+            tokens: true,
+            ..LoadOptions::default()
+        };
+        let model = model::load(&path, &load).unwrap();
+        let graph = decoder.append(model.graph.clone(), &checkpoint, LENGTH).unwrap();
+        let (graph, _) = optimize(graph, &Passes::default()).unwrap();
+        let executor = Placement::Host
+            .executor(&graph, &ExecutorOptions::new(DType::F32))
+            .unwrap();
+        let images = case.images();
+        let (mut pixels, mut tokens, mut positions) = (Vec::new(), Vec::new(), Vec::new());
+        for (image, text) in images.iter().zip(&case.texts) {
+            pixels.extend(model.preprocess.apply(image).unwrap().data);
+            let row = decoder.row(&text.tokens, LENGTH);
+            tokens.extend(row.tokens);
+            positions.extend(row.positions);
+        }
+        let plan = executor.plan(images.len()).unwrap();
+        let named = [
+            (plan.graph().first_input_name(), Input::Pixels(&pixels).into()),
+            (text_inputs::TOKENS, Input::Integers(&tokens).into()),
+            (text_inputs::POSITIONS, Input::Integers(&positions).into()),
+        ];
+        let outputs = executor.run_inputs(&plan, Inputs::new(named)).unwrap();
+        let whole = &outputs.get("logits").unwrap().values;
+        let mut generator = case.load(&Session::builder().device(Device::Cpu).batch(4));
+        let texts: Vec<&[u32]> = case.texts.iter().map(|text| text.tokens.as_slice()).collect();
+        let single = generator.logits(&images, &texts).unwrap();
+        let (mut error, mut size) = (0.0, 0.0);
+        for (image, single) in single.iter().enumerate() {
+            for ((token, class), &expected) in single.indexed_iter() {
+                error += f64::from(whole[[image * LENGTH + token, class]] - expected).powi(2);
+                size += f64::from(expected).powi(2);
+            }
+        }
+        // Both have rounding errors.
+        let bound = 2.0 * model_tolerance(DType::F32, graph.nodes().len());
+        let error = (error / size).sqrt();
+        assert!(
+            error <= bound,
+            "{}: {error:.2e}, more than {bound:.2e}",
+            case.name
+        );
+        trained += 1;
+    }
+    assert_eq!(trained, 3);
 }
 
 /// Guessed tokens change the steps, not the text.

@@ -94,12 +94,35 @@ impl Generator {
     /// - [`Error::Argument`] if `session` was loaded without [`tokens`](SessionBuilder::tokens).
     /// - [`Error::Config`] for a model without a decoder that is supported.
     pub fn of_session(session: Session, path: impl AsRef<Path>, max_tokens: Option<usize>) -> Result<Self> {
-        let files = Files::read(path.as_ref())?;
+        Self::checked(session, Files::read(path.as_ref())?, max_tokens)
+    }
+
+    fn checked(session: Session, files: Files, max_tokens: Option<usize>) -> Result<Self> {
         if session.no_outputs()?.tokens().is_none() {
             let reason = "are no output of the session, and the decoder reads them. Load the model with them";
             return Err(Error::argument("tokens", reason));
         }
         Self::assemble(session, files, max_tokens)
+    }
+
+    /// Loads the decoder of a checkpoint, whose encoder is `session`, and the tokenizer of `directory`. [`load`](Self::load) describes
+    /// `max_tokens`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`of_session`](Self::of_session).
+    pub fn of_checkpoint(
+        session: Session,
+        checkpoint: Checkpoint,
+        directory: &Path,
+        max_tokens: Option<usize>,
+    ) -> Result<Self> {
+        let files = Files {
+            spec: DecoderSpec::read(directory, checkpoint.config())?,
+            detokenizer: Detokenizer::load(directory)?,
+            checkpoint,
+        };
+        Self::checked(session, files, max_tokens)
     }
 
     fn assemble(session: Session, files: Files, max_tokens: Option<usize>) -> Result<Self> {

@@ -1,6 +1,10 @@
 //! The graphs of a decoder: a step, and the keys and values of cross-attention.
 //!
+//! `sequence` has the graph of whole texts, for training.
+//!
 //! A row of a step is a token of one sequence. The step writes its keys and values to the cache and returns the logits of the next token.
+
+mod sequence;
 
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, OutputKind, Role, ValueId};
@@ -12,6 +16,8 @@ use crate::names::{AttentionNames, HeadNames};
 use crate::pages::PAGE;
 use crate::sampling::CANDIDATES;
 use crate::spec::{DecoderSpec, Positions};
+
+pub(crate) use self::sequence::{append_sequence, inputs as sequence_inputs};
 
 /// Names of a step's inputs, each i32 with a row per token.
 pub(crate) mod inputs {
@@ -128,7 +134,6 @@ impl<'a> Builder<'a> {
     }
 
     fn step(&mut self, cache: CacheSize) -> Result<ValueId> {
-        let (width, vocabulary) = (self.spec.width, self.spec.vocabulary);
         let mut input = |name: &str, shape: &[usize]| self.graph.add_input(name, shape, DType::I32);
         let positions = input(inputs::POSITIONS, &[1])?;
         let places = input(inputs::PLACES, &[1])?;
@@ -141,7 +146,19 @@ impl<'a> Builder<'a> {
             input(inputs::IMAGE_LENGTHS, &[1])?,
         ];
 
-        let names = self.spec.names;
+        let tokens = self.graph.input();
+        let (mut x, head) = self.embedded(tokens, positions)?;
+        for layer in 0..self.spec.layers {
+            x = self.self_attention(layer, x, places, own, cache)?;
+            x = self.cross_attention(layer, x, of_image, cache)?;
+            x = self.feed_forward(layer, x)?;
+        }
+        self.head(x, head)
+    }
+
+    /// The embeddings of tokens with their positions, and the weight of the projection to logits.
+    fn embedded(&mut self, tokens: ValueId, positions: ValueId) -> Result<(ValueId, ValueId)> {
+        let (names, width, vocabulary) = (self.spec.names, self.spec.width, self.spec.vocabulary);
         let table = self.tensor(names.embedding, &[vocabulary, width]);
         let head = self.tensor(names.head.weight, &[vocabulary, width]);
         // Files have tied weights once, under either name.
@@ -151,7 +168,6 @@ impl<'a> Builder<'a> {
             (Ok(table), Ok(head), false) => (table, head),
             (Err(error), _, _) | (_, Err(error), _) => return Err(error),
         };
-        let tokens = self.graph.input();
         let mut x = self.push(Role::Patch, "embedding", Gather { axis: 0 }, &[table, tokens])?;
         if self.spec.scales_embedding {
             x = self.push(Role::Patch, "scaled", MulScalar((width as f32).sqrt()), &[x])?;
@@ -167,12 +183,7 @@ impl<'a> Builder<'a> {
         if self.spec.has_embedding_norm {
             x = self.norm(names.embedding_norm, x)?;
         }
-        for layer in 0..self.spec.layers {
-            x = self.self_attention(layer, x, places, own, cache)?;
-            x = self.cross_attention(layer, x, of_image, cache)?;
-            x = self.feed_forward(layer, x)?;
-        }
-        self.head(x, head)
+        Ok((x, head))
     }
 
     fn self_attention(

@@ -15,6 +15,7 @@
 //! | `beam`, `beam_texts` | beam search; the texts of images by it |
 //! | `pages`, `sampling`, `draft` | allocates the cache; chooses tokens; guesses them |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |
+//! | `training` | what training needs of a decoder |
 
 mod beam;
 mod beam_texts;
@@ -30,9 +31,11 @@ mod step_inputs;
 mod stream;
 mod text;
 mod texts;
+mod training;
 
 pub use draft::Speculation;
 pub use generator::{Generator, makes_texts};
 pub use sampling::{GenerateOptions, Sampling};
 pub use stream::TextStream;
 pub use text::{Event, Finish, Generated, Progress, TextId};
+pub use training::{LEFT_OUT, TextDecoder, TextRow, text_inputs};

@@ -6,10 +6,10 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use safetensors::SafeTensorError;
+use safetensors::{Dtype, SafeTensorError};
 use serde_json::Value;
 
-use super::{Checkpoint, Replacement};
+use super::{Checkpoint, Replacement, little_endian};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, ValueId};
 use crate::model::file_names::PREPROCESSOR;
@@ -17,6 +17,7 @@ use crate::model::load::from_bytes;
 use crate::model::loaded::Model;
 use crate::model::model_bytes::ModelBytes;
 use crate::model::options::LoadOptions;
+use crate::model::weights::Weights;
 use crate::safetensors_file;
 use hipvit_files::json;
 use hipvit_files::temporary::file_in;
@@ -81,6 +82,26 @@ impl Checkpoint {
             preprocessor: preprocessor.as_deref(),
         };
         from_bytes(files, options)
+    }
+
+    /// Returns the checkpoint with new values of some tensors, in f32.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Tensor`] for values that are not of a tensor's size.
+    pub fn with_values(&self, values: &TensorValues) -> Result<Self> {
+        let mut weights = Weights::with_tensors_of(&self.weights);
+        for (name, replacement) in self.replacements(values)? {
+            if let Replacement::F32(values) = replacement {
+                weights.replace(&name, Dtype::F32, little_endian(&values));
+            }
+        }
+        Ok(Self {
+            config: self.config.clone(),
+            preprocessor: self.preprocessor.clone(),
+            weights,
+            sparse: None,
+        })
     }
 
     /// Writes the model to `directory`, with new values of some tensors, in f32. Each file is replaced as a whole.

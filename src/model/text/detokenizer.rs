@@ -1,10 +1,11 @@
-//! Converts tokens to text with the `tokenizers` crate.
+//! Converts tokens to text, and texts to tokens, with the `tokenizers` crate.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use tokenizers::AddedToken;
 use tokenizers::decoders::byte_level::ByteLevel;
+use tokenizers::processors::roberta::RobertaProcessing;
 
 use super::guard::{guarded, shortened};
 use super::transformers::{TOKENIZER, VOCABULARY, bpe_files, from_json};
@@ -14,7 +15,7 @@ use crate::model::source::Source;
 /// Special tokens of RoBERTa, whose vocabulary TrOCR has if there is no `tokenizer.json`.
 const SPECIAL: [&str; 5] = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"];
 
-/// Converts the tokens that a decoder makes to text.
+/// Converts the tokens that a decoder makes to text, and texts to the tokens that it should make.
 pub struct Detokenizer {
     tokenizer: tokenizers::Tokenizer,
     file: PathBuf,
@@ -36,7 +37,11 @@ impl Detokenizer {
     /// [`Error::Config`] for files that are missing or damaged.
     pub fn load(directory: &Path) -> Result<Self> {
         let source = Source::of_directory(directory.to_owned(), None);
-        if let Some((tokenizer, file)) = from_json(&source)? {
+        if let Some((mut tokenizer, file)) = from_json(&source)? {
+            let unusable = |error: tokenizers::Error| Error::config(&file, shortened(&error));
+            // A file may have the settings of the call before it was saved.
+            tokenizer.with_padding(None);
+            tokenizer.with_truncation(None).map_err(unusable)?;
             return Ok(Self { tokenizer, file });
         }
         let Some(model) = bpe_files(&source)? else {
@@ -51,6 +56,10 @@ impl Detokenizer {
             let added = tokenizer.add_special_tokens(SPECIAL.map(|token| AddedToken::from(token, true)));
             added.map_err(|error| Error::config(&file, shortened(&error)))
         })?;
+        let special = |token: &str| (token.to_owned(), tokenizer.token_to_id(token).unwrap_or_default());
+        let ends = RobertaProcessing::new(special("</s>"), special("<s>"));
+        tokenizer.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
+        tokenizer.with_post_processor(Some(ends.add_prefix_space(false)));
         Ok(Self { tokenizer, file })
     }
 
@@ -65,6 +74,29 @@ impl Detokenizer {
             let text = text.map_err(|error| Error::config(&self.file, shortened(&error)))?;
             Ok(text.trim().to_owned())
         })
+    }
+}
+
+impl Detokenizer {
+    /// Returns the tokens of a text, with the special ones that the tokenizer puts around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the tokenizer fails.
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        guarded(&self.file, || {
+            let encoding = self.tokenizer.encode(text, true);
+            let encoding = encoding.map_err(|error| {
+                let reason = format!("cannot convert \"{text}\" to tokens: {}", shortened(&error));
+                Error::config(&self.file, reason)
+            })?;
+            Ok(encoding.get_ids().to_vec())
+        })
+    }
+
+    /// Returns the file of the tokenizer.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 }
 
@@ -87,7 +119,9 @@ mod tests {
     fn vocabularies_of_bytes_have_special_tokens() {
         let vocabulary = json!({"<s>": 0, "</s>": 1, "Ġ": 2, "h": 3, "i": 4, "hi": 5, "Ġhi": 6}).to_string();
         let files = [("vocab.json", vocabulary.as_str()), ("merges.txt", "h i\nĠ hi\n")];
-        assert_eq!(load(&files).unwrap().text(&[0, 6, 6, 3, 1]).unwrap(), "hi hih");
+        let loaded = load(&files).unwrap();
+        assert_eq!(loaded.text(&[0, 6, 6, 3, 1]).unwrap(), "hi hih");
+        assert_eq!(loaded.tokens("hi hi").unwrap(), [0, 5, 6, 1]);
         let error = load(&files[..1]).unwrap_err().to_string();
         assert!(
             error.contains("tokenizer.json") && error.contains("SentencePiece"),
