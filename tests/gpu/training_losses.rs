@@ -5,8 +5,8 @@ use hipvit::tensor::Input;
 use hipvit::{DType, Device};
 use hipvit_train::{
     ContrastiveOptions, DistillationKind, DistillationLoss, LambOptions, LossKind, Objective,
-    OptimizerOptions, PairOptions, PrecisionOptions, SgdOptions, StepReport, Targets, TensorRule, Texts,
-    TrainOptions, Trainer,
+    OptimizerOptions, PairOptions, PrecisionOptions, Sequences, SgdOptions, StepReport, Targets, TensorRule,
+    TextOptions, Texts, TrainOptions, Trainer,
 };
 
 use crate::support::at;
@@ -84,10 +84,30 @@ fn train(
         Objective::Distillation(_) => numbers(IMAGES * width, 3),
         _ => Vec::new(),
     };
+    // Texts of different lengths.
+    let read: Vec<i32> = (0..IMAGES * width).map(|at| (at * at % 40) as i32).collect();
+    let positions: Vec<i32> = (0..IMAGES * width).map(|at| 2 + (at % width) as i32).collect();
+    let label = |at: usize| {
+        if at % width < 4 + at / width {
+            ((at + 1) * (at + 1) % 40) as i32
+        } else {
+            -100
+        }
+    };
+    let labels: Vec<i32> = (0..IMAGES * width).map(label).collect();
+    let sequences = match loss {
+        Objective::Texts(_) => Sequences {
+            tokens: &read,
+            positions: &positions,
+            labels: &labels,
+        },
+        _ => Sequences::default(),
+    };
     let targets = Targets {
         values: &values,
         teacher: &teacher,
         texts,
+        sequences,
     };
     let step = |_| trainer.step(Input::Values(&images), targets, 1e-2).unwrap();
     (0..STEPS).map(step).collect()
@@ -109,6 +129,7 @@ fn losses_and_relative_positions_are_those_of_the_cpu() {
     // A causal tower with fewer tokens than its context, and one that sees all tokens.
     let [both_of_clip, both_of_siglip] = [(clip, 9), (siglip, CONTEXT)]
         .map(|(contrastive, tokens)| Objective::Pairs(PairOptions { contrastive, tokens }));
+    let texts = Objective::Texts(TextOptions { tokens: 9 });
     for case in [
         ("timm_beit", cross_entropy, sgd),
         ("timm_swin", cross_entropy, sgd),
@@ -119,6 +140,7 @@ fn losses_and_relative_positions_are_those_of_the_cpu() {
         ("timm_vit_embedding", Objective::Contrastive(siglip), lamb),
         ("zero_shot/hf_clip", both_of_clip, sgd),
         ("zero_shot/hf_siglip", both_of_siglip, lamb),
+        ("generation/trocr_small", texts, sgd),
     ] {
         let expected = train(Device::Cpu, DType::F32, case);
         for dtype in dtypes() {

@@ -3,6 +3,7 @@
 mod keys;
 mod pairs;
 mod rounded;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

@@ -1,4 +1,4 @@
-//! `hipvit train` trains a model on labelled images, or on pairs of images and captions.
+//! `hipvit train` trains a model on labelled images, on pairs of images and captions, or on images of texts.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -32,6 +32,7 @@ Examples:
   hipvit train digits/ -m assets/tinyvit32/config.json -o run --recipe digits
   hipvit train imagenet/ -m vit_small_patch16_224 -o run --device hip --dtype bf16
   hipvit train pairs.csv -m openai/clip-vit-base-patch32 -o run --holdout 5%
+  hipvit train lines/ -m microsoft/trocr-base-printed -o run --holdout 5%
   hipvit train photos/ -o run --resume
   torchrun --nproc-per-node 2 --no-python hipvit train photos/ -m vit_tiny_patch16_224 -o run --device cpu
   hipvit classify photo.jpg -m run/model
@@ -95,9 +96,9 @@ struct StartArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Recipe")]
 struct RecipeArgs {
-    /// TOML file, scratch-small, digits, fine-tune or pairs
+    /// TOML file, scratch-small, digits, fine-tune, pairs or texts
     ///
-    /// The default is scratch-small, or pairs for pairs of images and captions.
+    /// The default is scratch-small, pairs for pairs of images and captions, or texts for a model that makes texts.
     #[arg(long, value_name = "RECIPE", conflicts_with = "resume")]
     recipe: Option<PathBuf>,
     /// Number of passes over the images
@@ -114,7 +115,8 @@ struct RecipeArgs {
     lr: Option<f64>,
     /// Layers to keep as they are, from the embedding on, or backbone
     ///
-    /// The embedding is the first layer, and each block is one. backbone: all but the head. In training on pairs: image or text, the tower.
+    /// The embedding is the first layer, and each block is one. backbone: all but the head. In training on pairs: image or text, the tower. In training on texts: image
+    /// or text, the encoder or the decoder.
     #[arg(long, value_name = "LAYERS", conflicts_with = "resume")]
     freeze: Option<Freeze>,
     /// Train updates of this rank beside the linear layers
@@ -398,6 +400,15 @@ fn note_start(fit: &Fit, resumed: bool) {
             ));
         }
     }
+    if let Some([longest, generated]) = fit.text_lengths() {
+        output::note(&format!("texts have up to {longest} tokens"));
+        if longest > generated {
+            output::warning(&format!(
+                "the model's files limit generation to {generated} tokens, so that longer texts are read in part. Set max_length in \
+                 generation_config.json"
+            ));
+        }
+    }
     if let Some(memory) = trainer.memory() {
         let of = if fit.has_ranks() {
             "memory of each rank"
@@ -473,6 +484,22 @@ impl Callbacks for Display {
             return;
         }
         let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+        if let Some(reading) = &event.reading {
+            let unaveraged = event.unaveraged_reading.map_or_else(String::new, |reading| {
+                format!(" ({} without averages)", percent(reading.exact_lines))
+            });
+            let line = format!(
+                "epoch {}/{}: loss {:.4}, training {} of tokens, validation {} of lines exact{unaveraged}, character error rate {}",
+                event.epoch,
+                self.epochs,
+                event.loss,
+                percent(event.train_accuracy),
+                percent(reading.exact_lines),
+                percent(reading.character_error_rate)
+            );
+            let _ = self.progress.print(|| writeln!(output::stdout(), "{line}"));
+            return;
+        }
         let validation = match (&event.recall, event.val_accuracy) {
             (Some(recall), _) => format!(
                 ", recall@1 and @5 image to text {} and {}, text to image {} and {}",

@@ -9,10 +9,13 @@ mod evaluation;
 mod events;
 mod from_recipe;
 mod holdout;
+mod kind;
+mod lines;
 mod log;
 mod options;
 mod pending_step;
 mod ranks;
+mod reading;
 mod recall;
 mod report;
 mod retrieval;
@@ -20,8 +23,10 @@ mod speed;
 mod steps;
 mod teacher;
 mod tensorboard;
+mod text_evaluation;
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,13 +50,16 @@ pub use self::events::{EpochEvent, Event, MemoryEvent, StepEvent};
 use self::from_recipe::{images_per_run, input_kind, loss_kind, new_trainer};
 pub(crate) use self::holdout::{divide, divided};
 pub use self::holdout::{hold_out, open_splits};
+pub(crate) use self::kind::DataKind;
+use self::lines::Lines;
 use self::log::Log;
 pub use self::options::FitOptions;
 use self::pending_step::PendingStep;
+pub use self::reading::Reading;
 pub use self::recall::Recall;
 use self::speed::Speed;
 use self::teacher::Teacher;
-use crate::PairOptions;
+use crate::Objective;
 use crate::augmentation::{TrainingImages, mixup};
 pub use crate::float8::LayerEvent;
 use crate::inference::run_dataset;
@@ -102,12 +110,29 @@ struct Supervision {
     teacher: Option<Teacher>,
     /// Set if the data are pairs of images and captions.
     captions: Option<Arc<Captions>>,
+    /// Set if a decoder makes texts of the images.
+    lines: Option<Arc<Lines>>,
 }
 
 impl Supervision {
-    /// Returns the loss of pairs, if the data are pairs.
-    fn pairs(&self) -> Option<PairOptions> {
-        self.captions.as_ref().map(|captions| captions.pairs)
+    /// Opens the captions of pairs, or the texts of a decoder.
+    fn of_texts(kind: DataKind, directory: &Path, splits: &Splits) -> Result<Self, FitError> {
+        let captions = (kind == DataKind::Pairs).then(|| Captions::open(directory, splits));
+        let lines = (kind == DataKind::Texts).then(|| Lines::open(directory, splits));
+        Ok(Self {
+            teacher: None,
+            captions: captions.transpose()?.map(Arc::new),
+            lines: lines.transpose()?.map(Arc::new),
+        })
+    }
+
+    /// Returns the loss of pairs or of texts, unless the data have classes.
+    fn objective(&self) -> Option<Objective> {
+        let pairs = self
+            .captions
+            .as_ref()
+            .map(|captions| Objective::Pairs(captions.pairs));
+        pairs.or_else(|| self.lines.as_ref().map(|lines| Objective::Texts(lines.options)))
     }
 }
 
@@ -133,19 +158,22 @@ impl Fit {
         let saved = if resume { checkpoints.newest()? } else { None };
         let mut progress = saved.as_ref().map(|saved| saved.progress).unwrap_or_default();
         recipe.accumulate = progress.accumulate.unwrap_or(recipe.accumulate);
-        check_recipe(&recipe, splits.train.has_captions(), ranks.is_some())?;
-        let captions = Captions::open(&run.initial(), &splits)?.map(Arc::new);
-        let pairs = captions.as_ref().map(|captions| captions.pairs);
-        let mut trainer = new_trainer(checkpoint, &recipe, &options, ranks.clone(), pairs)?;
+        let kind = DataKind::of(&splits, &run.initial())?;
+        check_recipe(&recipe, kind, ranks.is_some())?;
+        let mut supervision = Supervision::of_texts(kind, &run.initial(), &splits)?;
+        let mut trainer = new_trainer(
+            checkpoint,
+            &recipe,
+            &options,
+            ranks.clone(),
+            supervision.objective(),
+        )?;
         let accumulate = trainer.options().accumulate;
         if accumulate != recipe.accumulate {
             recipe.accumulate = accumulate;
             progress.accumulate = Some(accumulate);
         }
-        let supervision = Supervision {
-            teacher: Teacher::open(&recipe, &options, &trainer)?,
-            captions,
-        };
+        supervision.teacher = Teacher::open(&recipe, &options, &trainer)?;
         if let Some(saved) = &saved {
             trainer.restore(&saved.states)?;
         }
@@ -197,8 +225,8 @@ impl Fit {
         // Its states take as much memory as those of the next one.
         drop(self.trainer);
         let checkpoint = Checkpoint::open(Some(&self.run.initial()))?;
-        let (ranks, pairs) = (self.ranks.clone(), self.supervision.pairs());
-        let mut trainer = new_trainer(checkpoint, &self.recipe, &self.options, ranks, pairs)?;
+        let (ranks, objective) = (self.ranks.clone(), self.supervision.objective());
+        let mut trainer = new_trainer(checkpoint, &self.recipe, &self.options, ranks, objective)?;
         if self.progress.step > 0
             && let Some(saved) = self.checkpoints.newest()?
         {
@@ -219,6 +247,13 @@ impl Fit {
     pub fn truncated_captions(&self) -> Option<[usize; 2]> {
         let captions = self.supervision.captions.as_ref()?;
         Some([captions.truncated(), captions.pairs.tokens])
+    }
+
+    /// Returns the number of tokens of the longest text, and the maximum number that the model's files allow to be generated. `None` if no decoder
+    /// makes texts of the images.
+    #[must_use]
+    pub fn text_lengths(&self) -> Option<[usize; 2]> {
+        self.supervision.lines.as_ref().map(|lines| lines.lengths())
     }
 
     /// Returns the recipe.
@@ -362,6 +397,7 @@ impl Fit {
         let val_seconds = self.lap();
         let evaluation = self.evaluation.as_ref().filter(|_| is_evaluated);
         let progress = &mut self.progress;
+        // Tokens, for texts.
         let images = progress.images.max(1) as f64;
         let event = EpochEvent {
             epoch: progress.epoch + 1,
@@ -374,6 +410,8 @@ impl Fit {
             unaveraged_val_accuracy: unaveraged.as_ref().map(Evaluation::accuracy),
             recall: evaluation.and_then(|evaluation| evaluation.recall),
             unaveraged_recall: unaveraged.as_ref().and_then(|evaluation| evaluation.recall),
+            reading: evaluation.and_then(|evaluation| evaluation.reading),
+            unaveraged_reading: unaveraged.as_ref().and_then(|evaluation| evaluation.reading),
             train_seconds: progress.seconds,
             val_seconds: evaluation.map(|_| val_seconds),
             skipped: progress.skipped,
@@ -402,6 +440,9 @@ impl Fit {
     ) -> Result<Evaluation, FitError> {
         if let Some(captions) = self.supervision.captions.clone() {
             return self.evaluate_pairs(dataset, &captions, weights, callbacks);
+        }
+        if self.supervision.lines.is_some() {
+            return self.evaluate_texts(dataset, weights, callbacks);
         }
         let session = self.session(weights)?;
         let skip_broken = self.options.skip_broken;
@@ -445,6 +486,7 @@ impl Fit {
         let builder = Session::builder()
             .device(self.options.device)
             .dtype(self.options.dtype)
+            .tokens(self.supervision.lines.is_some())
             .batch(images_per_run(&self.recipe, self.ranks.as_ref())?);
         let builder = match self.options.threads {
             Some(threads) => builder.threads(threads),

@@ -31,7 +31,7 @@ enum Depth {
     Head,
 }
 
-/// Tower of a dual encoder.
+/// Tower of a dual encoder, or half of an image encoder with a text decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tower {
     Image,
@@ -39,9 +39,9 @@ pub(crate) enum Tower {
 }
 
 impl Tower {
-    /// Returns the tower of a tensor of transformers or of open_clip. `None` for what the loss learns.
+    /// Returns the tower of a tensor of transformers or of open_clip, or encoder and decoder of one that makes texts. `None` for what the loss learns.
     pub(crate) fn of(name: &str) -> Option<Self> {
-        const IMAGE: [&str; 3] = ["vision_model.", "visual_projection.", "visual."];
+        const IMAGE: [&str; 4] = ["vision_model.", "visual_projection.", "visual.", "encoder."];
         match name {
             SCALE_TENSOR | BIAS_TENSOR => None,
             _ if IMAGE.iter().any(|prefix| name.starts_with(prefix)) => Some(Self::Image),

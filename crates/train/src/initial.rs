@@ -4,6 +4,7 @@
 mod config;
 mod pairs;
 pub(crate) mod random;
+mod texts;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

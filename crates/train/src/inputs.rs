@@ -2,9 +2,11 @@
 
 /// f32 `[images, classes]`, or `[images, channels]` for the embeddings of texts.
 pub(crate) const TARGETS: &str = "targets";
+/// i32 `[images, tokens]`: the token that follows each token of a text, or -100 for one that the loss leaves out.
+pub(crate) const LABELS: &str = "labels";
 /// f32 `[images, classes]`: the logits of a teacher.
 pub(crate) const TEACHER: &str = "teacher";
-/// f32 `[images, 1]`: the gradient of each image's loss.
+/// f32 `[images, 1]`, or `[images, tokens]` for texts: the gradient of each loss.
 pub(crate) const IMAGE_WEIGHTS: &str = "image_weights";
 /// f32 `[images, branches]`: the factor of each residual branch.
 pub(crate) const BRANCH_FACTORS: &str = "branch_factors";

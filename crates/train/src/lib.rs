@@ -39,10 +39,12 @@ pub use hipvit::ops::{ContrastiveKind, DistillationKind, DistillationLoss, LossK
 pub use lora::LoraOptions;
 pub use memory::{MemoryBudget, MemoryLimit, MemoryReport};
 pub use memory_planner::MemoryPlanner;
-pub use objective::{ContrastiveOptions, Objective, PairOptions};
+pub use objective::{ContrastiveOptions, Objective, PairOptions, TextOptions};
 pub use optimizer::{AdamWOptions, LambOptions, LionOptions, Moments, OptimizerOptions, SgdOptions};
 pub use quantization::{PrecisionOptions, Quantization};
 pub use ranks::RankPlan;
 pub use scatter::Frozen;
 pub use trained::{TensorInfo, TensorRule};
-pub use trainer::{StepReport, Targets, Texts, TrainOptions, Trainer, Tuning, Weights, step_graph};
+pub use trainer::{
+    Sequences, StepReport, Targets, Texts, TrainOptions, Trainer, Tuning, Weights, step_graph,
+};

@@ -1,21 +1,27 @@
 //! What a step minimises: the end of the forward pass.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use hipvit::Scores;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, ValueId};
-use hipvit::model::{Model, TEXT_EMBEDDING, TextTower};
+use hipvit::model::{Checkpoint, Model, TEXT_EMBEDDING, TensorValues, TextTower};
 use hipvit::ops::{
     Add, ContrastiveKind, ContrastiveLoss, DistillationLoss, Linear, Loss, LossKind, MulScalar, Op, RmsNorm,
+    TokenLoss,
 };
 use hipvit::tensor::{DType, Tensor};
+use hipvit_generate::TextDecoder;
 
 use crate::inputs;
 use crate::trained::{TensorRule, Trained};
 
 /// Name of the state with the logarithm of the factor of similarities.
 pub(crate) const LOG_SCALE: &str = "contrastive.log_scale";
+
+/// Name of the output of a step that is 1 for each token that the model predicts.
+const HITS: &str = "hits";
 
 /// Name of the state that is added to the logits of pairs.
 pub(crate) const BIAS: &str = "contrastive.bias";
@@ -47,6 +53,16 @@ pub enum Objective {
     /// Loss of pairs of images and texts that trains both towers of a CLIP or SigLIP model. Scale and bias are tensors of the model, which are
     /// trained too.
     Pairs(PairOptions),
+    /// Cross-entropy of the tokens of texts, given the tokens before them, for an image encoder with a text decoder. It is the mean over the tokens of
+    /// a batch, which micro-batches do not change.
+    Texts(TextOptions),
+}
+
+/// A loss of texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextOptions {
+    /// Number of tokens of each text.
+    pub tokens: usize,
 }
 
 /// A loss of pairs for both towers.
@@ -140,7 +156,7 @@ pub(crate) struct PushedLoss {
 impl Objective {
     /// Returns true if the targets are those of classes.
     pub(crate) fn has_classes(&self) -> bool {
-        self.contrastive().is_none()
+        self.contrastive().is_none() && !self.has_labels()
     }
 
     /// Returns the loss of pairs, if it is one.
@@ -150,7 +166,7 @@ impl Objective {
             | Self::Pairs(PairOptions {
                 contrastive: options, ..
             }) => Some(options),
-            Self::Targets(_) | Self::Distillation(_) => None,
+            Self::Targets(_) | Self::Distillation(_) | Self::Texts(_) => None,
         }
     }
 
@@ -159,14 +175,31 @@ impl Objective {
         matches!(self, Self::Pairs(_))
     }
 
-    /// Returns the graph whose outputs the loss compares.
+    /// Returns true if the targets are the tokens that follow those of a text.
+    pub(crate) fn has_labels(&self) -> bool {
+        matches!(self, Self::Texts(_))
+    }
+
+    /// Returns the graph whose outputs the loss compares. `model` is that of the checkpoint with these values.
     ///
     /// # Errors
     ///
-    /// The errors of [`Model::pairs`].
-    pub(crate) fn graph<'a>(&self, model: &'a Model) -> Result<Cow<'a, Graph>> {
+    /// The errors of [`Model::pairs`] and [`TextDecoder::append`].
+    pub(crate) fn graph<'a>(
+        &self,
+        model: &'a Model,
+        checkpoint: &Checkpoint,
+        values: &TensorValues,
+    ) -> Result<Cow<'a, Graph>> {
         match self {
             Self::Pairs(options) => model.pairs(options.tokens).map(Cow::Owned),
+            Self::Texts(options) => {
+                let decoder = TextDecoder::open(directory_of(checkpoint), checkpoint.config())?;
+                let weights = checkpoint.with_values(values)?;
+                decoder
+                    .append(model.graph.clone(), &weights, options.tokens)
+                    .map(Cow::Owned)
+            }
             _ => Ok(Cow::Borrowed(&model.graph)),
         }
     }
@@ -220,6 +253,18 @@ impl Objective {
                     text.ok_or_else(|| Error::internal("training", "the graph has no embedding of texts"))?;
                 push_contrastive(graph, [embedding, text], options.contrastive)
             }
+            Self::Texts(options) => {
+                let logits = output(graph, OutputKind::Logits);
+                let logits =
+                    logits.ok_or_else(|| Error::internal("training", "the decoder has no logits"))?;
+                graph.retain_outputs(|_| false);
+                let labels = graph.add_input(inputs::LABELS, [1, options.tokens], DType::I32)?;
+                let node =
+                    graph.push_node(Role::Other, "loss".into(), TokenLoss.into(), vec![logits, labels])?;
+                let (loss, hits) = (node.outputs[0], node.outputs[1]);
+                graph.add_output(HITS, hits)?;
+                Ok(of_model(loss))
+            }
             Self::Targets(kind) => {
                 let (logits, targets) = logits_and_targets(graph)?;
                 let loss = graph.push(Role::Other, "loss", Loss(*kind), [logits, targets])?;
@@ -236,6 +281,15 @@ impl Objective {
             }
         }
     }
+}
+
+/// Returns the directory of a checkpoint's files.
+pub(crate) fn directory_of(checkpoint: &Checkpoint) -> &Path {
+    let place = checkpoint.place();
+    if place.is_dir() {
+        return place;
+    }
+    place.parent().unwrap_or(Path::new(""))
 }
 
 /// Returns a loss that learns nothing but weights of the model.

@@ -23,11 +23,12 @@ use crate::optimizer::Moments;
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     ("digits", include_str!("../recipes/digits.toml")),
     ("scratch-small", include_str!("../recipes/scratch-small.toml")),
     ("fine-tune", include_str!("../recipes/fine-tune.toml")),
     ("pairs", include_str!("../recipes/pairs.toml")),
+    ("texts", include_str!("../recipes/texts.toml")),
 ];
 
 /// The reason why a recipe cannot be used.

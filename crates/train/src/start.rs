@@ -7,7 +7,7 @@ use hipvit::error::Error;
 use hipvit::exec::Collectives;
 use hipvit_data::Splits;
 
-use crate::fit::{Fit, FitError, FitOptions, check_recipe, divided, open_splits};
+use crate::fit::{DataKind, Fit, FitError, FitOptions, check_recipe, divided, open_splits};
 use crate::initial::{InitialModel, Start};
 use crate::ranks::files;
 use crate::ranks::messages::agree;
@@ -20,6 +20,9 @@ const RECIPE: &str = "scratch-small";
 
 /// Recipe of a run on pairs of images and captions whose options name none.
 const RECIPE_OF_PAIRS: &str = "pairs";
+
+/// Recipe of a run that trains a decoder of texts, whose options name none.
+const RECIPE_OF_TEXTS: &str = "texts";
 
 /// Data, model, recipe and output directory of a run.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +51,8 @@ pub enum Origin {
         model: PathBuf,
         /// Image size of a timm architecture.
         image_size: Option<usize>,
-        /// TOML file, or name of a shipped recipe. By default `scratch-small`, or `pairs` for pairs of images and captions.
+        /// TOML file, or name of a shipped recipe. By default `scratch-small`, `pairs` for pairs of images and captions, or `texts` for a model that
+        /// makes texts.
         recipe: Option<PathBuf>,
         /// Values that take precedence over the recipe's values.
         overrides: Overrides,
@@ -98,19 +102,22 @@ impl RunOptions {
         };
         run.check_new()?;
         let splits = hipvit_data::open(&self.data)?;
-        let has_captions = splits.train.has_captions();
-        let default = if has_captions { RECIPE_OF_PAIRS } else { RECIPE };
+        let kind = DataKind::of(&splits, initial)?;
+        let default = match kind {
+            DataKind::Classes => RECIPE,
+            DataKind::Pairs => RECIPE_OF_PAIRS,
+            DataKind::Texts => RECIPE_OF_TEXTS,
+        };
         let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(default)))?.with(overrides)?;
         let recipe = self.limited(recipe);
-        check_recipe(&recipe, has_captions, options.collectives.is_some())?;
+        check_recipe(&recipe, kind, options.collectives.is_some())?;
         if let Some(ranks) = &options.collectives {
             // Before the directory is created.
             RankPlan::new(ranks.rank(), ranks.ranks(), &recipe.ranks)?.share(recipe.batch)?;
         }
         let splits = divided(splits, &self.data, self.holdout, recipe.seed)?;
         let facts = self.facts(&splits, &options);
-        let classes = (!has_captions).then_some(facts.classes.as_slice());
-        let (initial, replaced) = initialize(initial, *image_size, classes, recipe.seed)?;
+        let (initial, replaced) = initialize(initial, *image_size, (kind, &facts.classes), recipe.seed)?;
         let run = RunDirectory::create(&self.output, &recipe, &facts, &initial)?;
         self.lead(&run, &splits, &options)?;
         let fit = Fit::new(run, recipe, splits, options, false)?;
@@ -201,12 +208,12 @@ fn digest(captions: &[String]) -> u64 {
     })
 }
 
-/// Creates the model that training starts from, without `classes` both towers of a dual encoder. Returns it with the tensors of a checkpoint
-/// that were replaced.
+/// Creates the model that training starts from: a classifier of `classes`, both towers of a dual encoder, or an encoder with its decoder. Returns it with
+/// the tensors of a checkpoint that were replaced.
 fn initialize(
     model: &Path,
     image_size: Option<usize>,
-    classes: Option<&[String]>,
+    (kind, classes): (DataKind, &[String]),
     seed: u64,
 ) -> Result<(InitialModel, Vec<String>), FitError> {
     let start = Start::of(model, image_size);
@@ -214,9 +221,11 @@ fn initialize(
         let reason = "needs the name of a timm architecture: other models have their size";
         return Err(Error::argument("image-size", reason).into());
     }
-    let Some(classes) = classes else {
-        return Ok((InitialModel::of_pairs(start, seed)?, Vec::new()));
-    };
+    match kind {
+        DataKind::Classes => {}
+        DataKind::Pairs => return Ok((InitialModel::of_pairs(start, seed)?, Vec::new())),
+        DataKind::Texts => return Ok((InitialModel::of_texts(start)?, Vec::new())),
+    }
     let model = InitialModel::new(start, classes, seed)?;
     let replaced = if start.is_from_scratch() {
         Vec::new()

@@ -132,7 +132,8 @@ impl StepGraph {
     /// [`Error::Argument`] if the model has no output that the loss compares, or no constant that it depends on. [`Error::Op`] if an op has no derivative.
     pub(crate) fn new(mut graph: Graph, trained: &[Trained], options: StepOptions) -> Result<Self> {
         let PushedLoss { loss, learned } = options.loss.push(&mut graph)?;
-        let seed = graph.add_input(inputs::IMAGE_WEIGHTS, [1, 1], DType::F32)?;
+        let shape = graph.value(loss).shape.clone();
+        let seed = graph.add_input(inputs::IMAGE_WEIGHTS, shape, DType::F32)?;
         for constant in trained {
             graph.make_parameter(constant.id)?;
         }

@@ -5,6 +5,7 @@ mod families;
 mod losses;
 mod moments;
 mod pairs;
+mod texts;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -31,6 +31,7 @@ use hipvit::graph::Value;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, TensorValues, pair_inputs};
 use hipvit::tensor::Input;
+use hipvit_generate::text_inputs;
 
 use self::micro_batch::{MicroBatch, micro_batches, rows_of};
 pub use self::options::TrainOptions;
@@ -39,8 +40,8 @@ pub(crate) use self::options::{computed_dtype, placement};
 pub use self::report::StepReport;
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, StepTarget, passes};
-use self::step_queue::{StepQueue, SubmittedRun};
-pub use self::targets::{Targets, Texts};
+use self::step_queue::{Compared, StepQueue, SubmittedRun};
+pub use self::targets::{Sequences, Targets, Texts};
 pub use self::tuning::Tuning;
 use crate::dropout::{self, branch_factors};
 use crate::float8::{Float8Layers, LayerEvent};
@@ -378,6 +379,11 @@ impl Trainer {
         } else {
             Vec::new()
         };
+        let counted = if self.options.loss.has_labels() {
+            targets.sequences.counted()
+        } else {
+            ranks * batch
+        };
         let submit = |part: Range<usize>| {
             let run = MicroBatch {
                 len: part.len(),
@@ -385,14 +391,20 @@ impl Trainer {
                 targets: targets.rows(self.width, &part),
                 factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
                 keys: keys.get(2 * part.start..2 * part.end).unwrap_or(&[]),
-                weight: self.counters.scale.factor / (ranks * batch) as f32,
+                weight: self.counters.scale.factor / counted as f32,
                 is_first: part.start == 0,
                 is_last: part.end == batch,
             };
-            let has_classes = self.options.loss.has_classes();
+            let loss = &self.options.loss;
             Ok(SubmittedRun {
                 run: self.run(&run, learning_rate)?,
-                targets: has_classes.then(|| run.targets.values.to_vec()),
+                compared: if loss.has_labels() {
+                    Compared::Tokens(run.targets.sequences.counted())
+                } else if loss.has_classes() {
+                    Compared::Classes(run.targets.values.to_vec())
+                } else {
+                    Compared::Pairs
+                },
             })
         };
         micro_batches(batch, self.options.accumulate)
@@ -415,7 +427,12 @@ impl Trainer {
         let Counters { updates, scale, .. } = &self.counters;
         let update = updates + self.running() as u64 + 1;
         let rates = self.options.optimizer.rates(learning_rate, update);
-        let weights = vec![micro_batch.weight; batch];
+        let losses = if self.options.loss.has_labels() {
+            batch * self.width
+        } else {
+            batch
+        };
+        let weights = vec![micro_batch.weight; losses];
         let unscale = [if micro_batch.is_last {
             1.0 / scale.factor
         } else {
@@ -435,6 +452,11 @@ impl Trainer {
             if !texts.places.is_empty() {
                 named.push((pair_inputs::PLACES, Input::Values(texts.places).into()));
             }
+        } else if self.options.loss.has_labels() {
+            let texts = targets.sequences;
+            named.push((text_inputs::TOKENS, Input::Integers(texts.tokens).into()));
+            named.push((text_inputs::POSITIONS, Input::Integers(texts.positions).into()));
+            named.push((inputs::LABELS, Input::Integers(texts.labels).into()));
         } else {
             named.push((inputs::TARGETS, Input::Values(targets.values).into()));
         }

@@ -9,6 +9,7 @@ use hipvit_data::{Dataset, Splits};
 use rayon::prelude::*;
 
 use super::error::FitError;
+use super::kind::DataKind;
 use crate::recipe::{self, Freeze, QuantizationKind, Recipe};
 use crate::{ContrastiveOptions, PairOptions};
 
@@ -37,15 +38,12 @@ pub(super) struct CaptionBatch {
 }
 
 impl Captions {
-    /// Converts the captions of the splits by the tokenizer of the model in `directory`. `None` if they have classes.
+    /// Converts the captions of the splits by the tokenizer of the model in `directory`.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] for a model without a text tower. The errors of loading the model and of the tokenizer.
-    pub(super) fn open(directory: &Path, splits: &Splits) -> Result<Option<Self>, FitError> {
-        if !splits.train.has_captions() {
-            return Ok(None);
-        }
+    pub(super) fn open(directory: &Path, splits: &Splits) -> Result<Self, FitError> {
         let model = load(directory, &LoadOptions::default())?;
         let tower = text_tower(model.text.as_ref(), directory)?;
         let tokenizer = tower.tokenizer()?;
@@ -57,13 +55,13 @@ impl Captions {
         let texts = train.values().chain(validation.values());
         let longest = texts.map(|text| text.ids.len()).max();
         let tokens = tower.needed(longest.unwrap_or(1).next_multiple_of(TOKENS_STEP));
-        Ok(Some(Self {
+        Ok(Self {
             train,
             validation,
             truncated,
             has_places: tower.pools_by_text(),
             pairs: PairOptions::of(tower, tokens),
-        }))
+        })
     }
 
     /// Returns the number of training captions that are longer than the model's context.
@@ -137,10 +135,13 @@ fn inputs(
 /// # Errors
 ///
 /// [`Error::Argument`] with the key.
-pub(crate) fn check(recipe: &Recipe, has_captions: bool, has_ranks: bool) -> Result<(), Error> {
+pub(crate) fn check(recipe: &Recipe, kind: DataKind, has_ranks: bool) -> Result<(), Error> {
     let of_pairs = recipe.loss.kind == recipe::LossKind::Contrastive;
     let names_tower = matches!(recipe.freeze, Freeze::Image | Freeze::Text);
-    if !has_captions {
+    if kind == DataKind::Texts {
+        return check_texts(recipe, has_ranks);
+    }
+    if kind == DataKind::Classes {
         return match (of_pairs, names_tower) {
             (true, _) => Err(Error::argument(
                 "loss.kind",
@@ -154,13 +155,6 @@ pub(crate) fn check(recipe: &Recipe, has_captions: bool, has_ranks: bool) -> Res
         };
     }
     let augmentation = &recipe.augmentation;
-    let dropout = &recipe.dropout;
-    let drops = [
-        recipe.drop_path,
-        dropout.drop_rate,
-        dropout.proj_drop_rate,
-        dropout.pos_drop_rate,
-    ];
     let of_layers = !names_tower && recipe.freeze != Freeze::default();
     let refusals = [
         (
@@ -189,7 +183,7 @@ pub(crate) fn check(recipe: &Recipe, has_captions: bool, has_ranks: bool) -> Res
             "mixes images of different classes. Pairs have captions: set mixup and cutmix to 0",
         ),
         (
-            drops.iter().any(|&probability| probability > 0.0),
+            drops(recipe),
             "dropout",
             "and drop_path are not for training on pairs. Set them to 0",
         ),
@@ -214,6 +208,81 @@ pub(crate) fn check(recipe: &Recipe, has_captions: bool, has_ranks: bool) -> Res
             "names a tower, but LoRA trains both. Leave one of the two out",
         ),
     ];
+    refuse_first(refusals)
+}
+
+/// Checks that the recipe fits a decoder of texts.
+fn check_texts(recipe: &Recipe, has_ranks: bool) -> Result<(), Error> {
+    let names_tower = matches!(recipe.freeze, Freeze::Image | Freeze::Text);
+    let augmentation = &recipe.augmentation;
+    refuse_first([
+        (
+            recipe.loss.kind != recipe::LossKind::CrossEntropy,
+            "loss.kind",
+            "is not for texts. Set it to cross_entropy, or start from the recipe texts",
+        ),
+        (
+            recipe.loss.label_smoothing > 0.0,
+            "loss.label_smoothing",
+            "is for classes, but the model makes texts. Set it to 0",
+        ),
+        (
+            has_ranks,
+            "ranks",
+            "cannot train on texts: the loss is the mean over the tokens of a batch, which one process counts. Start one process",
+        ),
+        (
+            augmentation.mixup > 0.0 || augmentation.cutmix > 0.0,
+            "augmentation.mixup",
+            "mixes images of different classes. Images with texts have none: set mixup and cutmix to 0",
+        ),
+        (
+            augmentation.flip > 0.0 || augmentation.vertical_flip > 0.0,
+            "augmentation.flip",
+            "mirrors the letters of texts. Set flip and vertical_flip to 0",
+        ),
+        (
+            drops(recipe),
+            "dropout",
+            "and drop_path are not for training on texts. Set them to 0",
+        ),
+        (
+            !recipe.distillation.teacher.is_empty(),
+            "distillation.teacher",
+            "has classes, but the model makes texts. Leave it out",
+        ),
+        (
+            recipe.quantization.kind != QuantizationKind::None,
+            "quantization.kind",
+            "is not for training on texts. Set it to none",
+        ),
+        (
+            recipe.lora.rank > 0,
+            "lora.rank",
+            "is not for training on texts. Set it to 0",
+        ),
+        (
+            !names_tower && recipe.freeze != Freeze::default(),
+            "freeze",
+            "is a number of layers of one tower. For a model that makes texts, name a half: image (the encoder) or text (the decoder)",
+        ),
+    ])
+}
+
+/// Returns true if the recipe has elements that become 0 at random.
+fn drops(recipe: &Recipe) -> bool {
+    let dropout = &recipe.dropout;
+    let drops = [
+        recipe.drop_path,
+        dropout.drop_rate,
+        dropout.proj_drop_rate,
+        dropout.pos_drop_rate,
+    ];
+    drops.iter().any(|&probability| probability > 0.0)
+}
+
+/// Returns an error for the first refusal that applies. Each has a key and a reason.
+fn refuse_first<const N: usize>(refusals: [(bool, &'static str, &'static str); N]) -> Result<(), Error> {
     match refusals.into_iter().find(|(is_refused, _, _)| *is_refused) {
         Some((_, key, reason)) => Err(Error::argument(key, reason)),
         None => Ok(()),

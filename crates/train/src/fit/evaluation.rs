@@ -13,6 +13,7 @@ use hipvit_data::{Batch, Dataset};
 use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 
+use super::reading::Reading;
 use super::recall::Recall;
 
 /// Number of images with the largest losses that an evaluation lists.
@@ -38,6 +39,9 @@ pub struct Evaluation {
     /// image among all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recall: Option<Recall>,
+    /// Texts of the images. Then [`correct`](Self::correct) counts those that were read exactly, and there are no classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Reading>,
 }
 
 /// Number of images of a class that were predicted as a class.
@@ -249,6 +253,7 @@ impl Tally {
                 .collect(),
             worst: self.worst,
             recall: None,
+            reading: None,
         }
     }
 }

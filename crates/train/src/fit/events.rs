@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::reading::Reading;
 use super::recall::Recall;
 use crate::{LayerEvent, MemoryReport};
 
@@ -75,12 +76,13 @@ pub struct EpochEvent {
     pub step: u64,
     /// Mean loss of the training images.
     pub loss: f64,
-    /// Share of the training images that were classified correctly, as augmented.
+    /// Share of the training images that were classified correctly, as augmented. For texts, the share of their tokens that were predicted from the
+    /// tokens before them.
     pub train_accuracy: f64,
     /// Mean loss of the validation images, without label smoothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_loss: Option<f64>,
-    /// Share of the validation images that were classified correctly.
+    /// Share of the validation images that were classified correctly, or whose text was read exactly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_accuracy: Option<f64>,
     /// Mean loss of the validation images with the weights of the last step, if `val_loss` is that of their moving averages.
@@ -95,6 +97,12 @@ pub struct EpochEvent {
     /// Retrieval with the weights of the last step, if `recall` is that of their moving averages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unaveraged_recall: Option<Recall>,
+    /// Texts of the validation images. Only for models that make texts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reading: Option<Reading>,
+    /// Texts with the weights of the last step, if `reading` is that of their moving averages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaveraged_reading: Option<Reading>,
     /// Seconds of the epoch's steps, with loading and without evaluation and checkpoints.
     #[serde(default)]
     pub train_seconds: f64,

@@ -12,9 +12,7 @@ use crate::ranks::Ranks;
 use crate::recipe::{self, Freeze, Recipe};
 use crate::trained::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, Trainer};
-use crate::{
-    DistillationLoss, LoraOptions, LossKind, MemoryBudget, Objective, PairOptions, PrecisionOptions,
-};
+use crate::{DistillationLoss, LoraOptions, LossKind, MemoryBudget, Objective, PrecisionOptions};
 
 /// Returns the form of the images. Erased rectangles are in normalised images.
 pub(super) fn input_kind(recipe: &Recipe) -> InputKind {
@@ -64,7 +62,7 @@ fn of_layers(names: &[&str], recipe: &Recipe) -> Result<(Vec<bool>, Vec<f64>), F
     Ok((trained, rate_factors(names, recipe.layer_decay)))
 }
 
-/// Returns for each tensor of a dual encoder whether it is trained, and the factor of its learning rate. Each tower has its own layers.
+/// Returns for each tensor of a model with two halves, such as a dual encoder, whether it is trained, and the factor of its learning rate. Each tower has its own layers.
 fn of_towers(names: &[&str], recipe: &Recipe) -> (Vec<bool>, Vec<f64>) {
     let (mut trained, mut factors) = (vec![true; names.len()], vec![1.0; names.len()]);
     for (tower, freeze) in [(Tower::Image, Freeze::Image), (Tower::Text, Freeze::Text)] {
@@ -106,17 +104,17 @@ pub(super) fn images_per_run(recipe: &Recipe, ranks: Option<&Ranks>) -> Result<u
     Ok(images.div_ceil(recipe.accumulate.max(1)))
 }
 
-/// Creates the trainer that the recipe describes.
+/// Creates the trainer that the recipe describes. Without `objective`, the data have classes.
 pub(super) fn new_trainer(
     checkpoint: Checkpoint,
     recipe: &Recipe,
     options: &FitOptions,
     ranks: Option<Ranks>,
-    pairs: Option<PairOptions>,
+    of_texts: Option<Objective>,
 ) -> Result<Trainer, FitError> {
     let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
     let views: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (trained, factors) = match pairs {
+    let (trained, factors) = match of_texts {
         Some(_) => of_towers(&views, recipe),
         None => of_layers(&views, recipe)?,
     };
@@ -141,7 +139,7 @@ pub(super) fn new_trainer(
         threads: options.threads,
         input: input_kind(recipe),
         image_size: None,
-        loss: pairs.map_or_else(|| objective(recipe), Objective::Pairs),
+        loss: of_texts.unwrap_or_else(|| objective(recipe)),
         optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         precision: PrecisionOptions {

@@ -125,6 +125,12 @@ impl Report<'_> {
                 ],
             ),
             (
+                "Character errors in %",
+                vec![self.of_epochs("validation", |event| {
+                    event.reading.map(|reading| percent(reading.character_error_rate))
+                })],
+            ),
+            (
                 "Learning rate",
                 vec![self.of_steps("learning rate", |event| event.lr)],
             ),

@@ -6,10 +6,11 @@ use hipvit::tensor::Input;
 use hipvit_data::Batch;
 
 use super::captions::CaptionBatch;
+use super::lines::LineBatch;
 use super::pending_step::PendingStep;
 use super::{Callbacks, Event, Fit, FitError, MemoryEvent, Speed, StepEvent, input_kind};
 use crate::schedule::Schedule;
-use crate::trainer::{StepReport, Targets, Texts};
+use crate::trainer::{Sequences, StepReport, Targets, Texts};
 
 /// Number of consecutive steps without an update that end a run.
 const MAX_SKIPPED_STEPS: u64 = 100;
@@ -71,15 +72,16 @@ impl Fit {
             return self.skip_step(batch, what, value, callbacks);
         }
         let images = (batch.len() * self.share().map_or(1, |share| share.count)) as u64;
+        let counted = report.counted as u64;
         let seconds = self.lap();
         let progress = &mut self.progress;
         progress.seconds += seconds;
         progress.step += 1;
         progress.step_in_epoch += 1;
         progress.skipped_in_a_row = 0;
-        progress.images += images;
+        progress.images += counted;
         progress.correct += report.correct as u64;
-        progress.loss_sum += f64::from(report.loss) * images as f64;
+        progress.loss_sum += f64::from(report.loss) * counted as f64;
         let event = StepEvent {
             epoch: progress.epoch + 1,
             step: progress.step,
@@ -128,6 +130,19 @@ impl Fit {
             let texts = Texts {
                 tokens: &tokens,
                 places: &places,
+            };
+            return Ok(self.trainer.submit(input, texts, lr as f32)?);
+        }
+        if let Some(lines) = &self.supervision.lines {
+            let LineBatch {
+                tokens,
+                positions,
+                labels,
+            } = lines.batch(&batch.labels);
+            let texts = Sequences {
+                tokens: &tokens,
+                positions: &positions,
+                labels: &labels,
             };
             return Ok(self.trainer.submit(input, texts, lr as f32)?);
         }

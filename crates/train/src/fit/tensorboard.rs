@@ -81,6 +81,10 @@ fn epoch_scalars(event: &EpochEvent) -> Vec<Scalar> {
         ("epoch/unaveraged_val_loss", event.unaveraged_val_loss),
         ("epoch/unaveraged_val_accuracy", event.unaveraged_val_accuracy),
         (
+            "epoch/character_error_rate",
+            event.reading.map(|reading| reading.character_error_rate),
+        ),
+        (
             "epoch/image_to_text_recall_1",
             recall(|recall| recall.image_to_text_1),
         ),

@@ -96,7 +96,7 @@ impl InitialModel {
 }
 
 /// Reads the files of a tokenizer that a directory has.
-fn tokenizer_files(directory: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
+pub(super) fn tokenizer_files(directory: &Path) -> Result<Vec<(&'static str, Vec<u8>)>> {
     let places = TOKENIZER_FILES
         .into_iter()
         .map(|name| (name, directory.join(name)));

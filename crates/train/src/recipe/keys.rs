@@ -72,9 +72,9 @@ pub enum Freeze {
     Layers(usize),
     /// All layers except for the head: the classifier, and a norm of the pooled tokens.
     Backbone,
-    /// The tower of images, in training on pairs.
+    /// The tower of images, in training on pairs, or the encoder of a model that makes texts.
     Image,
-    /// The tower of texts, in training on pairs.
+    /// The tower of texts, in training on pairs, or the decoder of a model that makes texts.
     Text,
 }
 

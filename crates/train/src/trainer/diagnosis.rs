@@ -53,6 +53,7 @@ fn name(kind: OutputKind) -> String {
     match kind {
         OutputKind::EmbeddedTokens => "the embedding".into(),
         OutputKind::HiddenLayer(block) => format!("block {block}"),
+        OutputKind::Tokens => "the encoder".into(),
         _ => "the classifier".into(),
     }
 }

@@ -25,6 +25,7 @@ impl Trainer {
     pub fn model(&self, weights: Weights) -> Result<Model> {
         let options = LoadOptions {
             image_size: self.options.image_size,
+            tokens: self.options.loss.has_labels(),
             ..LoadOptions::default()
         };
         let mut values = self.values(weights)?;

@@ -98,9 +98,9 @@ impl Trainer {
 
     fn finish_step(&mut self, runs: Vec<SubmittedRun>) -> Result<StepReport> {
         let mut tally = Tally::default();
-        for SubmittedRun { run, targets } in runs {
+        for SubmittedRun { run, compared } in runs {
             let finished = run.finish(FinishOptions::default())?;
-            tally.add(&finished.outputs, targets.as_deref())?;
+            tally.add(&finished.outputs, &compared)?;
         }
         let report = self.tally_of_all_ranks(tally)?.report(self.counters.steps + 1);
         self.counters.steps = report.step;

@@ -4,8 +4,10 @@ use std::ops::Range;
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::RunOutputs;
+use hipvit::graph::OutputKind;
 use hipvit::tensor::Input;
 
+use super::step_queue::Compared;
 use super::{StepReport, Targets};
 
 /// Images whose gradients one run adds to those of the step.
@@ -19,7 +21,7 @@ pub(super) struct MicroBatch<'a> {
     pub(super) factors: &'a [f32],
     /// `[images, 2]`, or nothing without dropout.
     pub(super) keys: &'a [f32],
-    /// Gradient of the step's loss with respect to the loss of an image.
+    /// Gradient of the step's loss with respect to the loss of an image, or of a token.
     pub(super) weight: f32,
     pub(super) is_first: bool,
     pub(super) is_last: bool,
@@ -52,6 +54,7 @@ pub(super) fn rows_of<'a>(images: Input<'a>, batch: usize, part: &Range<usize>) 
 /// Figures of the micro-batches so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
+    /// Images, or tokens of texts.
     images: usize,
     loss_sum: f64,
     correct: usize,
@@ -63,23 +66,33 @@ pub(super) struct Tally {
 pub(super) type TallyMessage = (usize, u64, usize, u32);
 
 impl Tally {
-    /// Adds the outputs of a run. Without `targets`, the logits are those of pairs: the largest of a row must be on the diagonal.
-    pub(super) fn add(&mut self, outputs: &RunOutputs, targets: Option<&[f32]>) -> Result<()> {
+    /// Adds the outputs of a run. The largest logit of a row of pairs must be on the diagonal.
+    pub(super) fn add(&mut self, outputs: &RunOutputs, compared: &Compared) -> Result<()> {
         let output = |name| {
             let found = outputs.get(name);
             found.ok_or_else(|| Error::internal("training", format!("a step has no output `{name}`")))
         };
         let losses = &output("loss")?.values;
-        let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
         let grad_norm = output("gradient_norm")?.values.iter().copied().next();
+        self.grad_norm = grad_norm.unwrap_or(f32::NAN);
+        self.loss_sum += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
+        if let Compared::Tokens(counted) = *compared {
+            self.images += counted;
+            // It is the only output with a name of its own.
+            let hits = outputs
+                .iter()
+                .find(|output| matches!(output.kind, OutputKind::Named(_)));
+            let hits = hits.ok_or_else(|| Error::internal("training", "a step of texts has no hits"))?;
+            self.correct += hits.values.iter().filter(|&&hit| hit > 0.0).count();
+            return Ok(());
+        }
+        let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
         let width = (logits.len() / losses.len().max(1)).max(1);
         let rows = logits.chunks_exact(width).enumerate();
         self.images += losses.len();
-        self.loss_sum += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
-        self.grad_norm = grad_norm.unwrap_or(f32::NAN);
-        let expected = |image: usize| match targets {
-            Some(targets) => largest(&targets[image * width..][..width]),
-            None => image,
+        let expected = |image: usize| match compared {
+            Compared::Classes(targets) => largest(&targets[image * width..][..width]),
+            _ => image,
         };
         self.correct += rows
             .filter(|(image, logits)| largest(logits) == expected(*image))
@@ -117,6 +130,7 @@ impl Tally {
             grad_norm: self.grad_norm,
             updated: self.grad_norm.is_finite(),
             correct: self.correct,
+            counted: self.images,
         }
     }
 }

@@ -109,6 +109,19 @@ pub(super) fn check(options: &TrainOptions) -> Result<()> {
         let reason = "rounds the layers of one tower, so it is not for training on pairs. Leave it out";
         return Err(Error::argument("quantization", reason));
     }
+    if options.loss.has_labels() {
+        let refusals = [
+            ("quantization", quantization != Quantization::None),
+            ("lora", options.lora.is_some()),
+            ("dropout", options.drop != DropOptions::default()),
+        ];
+        if let Some((name, _)) = refusals.into_iter().find(|(_, is_set)| *is_set) {
+            return Err(Error::argument(
+                name,
+                "is not for training on texts. Leave it out",
+            ));
+        }
+    }
     if options
         .clip_norm
         .is_some_and(|maximum| maximum.is_nan() || maximum <= 0.0)
@@ -148,6 +161,8 @@ pub(super) fn load_options(options: &TrainOptions) -> LoadOptions {
     LoadOptions {
         image_size: options.image_size,
         input: options.input,
+        // The decoder reads them.
+        tokens: options.loss.has_labels(),
         ..LoadOptions::default()
     }
 }

@@ -26,7 +26,7 @@ impl Trainer {
     pub(super) fn can_take_smaller(&self, error: &Error, batch: usize) -> bool {
         let is_memory = matches!(error, Error::Hip(hip::Error::OutOfMemory { .. }));
         // Other ranks have begun the step, and some losses compare all images of a batch.
-        let is_divisible = self.ranks.is_none() && self.options.loss.has_classes();
+        let is_divisible = self.ranks.is_none() && self.options.loss.contrastive().is_none();
         is_memory && is_divisible && batch.div_ceil(self.options.accumulate) > 1
     }
 

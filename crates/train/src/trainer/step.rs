@@ -55,10 +55,14 @@ impl Prepared {
         check(options)?;
         let load = load_options(options);
         let model = checkpoint.model_with(&TensorValues::new(), &load)?;
-        let (graph, branches, rounded) = prepare(options.loss.graph(&model)?.as_ref(), options, bf16_layers)?;
+        let (graph, branches, rounded) = {
+            let graph = options.loss.graph(&model, checkpoint, &TensorValues::new())?;
+            prepare(&graph, options, bf16_layers)?
+        };
         let copies = checkpoint.copies(&graph, &|values| {
             let model = checkpoint.model_with(values, &load)?;
-            Ok(prepare(options.loss.graph(&model)?.as_ref(), options, bf16_layers)?.0)
+            let graph = options.loss.graph(&model, checkpoint, values)?;
+            Ok(prepare(&graph, options, bf16_layers)?.0)
         })?;
         Ok(Self {
             graph,

@@ -10,8 +10,17 @@ use super::report::StepReport;
 /// A submitted run of a micro-batch.
 pub(super) struct SubmittedRun {
     pub(super) run: Box<dyn PendingRun>,
-    /// Targets of its images. `None` if the loss has no classes.
-    pub(super) targets: Option<Vec<f32>>,
+    pub(super) compared: Compared,
+}
+
+/// What the logits of a run are compared with.
+pub(super) enum Compared {
+    /// Targets of the images.
+    Classes(Vec<f32>),
+    /// Each other.
+    Pairs,
+    /// This number of tokens.
+    Tokens(usize),
 }
 
 /// A step that [`Trainer::finish`](super::Trainer::finish) has not returned.

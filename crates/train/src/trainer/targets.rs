@@ -16,6 +16,8 @@ pub struct Targets<'a> {
     pub teacher: &'a [f32],
     /// Texts of the images, in place of values. Only for [`Objective::Pairs`].
     pub texts: Texts<'a>,
+    /// Texts that a decoder makes of the images, in place of values. Only for [`Objective::Texts`].
+    pub sequences: Sequences<'a>,
 }
 
 /// Texts of a batch, in the form of [`TextInput`](hipvit::model::TextInput)s.
@@ -25,6 +27,26 @@ pub struct Texts<'a> {
     pub tokens: &'a [i32],
     /// `[images, tokens]`: 1 for the token that represents the text, and 0 for the others. Empty if that is the same token for all texts.
     pub places: &'a [f32],
+}
+
+/// Texts that a decoder makes, in the form of [`TextRow`](hipvit_generate::TextRow)s.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sequences<'a> {
+    /// `[images, tokens]`: ids of the tokens that the decoder reads.
+    pub tokens: &'a [i32],
+    /// `[images, tokens]`: rows of its table of positions.
+    pub positions: &'a [i32],
+    /// `[images, tokens]`: ids of the tokens that follow, or -100 for those that the loss leaves out.
+    pub labels: &'a [i32],
+}
+
+impl<'a> From<Sequences<'a>> for Targets<'a> {
+    fn from(sequences: Sequences<'a>) -> Self {
+        Self {
+            sequences,
+            ..Self::default()
+        }
+    }
 }
 
 impl<'a> From<Texts<'a>> for Targets<'a> {
@@ -61,6 +83,9 @@ impl<'a> Targets<'a> {
         if objective.has_texts() {
             return self.texts.images(width);
         }
+        if objective.has_labels() {
+            return self.sequences.images(width);
+        }
         let len = self.values.len();
         if width == 0 || len == 0 || !len.is_multiple_of(width) {
             let what = if objective.has_classes() {
@@ -95,9 +120,39 @@ impl<'a> Targets<'a> {
             teacher: self.teacher.get(rows.clone()).unwrap_or_default(),
             texts: Texts {
                 tokens: self.texts.tokens.get(rows.clone()).unwrap_or_default(),
-                places: self.texts.places.get(rows).unwrap_or_default(),
+                places: self.texts.places.get(rows.clone()).unwrap_or_default(),
+            },
+            sequences: Sequences {
+                tokens: self.sequences.tokens.get(rows.clone()).unwrap_or_default(),
+                positions: self.sequences.positions.get(rows.clone()).unwrap_or_default(),
+                labels: self.sequences.labels.get(rows).unwrap_or_default(),
             },
         }
+    }
+}
+
+impl Sequences<'_> {
+    /// Returns the number of tokens that the loss does not leave out.
+    pub(super) fn counted(&self) -> usize {
+        self.labels.iter().filter(|&&label| label >= 0).count()
+    }
+
+    /// Returns the number of texts of `width` tokens.
+    fn images(&self, width: usize) -> Result<usize> {
+        let lens = [self.tokens.len(), self.positions.len(), self.labels.len()];
+        let len = lens[0];
+        let is_whole = width > 0 && len > 0 && len.is_multiple_of(width);
+        if !is_whole || lens != [len; 3] {
+            let reason = format!(
+                "{} tokens, {} positions and {} labels were given, which are not rows of {width}",
+                lens[0], lens[1], lens[2]
+            );
+            return Err(Error::argument("texts", reason));
+        }
+        if self.counted() == 0 {
+            return Err(Error::argument("texts", "have no token that the loss counts"));
+        }
+        Ok(len / width)
     }
 }
 

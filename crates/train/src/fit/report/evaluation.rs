@@ -15,6 +15,16 @@ const MAX_LIST: usize = 20;
 
 impl Report<'_> {
     pub(super) fn evaluated(&self, evaluation: &Evaluation) -> String {
+        if let Some(reading) = &evaluation.reading {
+            return format!(
+                "<p>After step {}: {} of {} texts are read exactly ({}), with a character error rate of {}.</p>\n",
+                evaluation.step,
+                evaluation.correct,
+                evaluation.images,
+                percent(reading.exact_lines),
+                percent(reading.character_error_rate)
+            );
+        }
         let mut text = format!(
             "<p>After step {}: {} of {} validation images are classified correctly ({}), with a mean loss of {}.</p>\n",
             evaluation.step,

@@ -1,0 +1,151 @@
+//! Evaluation of a decoder of texts: how many validation images are read exactly, and how many characters are wrong.
+
+use std::sync::Arc;
+
+use hipvit::image::RgbImage;
+use hipvit_data::{Broken, Dataset, LoaderOptions};
+use hipvit_generate::{GenerateOptions, Generator};
+use rayon::prelude::*;
+
+use super::from_recipe::images_per_run;
+use super::reading::Reading;
+use super::{Callbacks, Evaluation, Fit, FitError, broken_elsewhere, broken_texts};
+use crate::trainer::Weights;
+
+/// Counts of the texts so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    images: u64,
+    exact: u64,
+    characters: u64,
+    errors: u64,
+}
+
+impl Fit {
+    /// Evaluates the present weights on the texts of the validation images. Counts and reports broken images if there are `callbacks`.
+    pub(super) fn evaluate_texts(
+        &mut self,
+        dataset: &Arc<dyn Dataset>,
+        weights: Weights,
+        callbacks: Option<&mut dyn Callbacks>,
+    ) -> Result<Evaluation, FitError> {
+        let session = self.session(weights)?;
+        let trainer = &self.trainer;
+        let checkpoint = trainer.checkpoint().with_values(&trainer.values(weights)?)?;
+        let mut generator = Generator::of_checkpoint(session, checkpoint, &self.run.initial(), None)?;
+        let options = GenerateOptions {
+            beams: Some(1),
+            ..GenerateOptions::default()
+        };
+        // Few enough for the host's memory, and enough that images enter when others leave.
+        let chunk = 16 * images_per_run(&self.recipe, self.ranks.as_ref())?;
+        let indices: Vec<usize> = (0..dataset.len()).collect();
+        let (mut counts, mut broken) = (Counts::default(), Vec::new());
+        for indices in indices.chunks(chunk.max(1)) {
+            let decode = LoaderOptions::default().decode;
+            let decoded = indices
+                .par_iter()
+                .map(|&index| (index, dataset.decode(index, decode)));
+            let decoded: Vec<(usize, hipvit_data::Result<RgbImage>)> = decoded.collect();
+            let (mut images, mut labels) = (Vec::new(), Vec::new());
+            for (index, image) in decoded {
+                match image {
+                    Ok(image) => {
+                        images.push(image);
+                        labels.push(dataset.label(index));
+                    }
+                    Err(error) if self.options.skip_broken => broken.push(Broken { index, error }),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            let texts = generator.generate(&images, &options, &mut |_, _| {})?;
+            for (text, label) in texts.iter().zip(labels) {
+                counts.add(&text.text, &dataset.classes()[label]);
+            }
+        }
+        if let Some(callbacks) = callbacks {
+            let broken: Vec<_> = broken_texts(&broken).into_iter().map(broken_elsewhere).collect();
+            self.report_broken(&broken, callbacks);
+        }
+        Ok(counts.evaluation(self.progress.step))
+    }
+}
+
+impl Counts {
+    /// Adds a text that was read, and that of the dataset.
+    fn add(&mut self, read: &str, expected: &str) {
+        self.images += 1;
+        self.exact += u64::from(read == expected);
+        self.characters += expected.chars().count() as u64;
+        self.errors += distance(read, expected) as u64;
+    }
+
+    fn evaluation(self, step: u64) -> Evaluation {
+        Evaluation {
+            step,
+            images: self.images,
+            correct: self.exact,
+            loss: None,
+            confusions: Vec::new(),
+            worst: Vec::new(),
+            recall: None,
+            reading: Some(Reading {
+                exact_lines: self.exact as f64 / self.images.max(1) as f64,
+                character_error_rate: self.errors as f64 / self.characters.max(1) as f64,
+            }),
+        }
+    }
+}
+
+/// Returns the number of insertions, deletions and replacements of characters between two texts (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (above, a) in a.chars().enumerate() {
+        let mut diagonal = above;
+        row[0] = above + 1;
+        for (column, &b) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != b);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_count_characters() {
+        for (a, b, expected) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("kitten", "sitting", 3),
+            ("flaw", "lawn", 2),
+            ("Größe", "Grosse", 3),
+        ] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+            assert_eq!(distance(b, a), expected, "{b} {a}");
+        }
+    }
+
+    #[test]
+    fn shares_are_of_texts_and_of_characters() {
+        let mut counts = Counts::default();
+        counts.add("12", "12");
+        counts.add("one", "onee");
+        counts.add("xyz123", "x");
+        let evaluation = counts.evaluation(7);
+        let reading = evaluation.reading.unwrap();
+        assert_eq!(
+            (evaluation.images, evaluation.correct, evaluation.step),
+            (3, 1, 7)
+        );
+        assert!((reading.exact_lines - 1.0 / 3.0).abs() < 1e-12);
+        // One deletion and five insertions per seven characters.
+        assert!((reading.character_error_rate - 6.0 / 7.0).abs() < 1e-12);
+    }
+}
