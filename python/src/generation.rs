@@ -18,22 +18,7 @@ pub struct Generation {
     /// Path of the model; `None` for the embedded one.
     path: Option<PathBuf>,
     /// `None` until the first text is made. One call at a time uses it.
-    loaded: Mutex<Option<Loaded>>,
-}
-
-/// A decoder whose cache has room for texts of `max_tokens` tokens, or of the length in the model's files.
-#[derive(Debug)]
-struct Loaded {
-    generator: Generator,
-    max_tokens: Option<usize>,
-}
-
-impl Loaded {
-    /// Returns true if the cache has room for a batch of texts of this length.
-    fn has_room(&self, max_tokens: Option<usize>) -> bool {
-        let length = |tokens: Option<usize>| tokens.unwrap_or(self.generator.default_tokens());
-        length(max_tokens) <= length(self.max_tokens)
-    }
+    loaded: Mutex<Option<Generator>>,
 }
 
 impl Generation {
@@ -66,19 +51,14 @@ impl Generation {
         };
         let path: &Path = self.path.as_deref().ok_or_else(embedded).map_err(whole)?;
         let mut held = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if !held
-            .as_ref()
-            .is_some_and(|loaded| loaded.has_room(options.max_tokens))
-        {
+        let has_room = held.as_ref().map(|generator| generator.has_room(options));
+        if !has_room.transpose().map_err(whole)?.unwrap_or(false) {
             // Free the smaller cache first.
             *held = None;
-            *held = Some(Loaded {
-                generator: Generator::of_session(session.clone(), path, options.max_tokens).map_err(whole)?,
-                max_tokens: options.max_tokens,
-            });
+            *held = Some(Generator::of_session(session.clone(), path, options).map_err(whole)?);
         }
         let unloaded = || Error::internal("decoder", "is not loaded");
-        let Loaded { generator, .. } = held.as_mut().ok_or_else(unloaded).map_err(whole)?;
+        let generator = held.as_mut().ok_or_else(unloaded).map_err(whole)?;
         let mut texts = Vec::with_capacity(sources.len());
         let mut sources = sources.into_iter();
         loop {

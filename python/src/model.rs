@@ -192,7 +192,7 @@ impl Model {
     }
 
     /// Returns the text of each image. Requires a model with a decoder of texts.
-    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0, speculate = 0, beams = None))]
+    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0, speculate = 0, beams = None, prompt = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn generate(
         &self,
@@ -204,9 +204,11 @@ impl Model {
         seed: u64,
         speculate: usize,
         beams: Option<usize>,
+        prompt: Option<String>,
     ) -> PyResult<Vec<String>> {
         let options = GenerateOptions {
             max_tokens,
+            prompt,
             sampling: Sampling::by_rules(temperature, top_k, top_p, seed),
             beams,
             draft: speculate,

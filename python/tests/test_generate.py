@@ -18,18 +18,19 @@ LENGTH = 24
 def test_texts_are_those_of_transformers(case: dict[str, Any]) -> None:
     images = [GOLDEN / "images" / text["image"] for text in case["texts"]]
     expected = [text["text"] for text in case["texts"]]
+    prompt = case["prompt"]
     with hipvit.load(GOLDEN / "generation" / case["name"], "cpu", batch=3) as model:
-        shorter = model.generate(images, 3)
+        shorter = model.generate(images, 2, prompt=prompt)
         assert all(text.startswith(short) for text, short in zip(expected, shorter))
         # A longer text needs a larger cache.
-        assert model.generate(images, max_tokens=LENGTH) == expected
-        assert model.generate(images[0], LENGTH) == expected[:1]
+        assert model.generate(images, max_tokens=LENGTH, prompt=prompt) == expected
+        assert model.generate(images[0], LENGTH, prompt=prompt) == expected[:1]
         assert model.generate([]) == []
         sampled = model.generate(images, LENGTH, temperature=2.0, seed=1)
         assert sampled == model.generate(images, LENGTH, temperature=2.0, top_p=1.0, seed=1)
         assert sampled != expected
-        assert model.generate(images, LENGTH, speculate=4, beams=1) == expected
-        assert model.generate(images, LENGTH, beams=3) != expected
+        assert model.generate(images, LENGTH, speculate=4, beams=1, prompt=prompt) == expected
+        assert model.generate(images, LENGTH, beams=3, prompt=prompt) != expected
     with pytest.raises(hipvit.ClosedError):
         model.generate(images)
 
@@ -45,6 +46,8 @@ def test_what_makes_no_text_is_refused() -> None:
         model.generate(image, temperature=0.0)
     with pytest.raises(hipvit.ArgumentError, match="beams: exclude a random choice"):
         model.generate(image, temperature=1.0, beams=2)
+    with pytest.raises(hipvit.ArgumentError, match="prompt: is empty"):
+        model.generate(image, prompt="")
     with pytest.raises(hipvit.ArgumentError, match="40 are more than the 39"):
         model.generate(image, max_tokens=40)
     with pytest.raises(hipvit.ImageError) as failed:

@@ -107,7 +107,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns true if `key` is present, even if it is `null`.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub fn has(&self, key: &str) -> bool {
         self.map.is_some_and(|map| map.contains_key(key))
     }
 
@@ -167,7 +167,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads a list of whole numbers of at least 1.
-    pub(super) fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>> {
+    pub fn sizes(&self, key: &str) -> Result<Option<Vec<usize>>> {
         match self.counts(key)? {
             Some(sizes) if sizes.contains(&0) => Err(self.error(key, "has a 0")),
             sizes => Ok(sizes),

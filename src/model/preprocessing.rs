@@ -71,7 +71,8 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
         let (box_height, box_width) = match resize {
             Resize::Exact { height, width }
             | Resize::Cover { height, width }
-            | Resize::Contain { height, width } => (height, width),
+            | Resize::Contain { height, width }
+            | Resize::Thumbnail { height, width, .. } => (height, width),
             Resize::Shortest { edge, .. } => (edge, edge),
             // These rules have only one size.
             Resize::Patches { .. } | Resize::Multiple { .. } => return (resize, filter),
@@ -86,6 +87,11 @@ fn fit(rules: &Preprocess, [height, width]: [usize; 2]) -> Result<Preprocess> {
             Resize::Contain { .. } => Resize::Contain {
                 height: box_height,
                 width: box_width,
+            },
+            Resize::Thumbnail { rotate, .. } => Resize::Thumbnail {
+                height: box_height,
+                width: box_width,
+                rotate,
             },
             Resize::Shortest { longest, .. } if box_height == box_width => {
                 let longest = longest.map(|longest| scaled(longest, height, old_height));

@@ -88,8 +88,11 @@ pub(super) fn in_files(model_type: &str, name: &str) -> String {
         "dinov2" | "dinov2_with_registers" => translate(DINOV2, name),
         "swin" => translate(SWIN, name),
         "vision-encoder-decoder" => match name.strip_prefix("encoder.") {
-            Some(rest) => format!("encoder.{}", in_files("vit", rest)),
-            None => name.to_owned(),
+            // Stages of Donut have the same names everywhere.
+            Some(rest) if !rest.starts_with("encoder.layers.") => {
+                format!("encoder.{}", in_files("vit", rest))
+            }
+            _ => name.to_owned(),
         },
         "depth_anything" | "dpt" => match name.strip_prefix("backbone.") {
             Some(rest) => format!("backbone.{}", in_files("dinov2", rest)),
@@ -180,6 +183,8 @@ mod tests {
         assert_eq!(in_files("dpt", neck), neck);
         let decoder = "decoder.model.decoder.layers.0.self_attn.q_proj.bias";
         assert_eq!(in_files("vision-encoder-decoder", decoder), decoder);
+        let stage = "encoder.encoder.layers.0.blocks.1.intermediate.dense.bias";
+        assert_eq!(in_files("vision-encoder-decoder", stage), stage);
         let clip = "vision_model.encoder.layers.0.mlp.fc1.weight";
         assert_eq!(in_files("clip", clip), clip);
     }

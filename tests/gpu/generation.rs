@@ -13,7 +13,12 @@ use crate::support::server::{Running, options};
 #[test]
 fn texts_and_logits_are_those_of_transformers() {
     let Some((device, _shared)) = device() else { return };
-    for case in cases() {
+    // Emulated GPUs take long. The other two Donuts differ in the encoder's windows, which the CPU's tests and those of Swin check.
+    let others = ["donut_wide", "donut_stages"];
+    for case in cases()
+        .into_iter()
+        .filter(|case| !others.contains(&case.name.as_str()))
+    {
         for dtype in dtypes() {
             case.check_logits(device, dtype);
             if dtype == DType::F32 {

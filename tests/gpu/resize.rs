@@ -132,6 +132,11 @@ fn images_are_resized_to_the_same_bytes() {
         height: 64,
         width: 65,
     };
+    let thumbnail = Resize::Thumbnail {
+        height: 63,
+        width: 65,
+        rotate: true,
+    };
     let mut state = 1u64;
     let images: Vec<RgbImage> = [
         (257, 197),
@@ -159,6 +164,7 @@ fn images_are_resized_to_the_same_bytes() {
             (Some(small), Some(hugging_face)),
             (Some(exact), None),
             (None, Some(hugging_face)),
+            (Some(thumbnail), Some(torch)),
         ] {
             let rule = Preprocess::new(resize.map(|r| (r, filter)), crop, values.clone()).unwrap();
             let expected = rule.apply_batch(&images).unwrap();

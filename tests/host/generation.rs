@@ -15,7 +15,7 @@ use hipvit_generate::{
 use serde_json::Value;
 
 use crate::support::at;
-use crate::support::generation::{LENGTH, cases, searched};
+use crate::support::generation::{LENGTH, case, cases, prompted, searched};
 use crate::support::program::{hipvit, stderr, stdout};
 
 /// Batches of one, three and more images than there are: images enter when others leave.
@@ -104,9 +104,8 @@ fn drafts_do_not_change_texts() {
             let builder = Session::builder().device(Device::Cpu).batch(batch);
             let mut generator = case.load(&builder);
             let options = GenerateOptions {
-                max_tokens: Some(LENGTH),
                 draft,
-                ..GenerateOptions::default()
+                ..case.options()
             };
             let texts = generator
                 .generate(&case.images(), &options, &mut |_, _| {})
@@ -157,8 +156,81 @@ fn beams_are_those_of_transformers() {
         assert!(error(0, 4, 0).contains("at least one is needed"));
         assert!(error(2, 4, 3).contains("exclude a random choice"));
         let few = error(9, 39, 0);
-        assert!(few.contains("need 27 pages of the cache, which has 8"), "{few}");
+        assert!(few.contains("need 27 pages of the cache, which has "), "{few}");
     }
+}
+
+#[test]
+fn prompts_are_continued_as_by_transformers() {
+    let mut checked = 0;
+    for prompted in prompted() {
+        let mut case = case(&prompted.name);
+        case.prompt = Some(prompted.prompt);
+        for batch in [1, 3] {
+            let mut generator = case.load(&Session::builder().device(Device::Cpu).batch(batch));
+            let texts = generator
+                .generate(&case.images(), &case.options(), &mut |_, _| {})
+                .unwrap();
+            let tokens: Vec<Vec<u32>> = texts.into_iter().map(|text| text.tokens).collect();
+            assert_eq!(tokens, prompted.tokens, "{}", case.name);
+            checked += 1;
+        }
+    }
+    assert_eq!(checked, 4);
+}
+
+/// A prompt of more tokens than a step computes has the text that its tokens have one by one.
+#[test]
+fn long_prompts_are_computed_in_parts() {
+    let mut case = case("donut");
+    let mut texts = Vec::new();
+    for prompt in ["a", &"abcdefghijkl".repeat(3)] {
+        case.prompt = Some(format!("<s_docvqa>{prompt}"));
+        let mut generator = case.load(&Session::builder().device(Device::Cpu).batch(3));
+        let made = generator
+            .generate(&case.images(), &case.options(), &mut |_, _| {})
+            .unwrap();
+        assert_eq!((generator.pages().0, generator.vacant()), (0, 3));
+        let tokens: Vec<&[u32]> = made.iter().map(|text| text.tokens.as_slice()).collect();
+        let logits = generator.logits(&case.images(), case.prompt.as_deref(), &tokens);
+        for (text, logits) in made.iter().zip(logits.unwrap()) {
+            for (step, (&token, logits)) in text.tokens.iter().zip(logits.rows()).enumerate() {
+                let best = logits
+                    .iter()
+                    .copied()
+                    .enumerate()
+                    .max_by(|a, b| a.1.total_cmp(&b.1));
+                // The files force the end of a text of the maximum length.
+                let best = if step + 1 == LENGTH { 2 } else { best.unwrap().0 };
+                assert_eq!(token as usize, best, "{step} of {:?}", text.tokens);
+            }
+        }
+        texts.push(made);
+    }
+    assert_ne!(texts[0], texts[1]);
+}
+
+#[test]
+fn prompts_that_do_not_fit_are_refused() {
+    let case = case("donut");
+    let mut generator = case.load(&Session::builder().device(Device::Cpu));
+    let image = &case.images()[..1];
+    let mut error = |prompt: &str, max_tokens| {
+        let options = GenerateOptions {
+            max_tokens,
+            prompt: Some(prompt.to_owned()),
+            ..GenerateOptions::default()
+        };
+        let texts = generator.generate(image, &options, &mut |_, _| {});
+        texts.unwrap_err().to_string()
+    };
+    assert!(error("", None).contains("prompt: is empty"));
+    // A blank before the letters has a token.
+    let long = error(&"a".repeat(64), None);
+    assert!(long.contains("prompt: has 65 tokens"), "{long}");
+    let long = error(&"a".repeat(50), Some(14));
+    assert!(long.contains("14 are more than the 13"), "{long}");
+    assert_eq!(generator.vacant(), generator.session().batch());
 }
 
 /// The cache has fewer pages than three texts of this length need. Sequences lose their pages and compute their tokens again.
@@ -297,7 +369,7 @@ fn lengths_are_those_of_the_files_or_the_caller() {
     let error = length(Some(40)).unwrap_err().to_string();
     assert!(error.contains("40 are more than the 39"), "{error}");
     assert!(length(Some(0)).is_err());
-    let mut error = |texts: &[&[u32]]| generator.logits(images, texts).unwrap_err().to_string();
+    let mut error = |texts: &[&[u32]]| generator.logits(images, None, texts).unwrap_err().to_string();
     assert!(error(&[]).contains("are 0, but there are 1 images"));
     assert!(error(&[&[40]]).contains("have tokens below 40, and one has 40"));
     assert!(error(&[&[0; 41]]).contains("at most 40 tokens, and one has 41"));
@@ -309,7 +381,11 @@ fn the_cache_has_room_for_the_length_asked_for() {
     let case = &cases()[0];
     let builder = Session::builder().device(Device::Cpu).batch(4);
     let bytes = |max_tokens| {
-        let generator = Generator::load(case.path(), &builder, max_tokens).unwrap();
+        let options = GenerateOptions {
+            max_tokens,
+            ..GenerateOptions::default()
+        };
+        let generator = Generator::load(case.path(), &builder, &options).unwrap();
         generator.cache_bytes().unwrap()
     };
     // One, two and three pages of 16 tokens per text.
@@ -330,14 +406,43 @@ fn encoders_embed_and_classifiers_make_no_text() {
     assert!(makes_texts(cases()[0].path()) && !makes_texts(at("tests/golden/hf_vit")));
     assert!(!makes_texts("org/that-is-not-here"));
     // An encoder without its tokens has nothing to read.
-    let error = Generator::of_session(session, cases()[0].path(), None)
+    let options = GenerateOptions::default();
+    let error = Generator::of_session(session, cases()[0].path(), &options)
         .unwrap_err()
         .to_string();
     assert!(error.starts_with("tokens: are no output"), "{error}");
-    let error = Generator::load(at("tests/golden/hf_vit"), &builder, None)
+    let error = Generator::load(at("tests/golden/hf_vit"), &builder, &options)
         .unwrap_err()
         .to_string();
     assert!(error.contains("\"vision-encoder-decoder\""), "{error}");
+}
+
+#[test]
+fn the_command_line_continues_a_prompt() {
+    let case = case("donut");
+    let (model, photo) = (case.path(), at("tests/golden/images/photo.jpg"));
+    let [model, photo] = [&model, &photo].map(|path| path.to_str().unwrap());
+    let run = |prompt: &str, more: &[&str]| {
+        let read = [
+            "read",
+            photo,
+            "-m",
+            model,
+            "--max-tokens",
+            "24",
+            "--device",
+            "cpu",
+        ];
+        hipvit([&read[..], &["--prompt", prompt], more].concat())
+    };
+    let prompt = case.prompt.as_deref().unwrap();
+    let output = run(prompt, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), format!("{photo}: {}\n", case.texts[0].text));
+    assert_eq!(stdout(&run(prompt, &["--stream"])), stdout(&output));
+    let refused = run("", &[]);
+    assert_eq!(refused.status.code(), Some(1), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("prompt: is empty"));
 }
 
 #[test]

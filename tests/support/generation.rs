@@ -19,6 +19,7 @@ use super::server::base64;
 #[derive(Deserialize)]
 pub(crate) struct Case {
     pub(crate) name: String,
+    pub(crate) prompt: Option<String>,
     pub(crate) texts: Vec<Text>,
 }
 
@@ -28,6 +29,8 @@ pub(crate) struct Text {
     image: String,
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
+    /// True if a token of the model ended the text.
+    ended: bool,
 }
 
 /// Texts by beam search.
@@ -41,16 +44,35 @@ pub(crate) struct Searched {
     pub(crate) tokens: Vec<Vec<u32>>,
 }
 
+/// Texts after a prompt, by a model whose texts begin with a token of their own.
+#[derive(Deserialize)]
+pub(crate) struct Prompted {
+    pub(crate) name: String,
+    pub(crate) prompt: String,
+    /// The text of each image.
+    pub(crate) tokens: Vec<Vec<u32>>,
+}
+
+pub(crate) fn prompted() -> Vec<Prompted> {
+    let file = fs::read(at("tests/golden/generation/prompts.json")).unwrap();
+    serde_json::from_slice(&file).unwrap()
+}
+
+/// Returns the case with this name.
+pub(crate) fn case(name: &str) -> Case {
+    cases().into_iter().find(|case| case.name == name).unwrap()
+}
+
 impl Searched {
     /// Checks the texts on a device, for `batch` images at a time. Returns the generator.
     pub(crate) fn check(&self, case: &Case, device: Device, batch: usize) -> Generator {
         let model = self.model(case);
         let builder = Session::builder().device(device).batch(batch);
-        let mut generator = Generator::load(model.path(), &builder, Some(LENGTH)).unwrap();
+        let options = case.options();
+        let mut generator = Generator::load(model.path(), &builder, &options).unwrap();
         let options = GenerateOptions {
-            max_tokens: Some(LENGTH),
             beams: (self.name == "blip").then_some(self.num_beams),
-            ..GenerateOptions::default()
+            ..options
         };
         let mut streamed = vec![Vec::new(); case.texts.len()];
         let texts = generator.generate(&case.images(), &options, &mut |image, token| {
@@ -128,15 +150,20 @@ impl Case {
     }
 
     pub(crate) fn load(&self, builder: &SessionBuilder) -> Generator {
-        Generator::load(self.path(), builder, None).unwrap()
+        Generator::load(self.path(), builder, &self.options()).unwrap()
+    }
+
+    /// Returns the options of the texts.
+    pub(crate) fn options(&self) -> GenerateOptions {
+        GenerateOptions {
+            max_tokens: Some(LENGTH),
+            prompt: self.prompt.clone(),
+            ..GenerateOptions::default()
+        }
     }
 
     pub(crate) fn generate(&self, generator: &mut Generator, each: &mut dyn FnMut(usize, u32)) {
-        let options = GenerateOptions {
-            max_tokens: Some(LENGTH),
-            ..GenerateOptions::default()
-        };
-        self.check(&generator.generate(&self.images(), &options, each).unwrap());
+        self.check(&generator.generate(&self.images(), &self.options(), each).unwrap());
     }
 
     fn check(&self, generated: &[Generated]) {
@@ -145,9 +172,10 @@ impl Case {
             let which = format!("{}: {}", self.name, expected.image);
             assert_eq!(generated.tokens, expected.tokens, "{which}");
             assert_eq!(generated.text, expected.text, "{which}");
-            let finish = match expected.tokens.len() {
-                LENGTH => Finish::Length,
-                _ => Finish::End,
+            let finish = if expected.ended {
+                Finish::End
+            } else {
+                Finish::Length
             };
             assert_eq!(generated.finish, finish, "{which}");
         }
@@ -157,7 +185,8 @@ impl Case {
     pub(crate) fn check_logits(&self, device: Device, dtype: DType) {
         let mut generator = self.load(&Session::builder().device(device).dtype(dtype).batch(3));
         let tokens: Vec<&[u32]> = self.texts.iter().map(|text| text.tokens.as_slice()).collect();
-        let logits = generator.logits(&self.images(), &tokens).unwrap();
+        let prompt = self.prompt.as_deref();
+        let logits = generator.logits(&self.images(), prompt, &tokens).unwrap();
         let file = fs::read(self.path().join("golden.safetensors")).unwrap();
         let file = SafeTensors::deserialize(&file).unwrap();
         let golden = file.tensor("logits").unwrap();

@@ -24,7 +24,8 @@ Examples:
 pub(crate) const LINES: &str = "\
 Examples:
   hipvit read line.png -m microsoft/trocr-base-printed
-  hipvit read lines/ -m MODEL --device hip --dtype bf16 --batch 32 -o lines.csv";
+  hipvit read lines/ -m MODEL --device hip --dtype bf16 --batch 32 -o lines.csv
+  hipvit read receipt.jpg -m naver-clova-ix/donut-base-finetuned-cord-v2 --prompt '<s_cord-v2>' --max-tokens 512";
 
 /// Decoded images in memory, as a multiple of the batch size.
 const BATCHES_IN_MEMORY: usize = 4;
@@ -38,6 +39,11 @@ pub(crate) struct Args {
     /// Maximum number of tokens of a text [default: the model's]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output")]
     max_tokens: Option<usize>,
+    /// Text that the model continues, such as a task of Donut
+    ///
+    /// As `<s_docvqa><s_question>What is the total?</s_question><s_answer>`. The text of an image does not repeat it.
+    #[arg(long, value_name = "TEXT", help_heading = "Input")]
+    prompt: Option<String>,
     /// Print each token when it is known [default: on a terminal]
     ///
     /// Only for one image, in the text format.
@@ -118,7 +124,7 @@ impl Args {
         self.inputs.check_outputs(&images, std::iter::once(&sink))?;
         let listed = images.len();
         let streams = self.streams(format, &sink, listed)?;
-        let mut generator = Generator::load(path, &self.model.builder(), self.max_tokens)?;
+        let mut generator = Generator::load(path, &self.model.builder(), &self.options(0))?;
         self.model.note(generator.session());
         let is_single = self.speculate.is_some() || self.sampling.sampling().is_some();
         if generator.beams() > 1 && self.beams.is_none() && is_single {
@@ -167,6 +173,7 @@ impl Args {
     fn options(&self, first_index: usize) -> GenerateOptions {
         GenerateOptions {
             max_tokens: self.max_tokens,
+            prompt: self.prompt.clone(),
             sampling: self.sampling.sampling(),
             beams: self.beams,
             draft: self.speculate.unwrap_or(0),

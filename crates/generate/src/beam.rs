@@ -31,7 +31,7 @@ pub(crate) enum EarlyStopping {
 /// A text that is continued.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Beam {
-    /// Tokens, with the first one.
+    /// Tokens, with those of the prompt.
     pub(crate) tokens: Vec<u32>,
     /// Sum of the logarithms of the tokens' probabilities.
     score: f64,
@@ -51,7 +51,11 @@ pub(crate) struct Search {
     rules: BeamRules,
     repetition: Repetition,
     ends: Vec<u32>,
-    /// Maximum number of tokens, with the first one.
+    /// The last token of a text of the maximum length, whatever the logits are.
+    forced_end: Option<u32>,
+    /// Number of tokens of the prompt.
+    prompt: usize,
+    /// Maximum number of tokens, with those of the prompt.
     length: usize,
     pub(crate) beams: Vec<Beam>,
     complete: Vec<Complete>,
@@ -69,12 +73,14 @@ struct Continuation {
 }
 
 impl Search {
+    /// Starts a search after the tokens `first`. `length` is the maximum number of tokens, with them.
     pub(crate) fn new(
-        start: u32,
+        first: Vec<u32>,
         length: usize,
         rules: &BeamRules,
         repetition: &Repetition,
         ends: &[u32],
+        forced_end: Option<u32>,
     ) -> Self {
         let none = Complete {
             tokens: Vec::new(),
@@ -83,15 +89,17 @@ impl Search {
         };
         // The first token has one continuation of each kind, not one for each beam.
         let beam = Beam {
-            tokens: vec![start],
             score: 0.0,
+            tokens: first,
         };
         Self {
+            prompt: beam.tokens.len(),
             beams: vec![beam],
             complete: vec![none; rules.beams],
             rules: rules.clone(),
             repetition: repetition.clone(),
             ends: ends.to_vec(),
+            forced_end,
             length,
             can_improve: true,
             is_done: false,
@@ -102,9 +110,11 @@ impl Search {
         self.is_done
     }
 
-    /// Returns the tokens of the best text, with the first one.
+    /// Returns the tokens of the best text after the prompt.
     pub(crate) fn best(&self) -> &[u32] {
-        self.complete.first().map_or(&[], |text| &text.tokens)
+        let best = self.complete.first();
+        best.and_then(|text| text.tokens.get(self.prompt..))
+            .unwrap_or_default()
     }
 
     /// Continues the beams, of which `logits` has a row each. Returns the beam that each new one continues.
@@ -120,8 +130,8 @@ impl Search {
             tokens
         };
 
-        // The prompt has one token, which no length counts.
-        let penalty = (current as f64).powf(self.rules.length_penalty);
+        // No length counts the prompt.
+        let penalty = ((current + 1 - self.prompt) as f64).powf(self.rules.length_penalty);
         let is_full = self.complete.iter().all(|text| text.exists);
         let is_closed = is_full && self.rules.stopping == EarlyStopping::Full || !self.can_improve;
         let mut complete = std::mem::take(&mut self.complete);
@@ -161,6 +171,14 @@ impl Search {
             let mut scores = log_softmax(logits);
             self.repetition
                 .apply(&mut scores, &beam.tokens, &|token| Some(token as usize));
+            if let Some(end) = self.forced_end
+                && current + 1 == self.length
+            {
+                scores.fill(f64::NEG_INFINITY);
+                if let Some(score) = scores.get_mut(end as usize) {
+                    *score = 0.0;
+                }
+            }
             let mut order: Vec<usize> = (0..scores.len()).collect();
             let descending = |&a: &usize, &b: &usize| scores[b].total_cmp(&scores[a]).then(a.cmp(&b));
             if kept < order.len() {
@@ -189,7 +207,7 @@ impl Search {
         let Some(first) = self.beams.first() else {
             return false;
         };
-        let best = first.score / ((longest - 1) as f64).powf(self.rules.length_penalty);
+        let best = first.score / ((longest - self.prompt) as f64).powf(self.rules.length_penalty);
         let worst = self.complete.last().map_or(EXCLUDED, |text| text.score);
         // A place without a complete text counts as EXCLUDED.
         self.complete.iter().any(|text| !text.exists && best > EXCLUDED) || best > worst

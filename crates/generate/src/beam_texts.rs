@@ -6,6 +6,7 @@ use hipvit::image::RgbImage;
 use crate::beam::{BeamRules, Search};
 use crate::generator::Generator;
 use crate::pages::{PAGE, Pages};
+use crate::prompt::first_tokens;
 use crate::sampling::GenerateOptions;
 use crate::step_inputs::Row;
 use crate::text::{Finish, Generated};
@@ -90,8 +91,12 @@ impl Generator {
         rules: &BeamRules,
         each: &mut dyn FnMut(usize, u32),
     ) -> Result<Vec<Generated>> {
-        let length = self.length(options)?;
-        let (each_text, all) = (length.div_ceil(PAGE) * rules.beams, self.pages().1);
+        let spec = self.decoder.spec();
+        let first = first_tokens(spec, &self.detokenizer, options.prompt.as_deref())?;
+        let length = spec.length(options.max_tokens, first.len())?;
+        // The last token is not cached.
+        let each_text = (length - 1).div_ceil(PAGE) * rules.beams;
+        let all = self.pages().1;
         let together = (all / each_text).min(self.vacant());
         if together == 0 {
             let reason = format!(
@@ -102,7 +107,7 @@ impl Generator {
         }
         let mut texts = Vec::with_capacity(images.len());
         for images in images.chunks(together) {
-            for tokens in self.search(images, length, rules)? {
+            for tokens in self.search(images, &first, length, rules)? {
                 let index = texts.len();
                 let ends = &self.decoder.spec().rules.ends;
                 let is_end = tokens.last().is_some_and(|last| ends.contains(last));
@@ -117,12 +122,19 @@ impl Generator {
         Ok(texts)
     }
 
-    /// Returns the tokens of the best text of each image.
-    fn search(&mut self, images: &[RgbImage], length: usize, rules: &BeamRules) -> Result<Vec<Vec<u32>>> {
+    /// Returns the tokens of the best text of each image, which begins with the tokens `first`.
+    fn search(
+        &mut self,
+        images: &[RgbImage],
+        first: &[u32],
+        length: usize,
+        rules: &BeamRules,
+    ) -> Result<Vec<Vec<u32>>> {
         self.cancel_all();
         let numbers = self.encode_images(images)?;
         let spec = &self.decoder.spec().rules;
-        let search = Search::new(spec.start, length, rules, &spec.repetition, &spec.ends);
+        let (repetition, ends) = (&spec.repetition, &spec.ends);
+        let search = Search::new(first.to_vec(), length, rules, repetition, ends, spec.forced_end);
         let mut searched: Vec<Searched> = numbers
             .into_iter()
             .map(|image| Searched {
@@ -135,7 +147,7 @@ impl Generator {
             self.advance(&mut searched)?;
         }
         self.cancel_all();
-        let tokens = |image: &Searched| image.search.best().get(1..).unwrap_or_default().to_vec();
+        let tokens = |image: &Searched| image.search.best().to_vec();
         Ok(searched.iter().map(tokens).collect())
     }
 

@@ -15,6 +15,7 @@ use crate::decoder::{Decoder, Encoded};
 use crate::draft::Speculation;
 use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
+use crate::prompt::first_tokens;
 use crate::sampling::GenerateOptions;
 use crate::spec::{DecoderSpec, MODEL_TYPES};
 use crate::step_inputs::Row;
@@ -51,10 +52,14 @@ impl Files {
         let directory = model::directory(path)?;
         let checkpoint = Checkpoint::open(Some(path))?;
         let spec = DecoderSpec::read(&directory, checkpoint.config())?;
+        let mut detokenizer = Detokenizer::load(&directory)?;
+        if let Some(hidden) = &spec.rules.hidden {
+            detokenizer = detokenizer.keeping_special(hidden.clone());
+        }
         Ok(Self {
             checkpoint,
             spec,
-            detokenizer: Detokenizer::load(&directory)?,
+            detokenizer,
         })
     }
 }
@@ -70,43 +75,65 @@ pub fn makes_texts(path: impl AsRef<Path>) -> bool {
     config().is_some_and(|config| MODEL_TYPES.iter().any(|kind| config["model_type"] == **kind))
 }
 
+/// Returns the number of pages of a cache with room for `images` texts with these options.
+fn pages_of(
+    spec: &DecoderSpec,
+    detokenizer: &Detokenizer,
+    options: &GenerateOptions,
+    images: usize,
+) -> Result<usize> {
+    let prompt = first_tokens(spec, detokenizer, options.prompt.as_deref())?.len();
+    // The last token is not cached.
+    let usual = match options.max_tokens {
+        Some(tokens) => prompt.saturating_add(tokens) - 1,
+        None => spec.rules.max_length.with_prompt(prompt),
+    };
+    let usual = usual.min(spec.context).div_ceil(PAGE);
+    let beams = options.beams.unwrap_or(spec.rules.beams.beams);
+    // One text of the longest fits in any case, and so do the beams of a usual one.
+    let most = images.max(beams).saturating_mul(usual);
+    Ok(most.max(spec.context.div_ceil(PAGE)))
+}
+
 impl Generator {
     /// Loads the model at `path` with the options of `builder`. Batches of the encoder and of the decoder have at most
     /// [`batch`](SessionBuilder::batch) images.
     ///
-    /// The cache has room for a batch of texts of `max_tokens` tokens, by default the maximum of the model's files. Longer texts are possible,
-    /// but tokens are computed again when the cache is full.
+    /// The cache has room for a batch of texts with these options. Longer texts are possible, but tokens are computed again when the cache is full.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a model without a decoder that is supported, and the errors of [`SessionBuilder::load`].
-    pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder, max_tokens: Option<usize>) -> Result<Self> {
+    /// - [`Error::Config`] for a model without a decoder that is supported.
+    /// - [`Error::Argument`] for a prompt that the model cannot take.
+    /// - The errors of [`SessionBuilder::load`].
+    pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder, options: &GenerateOptions) -> Result<Self> {
         let path = path.as_ref();
         let files = Files::read(path)?;
         let session = builder.clone().tokens(true).load(path)?;
-        Self::assemble(session, files, max_tokens)
+        Self::assemble(session, files, options)
     }
 
-    /// Loads the decoder of the model at `path`, whose encoder is `session`. [`load`](Self::load) describes `max_tokens`.
+    /// Loads the decoder of the model at `path`, whose encoder is `session`. [`load`](Self::load) describes the options.
     ///
     /// # Errors
     ///
     /// - [`Error::Argument`] if `session` was loaded without [`tokens`](SessionBuilder::tokens).
     /// - [`Error::Config`] for a model without a decoder that is supported.
-    pub fn of_session(session: Session, path: impl AsRef<Path>, max_tokens: Option<usize>) -> Result<Self> {
-        Self::checked(session, Files::read(path.as_ref())?, max_tokens)
+    /// - [`Error::Argument`] for a prompt that the model cannot take.
+    pub fn of_session(session: Session, path: impl AsRef<Path>, options: &GenerateOptions) -> Result<Self> {
+        Self::checked(session, Files::read(path.as_ref())?, options)
     }
 
-    fn checked(session: Session, files: Files, max_tokens: Option<usize>) -> Result<Self> {
+    fn checked(session: Session, files: Files, options: &GenerateOptions) -> Result<Self> {
         if session.no_outputs()?.tokens().is_none() {
             let reason = "are no output of the session, and the decoder reads them. Load the model with them";
             return Err(Error::argument("tokens", reason));
         }
-        Self::assemble(session, files, max_tokens)
+        Self::assemble(session, files, options)
     }
 
     /// Loads the decoder of a checkpoint, whose encoder is `session`, and the tokenizer of `directory`. [`load`](Self::load) describes
-    /// `max_tokens`.
+    /// the options.
     ///
     /// # Errors
     ///
@@ -115,17 +142,17 @@ impl Generator {
         session: Session,
         checkpoint: Checkpoint,
         directory: &Path,
-        max_tokens: Option<usize>,
+        options: &GenerateOptions,
     ) -> Result<Self> {
         let files = Files {
             spec: DecoderSpec::read(directory, checkpoint.config())?,
             detokenizer: Detokenizer::load(directory)?,
             checkpoint,
         };
-        Self::checked(session, files, max_tokens)
+        Self::checked(session, files, options)
     }
 
-    fn assemble(session: Session, files: Files, max_tokens: Option<usize>) -> Result<Self> {
+    fn assemble(session: Session, files: Files, options: &GenerateOptions) -> Result<Self> {
         if session.executors().len() > 1 {
             let reason = "are several. The decoder runs on one device: name one";
             return Err(Error::argument("devices", reason));
@@ -136,14 +163,8 @@ impl Generator {
             detokenizer,
         } = files;
         let (images, sequence) = (session.batch(), spec.context.div_ceil(PAGE));
-        // The first token is cached and the last one is not. One text of the longest fits in any case, and so do the beams of a usual one.
-        let usual = max_tokens.unwrap_or(spec.rules.max_length);
-        let usual = usual.min(spec.context).div_ceil(PAGE);
         let cache = CacheSize {
-            pages: images
-                .max(spec.rules.beams.beams)
-                .saturating_mul(usual)
-                .max(sequence),
+            pages: pages_of(&spec, &detokenizer, options, images)?,
             sequence,
             images,
             tokens: session.info().tokens,
@@ -184,13 +205,24 @@ impl Generator {
         self.decoder.spec().rules.beams.beams
     }
 
-    /// Returns the maximum number of new tokens of a text whose options have none, which the model's files say.
-    pub fn default_tokens(&self) -> usize {
-        let spec = self.decoder.spec();
-        spec.rules.max_length.min(spec.context).max(2) - 1
+    /// Returns true if the cache has room for a batch of texts with these options.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a prompt that the model cannot take.
+    pub fn has_room(&self, options: &GenerateOptions) -> Result<bool> {
+        let cache = self.decoder.cache();
+        let needed = pages_of(self.decoder.spec(), &self.detokenizer, options, cache.images)?;
+        Ok(needed <= cache.pages)
     }
 
-    /// Returns the maximum number of new tokens for which the model has positions.
+    /// Returns the maximum number of new tokens of a text without a prompt whose options have none, which the model's files say.
+    pub fn default_tokens(&self) -> usize {
+        let spec = self.decoder.spec();
+        spec.rules.max_length.with_prompt(1).min(spec.context).max(2) - 1
+    }
+
+    /// Returns the maximum number of new tokens for which the model has positions, if there is no prompt.
     pub fn max_tokens(&self) -> usize {
         self.decoder.spec().context - 1
     }
@@ -265,15 +297,20 @@ impl Generator {
         texts.into_iter().map(|text| text.ok_or_else(missing)).collect()
     }
 
-    /// Returns the logits of each token of given texts, `[tokens, vocabulary]`: row `i` is what the model says after the first token and the `i`
+    /// Returns the logits of each token of given texts, `[tokens, vocabulary]`: row `i` is what the model says after the first token or the prompt, and the `i`
     /// tokens before. There is a text for each image. Texts in progress are cancelled.
     ///
     /// # Errors
     ///
     /// [`Error::Argument`] if there are not as many texts as images, or for a token or a length that the model does not have.
-    pub fn logits(&mut self, images: &[RgbImage], texts: &[&[u32]]) -> Result<Vec<Array2<f32>>> {
-        self.check_texts(images.len(), texts)?;
-        let start = self.decoder.spec().rules.start;
+    pub fn logits(
+        &mut self,
+        images: &[RgbImage],
+        prompt: Option<&str>,
+        texts: &[&[u32]],
+    ) -> Result<Vec<Array2<f32>>> {
+        let first = first_tokens(self.decoder.spec(), &self.detokenizer, prompt)?;
+        self.check_texts(images.len(), first.len(), texts)?;
         let mut logits = Vec::with_capacity(texts.len());
         let most = self.decoder.cache().images;
         for (images, texts) in images.chunks(most).zip(texts.chunks(most)) {
@@ -282,21 +319,24 @@ impl Generator {
             let tokens = outputs.tokens.as_ref();
             let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
             let numbers = self.encode(Encoded::Host(tokens.into()), images.len())?;
-            let sequence = |image| Sequence::new(TextId::default(), TextRules::given(), image, start);
+            let sequence = |image| Sequence::new(TextId::default(), TextRules::given(first.clone()), image);
             let mut sequences: Vec<Sequence> = numbers.into_iter().map(sequence).collect();
-            let result = self.follow(&mut sequences, texts, start);
+            let result = self.follow(&mut sequences, texts);
             self.cancel_all();
             logits.extend(result?);
         }
         Ok(logits)
     }
 
-    fn check_texts(&self, images: usize, texts: &[&[u32]]) -> Result<()> {
+    /// Checks texts after `first` tokens.
+    fn check_texts(&self, images: usize, first: usize, texts: &[&[u32]]) -> Result<()> {
         let spec = self.decoder.spec();
+        // The last token is not computed.
+        let most = (spec.context + 1).saturating_sub(first);
         let reason = if texts.len() != images {
             format!("are {}, but there are {images} images", texts.len())
-        } else if let Some(text) = texts.iter().find(|text| text.len() > spec.context) {
-            format!("have at most {} tokens, and one has {}", spec.context, text.len())
+        } else if let Some(text) = texts.iter().find(|text| text.len() > most) {
+            format!("have at most {most} tokens, and one has {}", text.len())
         } else if let Some(token) = texts
             .iter()
             .copied()
@@ -311,22 +351,22 @@ impl Generator {
     }
 
     /// Computes the tokens of texts, all at the same position in each step.
-    fn follow(
-        &mut self,
-        sequences: &mut [Sequence],
-        texts: &[&[u32]],
-        start: u32,
-    ) -> Result<Vec<Array2<f32>>> {
+    fn follow(&mut self, sequences: &mut [Sequence], texts: &[&[u32]]) -> Result<Vec<Array2<f32>>> {
         for (sequence, text) in sequences.iter_mut().zip(texts) {
-            sequence.tokens = [start].into_iter().chain(text.iter().copied()).collect();
-            if !self.pages.grow(&mut sequence.pages, text.len()) {
-                return Err(Error::internal("cache", "has too few pages for its images"));
+            sequence.tokens.extend_from_slice(text);
+            if !self.pages.grow(&mut sequence.pages, sequence.tokens.len() - 1) {
+                let reason =
+                    "has too few pages for the texts. Use a larger batch, or load the model for longer texts";
+                return Err(Error::argument("cache", reason));
             }
         }
         let vocabulary = self.decoder.spec().vocabulary;
         let mut logits: Vec<Vec<f32>> = vec![Vec::new(); texts.len()];
         loop {
-            let is_left = |index: &usize| sequences[*index].cached < texts[*index].len();
+            let is_left = |index: &usize| {
+                let sequence = &sequences[*index];
+                !texts[*index].is_empty() && sequence.cached + 1 < sequence.tokens.len()
+            };
             let left: Vec<usize> = (0..texts.len()).filter(is_left).collect();
             if left.is_empty() {
                 break;
@@ -334,8 +374,11 @@ impl Generator {
             let rows: Vec<Row<'_>> = left.iter().map(|&index| sequences[index].row()).collect();
             let of_rows = self.decoder.step(&rows, true)?.into_logits()?;
             for (&index, row) in left.iter().zip(of_rows.rows()) {
-                logits[index].extend(row);
-                sequences[index].cached += 1;
+                let sequence = &mut sequences[index];
+                sequence.cached += 1;
+                if sequence.cached >= sequence.rules.first.len() {
+                    logits[index].extend(row);
+                }
             }
         }
         let matrix =

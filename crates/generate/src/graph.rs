@@ -153,6 +153,9 @@ impl<'a> Builder<'a> {
             x = self.cross_attention(layer, x, of_image, cache)?;
             x = self.feed_forward(layer, x)?;
         }
+        if let Some(norm) = self.spec.names.final_norm {
+            x = self.norm(norm, x)?;
+        }
         self.head(x, head)
     }
 
@@ -195,8 +198,9 @@ impl<'a> Builder<'a> {
         cache: CacheSize,
     ) -> Result<ValueId> {
         let (names, width) = (&self.spec.names.own, self.spec.width);
-        let q = self.query(layer, names, x)?;
-        let rows = self.keys_and_values(layer, names, width, x)?;
+        let input = self.norm_before(layer, names.norm, x)?;
+        let q = self.query(layer, names, input)?;
+        let rows = self.keys_and_values(layer, names, width, input)?;
         let state = self.state(&format!("self.{layer}"), cache.pages * PAGE)?;
         let name = format!("blocks.{layer}.self.cache");
         let cached = self.push(Role::Attention, &name, WriteRows, &[state, rows, places])?;
@@ -215,7 +219,8 @@ impl<'a> Builder<'a> {
         cache: CacheSize,
     ) -> Result<ValueId> {
         let names = &self.spec.names.cross;
-        let q = self.query(layer, names, x)?;
+        let input = self.norm_before(layer, names.norm, x)?;
+        let q = self.query(layer, names, input)?;
         let cached = self.state(&cross_state(layer), cache.images * cache.tokens)?;
         let name = format!("blocks.{layer}.cross.attention");
         let attention = self.attention(cache.tokens);
@@ -265,6 +270,24 @@ impl<'a> Builder<'a> {
         )
     }
 
+    /// The norm before a layer, in blocks that have it there.
+    fn norm_before(&mut self, layer: usize, name: &str, x: ValueId) -> Result<ValueId> {
+        if self.spec.is_pre_norm {
+            self.norm(&self.name(layer, name), x)
+        } else {
+            Ok(x)
+        }
+    }
+
+    /// The norm of the sum with the residual, in blocks that have it there.
+    fn norm_after(&mut self, layer: usize, name: &str, x: ValueId) -> Result<ValueId> {
+        if self.spec.is_pre_norm {
+            Ok(x)
+        } else {
+            self.norm(&self.name(layer, name), x)
+        }
+    }
+
     /// The output projection of attention, the residual and the norm.
     fn attended(
         &mut self,
@@ -275,7 +298,7 @@ impl<'a> Builder<'a> {
     ) -> Result<ValueId> {
         let (name, width) = (self.name(layer, names.output), self.spec.width);
         let added = self.residual(Role::Attention, &name, [width, width], attended, x)?;
-        self.norm(&self.name(layer, names.norm), added)
+        self.norm_after(layer, names.norm, added)
     }
 
     fn feed_forward(&mut self, layer: usize, x: ValueId) -> Result<ValueId> {
@@ -284,15 +307,16 @@ impl<'a> Builder<'a> {
             activation: Some(self.spec.activation),
             ..Linear::default()
         };
+        let input = self.norm_before(layer, names.norm, x)?;
         let inner = self.linear(
             Role::Ffn,
             &self.name(layer, names.fc1),
             [hidden, width],
-            x,
+            input,
             activated,
         )?;
         let added = self.residual(Role::Ffn, &self.name(layer, names.fc2), [width, hidden], inner, x)?;
-        self.norm(&self.name(layer, names.norm), added)
+        self.norm_after(layer, names.norm, added)
     }
 
     /// The layers from channels to logits. `weight` is the weight of the projection to logits.

@@ -14,6 +14,7 @@
 //! | `graph`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
 //! | `beam`, `beam_texts` | beam search; the texts of images by it |
 //! | `pages`, `sampling`, `draft` | allocates the cache; chooses tokens; guesses them |
+//! | `prompt` | the tokens that a text begins with |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |
 //! | `training` | what training needs of a decoder |
 
@@ -25,6 +26,7 @@ mod generator;
 mod graph;
 mod names;
 mod pages;
+mod prompt;
 mod sampling;
 mod spec;
 mod step_inputs;

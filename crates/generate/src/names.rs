@@ -9,6 +9,8 @@ pub(crate) struct Names {
     pub(crate) embedding_norm: &'static str,
     /// Prefix before the number of a block.
     pub(crate) blocks: &'static str,
+    /// Norm after the blocks.
+    pub(crate) final_norm: Option<&'static str>,
     pub(crate) own: AttentionNames,
     pub(crate) cross: AttentionNames,
     pub(crate) fc1: &'static str,
@@ -24,7 +26,7 @@ pub(crate) struct AttentionNames {
     pub(crate) key: &'static str,
     pub(crate) value: &'static str,
     pub(crate) output: &'static str,
-    /// Norm of the sum with the residual.
+    /// Norm before the layer, or of the sum with the residual.
     pub(crate) norm: &'static str,
 }
 
@@ -45,6 +47,7 @@ pub(crate) const TROCR: Names = Names {
     positions: "decoder.model.decoder.embed_positions.weight",
     embedding_norm: "decoder.model.decoder.layernorm_embedding",
     blocks: "decoder.model.decoder.layers.",
+    final_norm: None,
     own: AttentionNames {
         query: "self_attn.q_proj",
         key: "self_attn.k_proj",
@@ -69,12 +72,24 @@ pub(crate) const TROCR: Names = Names {
     },
 };
 
+/// `MBartForCausalLM` in a `VisionEncoderDecoderModel`.
+pub(crate) const MBART: Names = Names {
+    final_norm: Some("decoder.model.decoder.layer_norm"),
+    head: HeadNames {
+        transform: None,
+        weight: "decoder.lm_head.weight",
+        bias: &[],
+    },
+    ..TROCR
+};
+
 /// `BlipTextLMHeadModel`.
 pub(crate) const BLIP: Names = Names {
     embedding: "text_decoder.bert.embeddings.word_embeddings.weight",
     positions: "text_decoder.bert.embeddings.position_embeddings.weight",
     embedding_norm: "text_decoder.bert.embeddings.LayerNorm",
     blocks: "text_decoder.bert.encoder.layer.",
+    final_norm: None,
     own: AttentionNames {
         query: "attention.self.query",
         key: "attention.self.key",

@@ -12,6 +12,8 @@ pub(crate) const CANDIDATES: usize = 64;
 pub struct GenerateOptions {
     /// Maximum number of new tokens of a text. `None`: as the model's files say.
     pub max_tokens: Option<usize>,
+    /// Text that the model continues, such as a task of Donut: `<s_docvqa><s_question>…</s_question><s_answer>`. It is not part of the result.
+    pub prompt: Option<String>,
     /// Random choice of tokens. `None`: the most likely token, the first of equally likely ones.
     pub sampling: Option<Sampling>,
     /// Number of texts of an image that are continued together, of which the best one is returned. `None`: as the model's files say, or 1 with
@@ -124,6 +126,8 @@ pub(crate) struct Rules<'a> {
     /// Tokens so far, with the first one.
     pub(crate) tokens: &'a [u32],
     pub(crate) repetition: &'a Repetition,
+    /// The next token, whatever the logits are.
+    pub(crate) forced: Option<u32>,
     pub(crate) sampling: Option<&'a Sampling>,
     /// Index of the image.
     pub(crate) index: usize,
@@ -141,6 +145,9 @@ impl Rules<'_> {
 
     /// Returns the next token. `None` if it depends on logits that are not among the largest.
     pub(crate) fn next(&self, logits: Logits<'_>) -> Option<u32> {
+        if self.forced.is_some() {
+            return self.forced;
+        }
         let (mut scores, known, least): (Vec<f64>, _, _) = match logits {
             Logits::All(values) => {
                 let scores = values.iter().map(|&logit| logit.into());
@@ -366,6 +373,7 @@ mod tests {
             let rules = Rules {
                 tokens,
                 repetition: &repetition,
+                forced: None,
                 sampling: None,
                 index: 0,
             };
@@ -417,6 +425,7 @@ mod tests {
                     let rules = Rules {
                         tokens: &tokens[..1 + index % 9],
                         repetition: &repetition,
+                        forced: None,
                         sampling: sampling.as_ref(),
                         index,
                     };

@@ -19,10 +19,15 @@ const DEFAULT_NEW_TOKENS: usize = 20;
 /// Maximum number of positions. The largest published decoders have some thousands.
 const MAX_CONTEXT: usize = 1 << 16;
 
+/// Value of `model_type` of Donut's encoder.
+const DONUT_ENCODER: &str = "donut-swin";
+/// Default of `eos_token_id` and `forced_eos_token_id` of MBart.
+const MBART_END: u32 = 2;
+
 /// Values of `model_type` of models with a decoder of texts.
 pub(crate) const MODEL_TYPES: [&str; 2] = ["vision-encoder-decoder", "blip"];
 
-/// A decoder of post-norm blocks: self-attention, cross-attention and a feed-forward network.
+/// A decoder whose blocks have self-attention, cross-attention and a feed-forward network.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DecoderSpec {
     pub(crate) names: &'static Names,
@@ -36,6 +41,8 @@ pub(crate) struct DecoderSpec {
     pub(crate) activation: Activation,
     /// Added to the variance in norms.
     pub(crate) epsilon: f32,
+    /// True if norms come before the parts of a block, false if they come after them.
+    pub(crate) is_pre_norm: bool,
     /// True if embeddings of tokens are multiplied by the square root of the width.
     pub(crate) scales_embedding: bool,
     pub(crate) has_embedding_norm: bool,
@@ -71,12 +78,36 @@ pub(crate) enum Positions {
 pub(crate) struct Rules {
     /// The first token.
     pub(crate) start: u32,
+    /// True if a prompt comes in place of the first token, false if it follows it.
+    pub(crate) prompt_is_start: bool,
     /// Tokens that end a text.
     pub(crate) ends: Vec<u32>,
-    /// Maximum number of tokens, with the first one.
-    pub(crate) max_length: usize,
+    /// The token of a text that has reached the maximum length, whatever the logits are.
+    pub(crate) forced_end: Option<u32>,
+    /// Tokens that a text does not show, if it shows other special tokens.
+    pub(crate) hidden: Option<Vec<u32>>,
+    pub(crate) max_length: Length,
     pub(crate) beams: BeamRules,
     pub(crate) repetition: Repetition,
+}
+
+/// Maximum length of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// Number of tokens, with those of the prompt.
+    All(usize),
+    /// Number of tokens after the prompt.
+    New(usize),
+}
+
+impl Length {
+    /// Returns the number of all tokens of a text whose prompt has `prompt` tokens.
+    pub(crate) fn with_prompt(self, prompt: usize) -> usize {
+        match self {
+            Self::All(tokens) => tokens,
+            Self::New(tokens) => prompt.saturating_add(tokens),
+        }
+    }
 }
 
 impl DecoderSpec {
@@ -89,7 +120,7 @@ impl DecoderSpec {
         let file = directory.join("config.json");
         let whole = Fields::new(&file, config)?;
         let spec = match whole.text("model_type")?.unwrap_or_default() {
-            "vision-encoder-decoder" => Self::trocr(directory, &whole)?,
+            "vision-encoder-decoder" => Self::encoder_decoder(directory, &whole)?,
             "blip" => Self::blip(&whole)?,
             other => {
                 let reason = format!(
@@ -104,17 +135,30 @@ impl DecoderSpec {
         Ok(spec)
     }
 
-    /// TrOCR: a `VisionEncoderDecoderModel` with a decoder of type `trocr`.
-    fn trocr(directory: &Path, whole: &Fields<'_>) -> Result<Self> {
+    /// TrOCR and Donut: a `VisionEncoderDecoderModel` with a decoder of type `trocr` or `mbart`.
+    fn encoder_decoder(directory: &Path, whole: &Fields<'_>) -> Result<Self> {
         let (encoder, decoder) = (object(whole, "encoder")?, object(whole, "decoder")?);
         let kind = decoder.text("model_type")?.unwrap_or_default();
-        if kind != "trocr" {
-            let reason =
-                format!("`decoder.model_type` is \"{kind}\", which is not supported; supported is \"trocr\"");
-            return Err(Error::config(whole.file(), reason));
-        }
+        let is_mbart = match kind {
+            "trocr" => false,
+            "mbart" => true,
+            _ => {
+                let reason = format!(
+                    "`decoder.model_type` is \"{kind}\", which is not supported; supported are \"trocr\" and \"mbart\""
+                );
+                return Err(Error::config(whole.file(), reason));
+            }
+        };
+        let is_donut = encoder.text("model_type")? == Some(DONUT_ENCODER);
         let width = decoder.size("d_model")?.unwrap_or(1024);
-        let of_encoder = encoder.size("hidden_size")?.unwrap_or(768);
+        let of_encoder = if is_donut {
+            let stages = encoder.sizes("depths")?.map_or(4, |depths| depths.len());
+            let first = encoder.size("embed_dim")?.unwrap_or(96);
+            // The channels double with each stage, of which the encoder accepts 16.
+            first << (stages.clamp(1, 16) - 1)
+        } else {
+            encoder.size("hidden_size")?.unwrap_or(768)
+        };
         // As VisionEncoderDecoderModel decides on `enc_to_dec_proj`.
         let cross = decoder.size("cross_attention_hidden_size")?;
         let is_projected = of_encoder != width && cross.is_none();
@@ -124,29 +168,42 @@ impl DecoderSpec {
             );
             return Err(Error::config(whole.file(), reason));
         }
+        let mut rules = rules(directory, whole, &decoder, is_mbart)?;
+        if is_donut {
+            rules.prompt_is_start = true;
+            // Tags such as `<s_answer>` are special tokens. They may also end a text.
+            let end = token(&decoder, "eos_token_id")?.unwrap_or(MBART_END);
+            let padding = token(&decoder, "pad_token_id")?.unwrap_or(1);
+            rules.hidden = Some(vec![end, padding]);
+        }
+        let is_learned = is_mbart || decoder.flag("use_learned_position_embeddings")?.unwrap_or(true);
         Ok(Self {
-            names: &names::TROCR,
+            names: if is_mbart { &names::MBART } else { &names::TROCR },
             vocabulary: decoder.size("vocab_size")?.unwrap_or(50265),
             width,
             layers: decoder.size("decoder_layers")?.unwrap_or(12),
             heads: decoder.size("decoder_attention_heads")?.unwrap_or(16),
             hidden: decoder.size("decoder_ffn_dim")?.unwrap_or(4096),
             activation: activation(&decoder, "activation_function")?,
-            // PyTorch's default, which TrOCR does not change.
+            // PyTorch's default, which no key changes.
             epsilon: 1e-5,
+            is_pre_norm: is_mbart,
             scales_embedding: decoder.flag("scale_embedding")?.unwrap_or(false),
-            has_embedding_norm: decoder.flag("layernorm_embedding")?.unwrap_or(true),
-            positions: match decoder.flag("use_learned_position_embeddings")? {
-                Some(false) => Positions::Sines {
+            has_embedding_norm: is_mbart || decoder.flag("layernorm_embedding")?.unwrap_or(true),
+            positions: if is_learned {
+                Positions::Learned { unused: 2 }
+            } else {
+                Positions::Sines {
                     padding: token(&decoder, "pad_token_id")?.unwrap_or(1) as usize,
-                },
-                _ => Positions::Learned { unused: 2 },
+                }
             },
-            context: decoder.size("max_position_embeddings")?.unwrap_or(512),
+            context: decoder
+                .size("max_position_embeddings")?
+                .unwrap_or(if is_mbart { 1024 } else { 512 }),
             ties_embedding: decoder.flag("tie_word_embeddings")?.unwrap_or(true),
             encoder_width: of_encoder,
             projects_encoder: is_projected,
-            rules: rules(directory, whole, &decoder)?,
+            rules,
         })
     }
 
@@ -164,6 +221,7 @@ impl DecoderSpec {
             hidden: text.size("intermediate_size")?.unwrap_or(3072),
             activation: activation(&text, "hidden_act")?,
             epsilon: text.number("layer_norm_eps")?.unwrap_or(1e-12) as f32,
+            is_pre_norm: false,
             scales_embedding: false,
             has_embedding_norm: true,
             positions: Positions::Learned { unused: 0 },
@@ -174,8 +232,11 @@ impl DecoderSpec {
             // `BlipForConditionalGeneration.generate` reads no rules from files.
             rules: Rules {
                 start: token(&text, "bos_token_id")?.unwrap_or(30522),
+                prompt_is_start: false,
                 ends: vec![end],
-                max_length: 1 + DEFAULT_NEW_TOKENS,
+                forced_end: None,
+                hidden: None,
+                max_length: Length::New(DEFAULT_NEW_TOKENS),
                 beams: BeamRules {
                     beams: 1,
                     length_penalty: 1.0,
@@ -212,6 +273,41 @@ impl DecoderSpec {
             }
     }
 
+    /// Returns the maximum number of tokens of a text whose prompt has `prompt` tokens. `new` is the maximum number of tokens after the prompt, or `None` for the files' limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a length that the model does not have.
+    pub(crate) fn length(&self, new: Option<usize>, prompt: usize) -> Result<usize> {
+        let most = self.context.saturating_sub(prompt);
+        if most == 0 {
+            let reason = format!(
+                "has {prompt} tokens, and the model has positions for {}, with those of the text",
+                self.context
+            );
+            return Err(Error::argument("prompt", reason));
+        }
+        match new {
+            None => match self.rules.max_length.with_prompt(prompt).min(self.context) {
+                length if length > prompt => Ok(length),
+                // A file may limit texts to their first token, which is no text.
+                _ if prompt == 1 => Ok(2),
+                length => {
+                    let reason = format!(
+                        "has {prompt} tokens, and the model's files limit texts to {length} with it. Set the maximum number of tokens"
+                    );
+                    Err(Error::argument("prompt", reason))
+                }
+            },
+            Some(0) => Err(Error::argument("max tokens", "is 0; at least one is needed")),
+            Some(tokens) if tokens <= most => Ok(prompt + tokens),
+            Some(tokens) => {
+                let reason = format!("{tokens} are more than the {most} for which the model has positions");
+                Err(Error::argument("max tokens", reason))
+            }
+        }
+    }
+
     /// Returns what is out of range, with the reason.
     fn problem(&self) -> Option<String> {
         let Self { width, heads, .. } = *self;
@@ -236,14 +332,21 @@ impl DecoderSpec {
             }
             _ => {}
         }
+        let is_unknown = |token: &u32| *token as usize >= vocabulary;
+        if let Some(end) = self.rules.forced_end.filter(is_unknown) {
+            return Some(format!(
+                "`forced_eos_token_id` is {end}, but the vocabulary has {vocabulary} tokens"
+            ));
+        }
         let start = self.rules.start;
-        (start as usize >= vocabulary)
+        is_unknown(&start)
             .then(|| format!("the first token is {start}, but the vocabulary has {vocabulary} tokens"))
     }
 }
 
-/// Reads the rules of generation. As in transformers, limits of the configuration apply only if there is no `generation_config.json`.
-fn rules(directory: &Path, whole: &Fields<'_>, decoder: &Fields<'_>) -> Result<Rules> {
+/// Reads the rules of generation. As in transformers, limits of the configuration apply only if there is no `generation_config.json`. MBart's configuration has
+/// defaults.
+fn rules(directory: &Path, whole: &Fields<'_>, decoder: &Fields<'_>, is_mbart: bool) -> Result<Rules> {
     let path = directory.join(GENERATION_CONFIG);
     let own = match hipvit_files::regular_file::read_within(&path, MAX_CONFIG_BYTES) {
         Ok(bytes) => {
@@ -263,7 +366,9 @@ fn rules(directory: &Path, whole: &Fields<'_>, decoder: &Fields<'_>) -> Result<R
     limits.refuse_others()?;
     let start = match ids.read("decoder_start_token_id", token)? {
         Some(start) => Some(start),
-        None => ids.read("bos_token_id", token)?,
+        None => ids
+            .read("bos_token_id", token)?
+            .or((is_mbart && !decoder.has("bos_token_id")).then_some(0)),
     };
     let missing = || {
         let reason = format!("`decoder_start_token_id` is neither here nor in {GENERATION_CONFIG}. Add it");
@@ -271,8 +376,17 @@ fn rules(directory: &Path, whole: &Fields<'_>, decoder: &Fields<'_>) -> Result<R
     };
     let start = start.ok_or_else(missing)?;
     let max_length = match limits.read("max_new_tokens", Fields::size)? {
-        Some(new) => Some(1 + new),
-        None => limits.read("max_length", Fields::size)?,
+        Some(new) => Some(Length::New(new)),
+        None => limits.read("max_length", Fields::size)?.map(Length::All),
+    };
+    let forced = "forced_eos_token_id";
+    let forced_end = match limits.find(forced) {
+        Some(section) => match tokens(section, forced)?.as_slice() {
+            &[end] => Some(end),
+            [] => None,
+            _ => return Err(section.error(forced, "is a list of several tokens, which is not supported")),
+        },
+        None => (is_mbart && own.is_none() && !decoder.has(forced)).then_some(MBART_END),
     };
     let penalty = limits.read("repetition_penalty", Fields::number)?.unwrap_or(1.0);
     if penalty <= 0.0 {
@@ -281,11 +395,15 @@ fn rules(directory: &Path, whole: &Fields<'_>, decoder: &Fields<'_>) -> Result<R
     }
     Ok(Rules {
         start,
+        prompt_is_start: false,
         ends: match ids.find("eos_token_id") {
             Some(section) => tokens(section, "eos_token_id")?,
+            None if is_mbart && !decoder.has("eos_token_id") => vec![MBART_END],
             None => Vec::new(),
         },
-        max_length: max_length.unwrap_or(1 + DEFAULT_NEW_TOKENS),
+        forced_end,
+        hidden: None,
+        max_length: max_length.unwrap_or(Length::New(DEFAULT_NEW_TOKENS)),
         beams: BeamRules {
             beams: limits.read("num_beams", Fields::size)?.unwrap_or(1),
             length_penalty: limits.read("length_penalty", Fields::number)?.unwrap_or(1.0),
@@ -343,7 +461,6 @@ impl<'a> Sections<'a> {
         }
         let lists = [
             "forced_bos_token_id",
-            "forced_eos_token_id",
             "suppress_tokens",
             "begin_suppress_tokens",
             "bad_words_ids",
@@ -428,9 +545,11 @@ mod tests {
             max_length,
             beams,
             repetition,
+            ..
         } = spec.rules.clone();
         assert_eq!((repetition.penalty, repetition.no_repeat_ngram_size), (1.0, 3));
-        assert_eq!((start, &ends[..], max_length, beams.beams), (2, &[2][..], 21, 4));
+        assert_eq!((start, &ends[..], beams.beams), (2, &[2][..], 4));
+        assert_eq!((max_length, max_length.with_prompt(1)), (Length::New(20), 21));
         assert_eq!((spec.position(5, 0), spec.position_rows()), (2, 514));
         let mut other = config();
         other["decoder"]["cross_attention_hidden_size"] = Value::Null;
@@ -438,7 +557,10 @@ mod tests {
         other["max_length"] = json!(64);
         let spec = DecoderSpec::read(&directory, &other).unwrap();
         assert_eq!((spec.encoder_width, spec.projects_encoder), (32, true));
-        assert_eq!((&spec.rules.ends[..], spec.rules.max_length), (&[5, 6][..], 64));
+        assert_eq!(
+            (&spec.rules.ends[..], spec.rules.max_length),
+            (&[5, 6][..], Length::All(64))
+        );
         // The file comes before the configuration, whose limits then do not apply.
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(
@@ -449,7 +571,7 @@ mod tests {
         let rules = DecoderSpec::read(directory.path(), &other).unwrap().rules;
         assert_eq!(
             (rules.max_length, &rules.ends[..], rules.beams.beams, rules.start),
-            (8, &[9][..], 1, 2)
+            (Length::New(7), &[9][..], 1, 2)
         );
         assert_eq!(rules.repetition.no_repeat_ngram_size, 0);
         other["decoder"]["use_learned_position_embeddings"] = json!(false);
@@ -462,6 +584,70 @@ mod tests {
     }
 
     #[test]
+    fn lengths_count_the_prompt_where_the_files_do() {
+        let directory = std::env::temp_dir();
+        let mut files = config();
+        files["decoder"]["max_position_embeddings"] = json!(40);
+        let spec = DecoderSpec::read(&directory, &files).unwrap();
+        let length = |new, prompt| spec.length(new, prompt).ok();
+        assert_eq!([length(None, 1), length(None, 9)], [Some(21), Some(29)]);
+        assert_eq!([length(None, 30), length(Some(31), 9)], [Some(40), Some(40)]);
+        assert_eq!([length(Some(32), 9), length(None, 40)], [None, None]);
+        files["max_length"] = json!(25);
+        let spec = DecoderSpec::read(&directory, &files).unwrap();
+        assert_eq!(
+            (spec.length(None, 1).unwrap(), spec.length(None, 9).unwrap()),
+            (25, 25)
+        );
+        let error = spec.length(None, 25).unwrap_err().to_string();
+        assert!(error.contains("limit texts to 25"), "{error}");
+        assert_eq!(spec.length(Some(3), 25).unwrap(), 28);
+    }
+
+    #[test]
+    fn donut_has_the_defaults_of_mbart() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = json!({
+            "model_type": "vision-encoder-decoder",
+            "encoder": {"model_type": "donut-swin", "embed_dim": 8, "depths": [2, 2, 2]},
+            "decoder": {"model_type": "mbart", "d_model": 24},
+        });
+        let read = |config: &Value| DecoderSpec::read(directory.path(), config).unwrap();
+        let spec = read(&config);
+        assert_eq!(
+            (spec.encoder_width, spec.projects_encoder, spec.context),
+            (32, true, 1024)
+        );
+        assert!(spec.is_pre_norm && spec.has_embedding_norm && spec.rules.prompt_is_start);
+        let Rules {
+            start,
+            ends,
+            forced_end,
+            hidden,
+            ..
+        } = spec.rules;
+        assert_eq!(
+            (start, ends, forced_end, hidden),
+            (0, vec![2], Some(2), Some(vec![2, 1]))
+        );
+        config["decoder"]["forced_eos_token_id"] = Value::Null;
+        config["decoder"]["pad_token_id"] = json!(7);
+        let rules = read(&config).rules;
+        assert_eq!((rules.forced_end, rules.hidden), (None, Some(vec![2, 7])));
+        config["forced_eos_token_id"] = json!([4, 5]);
+        let error = DecoderSpec::read(directory.path(), &config)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("`forced_eos_token_id` is a list of several"),
+            "{error}"
+        );
+        // The file has the limits, and none of this.
+        std::fs::write(directory.path().join(GENERATION_CONFIG), "{}").unwrap();
+        assert_eq!(read(&config).rules.forced_end, None);
+    }
+
+    #[test]
     fn what_is_not_supported_is_named() {
         let directory = std::env::temp_dir();
         let message = |config: &Value| DecoderSpec::read(&directory, config).unwrap_err().to_string();
@@ -469,8 +655,8 @@ mod tests {
         vit["model_type"] = json!("vit");
         assert!(message(&vit).contains("`model_type` is \"vit\""));
         let mut bart = config();
-        bart["decoder"]["model_type"] = json!("mbart");
-        assert!(message(&bart).contains("`decoder.model_type` is \"mbart\""));
+        bart["decoder"]["model_type"] = json!("bart");
+        assert!(message(&bart).contains("`decoder.model_type` is \"bart\""));
         let mut heads = config();
         heads["decoder"]["decoder_attention_heads"] = json!(7);
         assert!(message(&heads).contains("24 channels cannot be divided among 7 heads"));
@@ -483,7 +669,7 @@ mod tests {
         for (key, value) in [
             ("min_length", json!(5)),
             ("suppress_tokens", json!([1])),
-            ("forced_eos_token_id", json!(2)),
+            ("forced_bos_token_id", json!(2)),
         ] {
             let mut other = config();
             other[key] = value;

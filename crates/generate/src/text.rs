@@ -50,11 +50,18 @@ pub enum Event {
     Failed(Error),
 }
 
+/// Maximum number of tokens of a text that a step computes if the text has them already. A step's memory grows with its rows.
+const KNOWN: usize = 32;
+
 /// Rules of one text.
 #[derive(Clone, Debug)]
 pub(crate) struct TextRules {
-    /// Maximum number of tokens, with the first one.
+    /// Tokens that the text begins with.
+    pub(crate) first: Vec<u32>,
+    /// Maximum number of tokens, with the first ones.
     pub(crate) length: usize,
+    /// The last token of a text of this length, whatever the logits are.
+    pub(crate) forced_end: Option<u32>,
     pub(crate) sampling: Option<Sampling>,
     /// Maximum tokens of a draft.
     pub(crate) draft: usize,
@@ -78,14 +85,14 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
-    /// Returns the sequence of the image with number `image`, with the first token `start`.
-    pub(crate) fn new(id: TextId, rules: TextRules, image: usize, start: u32) -> Self {
+    /// Returns the sequence of the image with number `image`, with its first tokens.
+    pub(crate) fn new(id: TextId, rules: TextRules, image: usize) -> Self {
         Self {
             id,
-            rules,
             image,
             pages: Vec::new(),
-            tokens: vec![start],
+            tokens: rules.first.clone(),
+            rules,
             cached: 0,
             draft: Vec::new(),
         }
@@ -117,16 +124,30 @@ impl Sequence {
         }
     }
 
-    /// Returns the next token to compute, and those of the draft.
+    /// Returns the last token of the text.
+    pub(crate) fn last_row(&self) -> Row<'_> {
+        let position = self.tokens.len() - 1;
+        Row {
+            token: self.tokens[position],
+            position,
+            ..self.row()
+        }
+    }
+
+    /// Returns the number of the text's own tokens that the next step computes. It is 1 unless the text has a prompt, or lost its part of the cache.
+    pub(crate) fn known(&self) -> usize {
+        (self.tokens.len() - self.cached).min(KNOWN)
+    }
+
+    /// Returns the tokens that the next step computes: the text's own, then those of the draft.
     pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        let first = self.row();
-        let guessed = self.draft.iter().zip(first.position + 1..);
-        let guessed = guessed.map(|(&token, position)| Row {
+        let known = &self.tokens[self.cached..][..self.known()];
+        let rows = known.iter().chain(&self.draft).zip(self.cached..);
+        rows.map(|(&token, position)| Row {
             token,
             position,
             ..self.row()
-        });
-        std::iter::once(first).chain(guessed)
+        })
     }
 
     /// Returns the rules for the token after `tokens`.
@@ -134,15 +155,18 @@ impl Sequence {
         Rules {
             tokens,
             repetition,
+            forced: self
+                .rules
+                .forced_end
+                .filter(|_| tokens.len() + 1 == self.rules.length),
             sampling: self.rules.sampling.as_ref(),
             index: self.rules.index,
         }
     }
 
+    /// Returns why the text has ended with its last token, which a step has added.
     pub(crate) fn finish(&self, ends: &[u32]) -> Option<Finish> {
-        let [_, .., last] = self.tokens.as_slice() else {
-            return None;
-        };
+        let last = self.tokens.last()?;
         if ends.contains(last) {
             Some(Finish::End)
         } else {
@@ -153,8 +177,10 @@ impl Sequence {
 
 impl TextRules {
     /// Rules of a text whose tokens are given.
-    pub(crate) fn given() -> Self {
+    pub(crate) fn given(first: Vec<u32>) -> Self {
         Self {
+            first,
+            forced_end: None,
             length: usize::MAX,
             sampling: None,
             draft: 0,

@@ -12,6 +12,7 @@ use ndarray::ArrayView3;
 use crate::decoder::Encoded;
 use crate::draft::Speculation;
 use crate::generator::Generator;
+use crate::prompt::first_tokens;
 use crate::sampling::{GenerateOptions, Logits};
 use crate::step_inputs::Row;
 use crate::text::{Event, Finish, Generated, Progress, Sequence, TextId, TextRules};
@@ -20,7 +21,7 @@ use crate::text::{Event, Finish, Generated, Progress, Sequence, TextId, TextRule
 enum Choice {
     /// Logits are NaN.
     NotANumber,
-    /// A token that the text has already.
+    /// Tokens that the text has already, and not yet its last one.
     Known,
     /// The next token, and those after it that the draft has guessed.
     Tokens(Vec<u32>),
@@ -104,13 +105,12 @@ impl Generator {
             self.numbers.extend(numbers);
             return Err(error);
         }
-        let start = self.decoder.spec().rules.start;
         let mut ids = Vec::with_capacity(rules.len());
         for (rules, image) in rules.into_iter().zip(numbers) {
             let id = TextId(self.started);
             self.started += 1;
             ids.push(id);
-            self.active.push(Sequence::new(id, rules, image, start));
+            self.active.push(Sequence::new(id, rules, image));
         }
         Ok(ids)
     }
@@ -138,31 +138,21 @@ impl Generator {
 
     fn text_rules(&self, options: &GenerateOptions) -> Result<TextRules> {
         options.check()?;
+        let spec = self.decoder.spec();
+        let first = first_tokens(spec, &self.detokenizer, options.prompt.as_deref())?;
         Ok(TextRules {
-            length: self.length(options)?,
+            length: spec.length(options.max_tokens, first.len())?,
+            first,
+            forced_end: spec.rules.forced_end,
             sampling: options.sampling.clone(),
             draft: options.draft,
             index: options.first_index,
         })
     }
 
-    /// Returns the maximum number of tokens of a sequence, with the first one.
-    pub(crate) fn length(&self, options: &GenerateOptions) -> Result<usize> {
-        let most = self.max_tokens();
-        match options.max_tokens {
-            None => Ok(self.default_tokens() + 1),
-            Some(0) => Err(Error::argument("max tokens", "is 0; at least one is needed")),
-            Some(tokens) if tokens <= most => Ok(tokens + 1),
-            Some(tokens) => {
-                let reason = format!("{tokens} are more than the {most} for which the model has positions");
-                Err(Error::argument("max tokens", reason))
-            }
-        }
-    }
-
     /// Computes a token of each text in progress, or several with a [draft](GenerateOptions::draft). Texts that are complete leave.
     ///
-    /// A text has no event if the cache was full in an earlier step: its tokens are computed again first.
+    /// A text has no event while the tokens of a long prompt are computed, or if the cache was full in an earlier step: its tokens are computed again first.
     ///
     /// # Errors
     ///
@@ -186,11 +176,13 @@ impl Generator {
                     continue;
                 }
                 Choice::Known => {
-                    sequence.cached += 1;
+                    sequence.cached += sequence.known();
                     continue;
                 }
                 Choice::Tokens(tokens) => tokens,
             };
+            // The last of them counts with the first new token.
+            sequence.cached += sequence.known() - 1;
             self.speculation.steps += 1;
             self.speculation.drafted += draft.len();
             for (index, &token) in tokens.iter().enumerate() {
@@ -235,14 +227,22 @@ impl Generator {
         for sequence in computed() {
             let mut choice = Choice::Tokens(Vec::new());
             let mut tokens = sequence.tokens.clone();
-            for guess in 0..=sequence.draft.len() {
-                let row = first + guess;
+            let known = sequence.known();
+            let last = first + known - 1;
+            if sequence.cached + known < sequence.tokens.len() {
+                choice = Choice::Known;
+            }
+            if (first..=last).any(|row| outputs.has_nan(row)) {
+                choice = Choice::NotANumber;
+            }
+            let looked_at = match choice {
+                Choice::Tokens(_) => 1 + sequence.draft.len(),
+                _ => 0,
+            };
+            for guess in 0..looked_at {
+                let row = last + guess;
                 if outputs.has_nan(row) {
                     choice = Choice::NotANumber;
-                    break;
-                }
-                if sequence.cached + 1 < sequence.tokens.len() {
-                    choice = Choice::Known;
                     break;
                 }
                 let rules = sequence.sampling_rules(&tokens, repetition);
@@ -260,14 +260,14 @@ impl Generator {
                     missing.push((choices.len(), sequence));
                 }
             }
-            first += 1 + sequence.draft.len();
+            first += known + sequence.draft.len();
             choices.push(choice);
         }
         if missing.is_empty() {
             return Ok(choices);
         }
         // A repeated step writes equal keys and values.
-        let again: Vec<Row<'_>> = missing.iter().map(|(_, sequence)| sequence.row()).collect();
+        let again: Vec<Row<'_>> = missing.iter().map(|(_, sequence)| sequence.last_row()).collect();
         let logits = self.decoder.step(&again, true)?.into_logits()?;
         for ((index, sequence), logits) in missing.into_iter().zip(logits.rows()) {
             let rules = sequence.sampling_rules(&sequence.tokens, repetition);
@@ -324,7 +324,7 @@ impl Generator {
     }
 
     fn finished(&self, sequence: &Sequence, finish: Finish) -> Result<Generated> {
-        let tokens = sequence.tokens[1..].to_vec();
+        let tokens = sequence.tokens[sequence.rules.first.len()..].to_vec();
         Ok(Generated {
             text: self.detokenizer.text(&tokens)?,
             finish,
@@ -364,7 +364,7 @@ impl Generator {
             let Some(sequence) = before.last_mut() else {
                 break;
             };
-            if self.pages.grow(&mut sequence.pages, sequence.cached + 1) {
+            if self.pages.grow(&mut sequence.pages, sequence.tokens.len()) {
                 index += 1;
                 continue;
             }

@@ -58,6 +58,11 @@ impl TextDecoder {
             return Err(Error::config(file, reason));
         }
         let spec = DecoderSpec::read(directory, config)?;
+        if spec.names.final_norm.is_some() {
+            let reason =
+                "`decoder.model_type` is \"mbart\" (Donut), which is not trained: its norms come first";
+            return Err(Error::config(file, reason));
+        }
         if spec.rules.ends.is_empty() {
             let reason = "`eos_token_id` is missing, so that no text would end. Add it";
             return Err(Error::config(file, reason));
@@ -72,7 +77,13 @@ impl TextDecoder {
 
     /// Returns the maximum number of new tokens of a text that the model's files allow to be generated.
     pub fn generated(&self) -> usize {
-        self.spec.rules.max_length.min(self.spec.context).max(2) - 1
+        self.spec
+            .rules
+            .max_length
+            .with_prompt(1)
+            .min(self.spec.context)
+            .max(2)
+            - 1
     }
 
     /// Converts a text to the tokens that the decoder should make: those of the tokenizer, with the end.
@@ -82,7 +93,7 @@ impl TextDecoder {
     /// [`Error::Argument`] for a text that is longer than the context. [`Error::Config`] if the tokenizer does not end texts, or has tokens that
     /// the decoder does not know.
     pub fn tokens(&self, tokenizer: &Detokenizer, text: &str) -> Result<Vec<u32>> {
-        let tokens = tokenizer.tokens(text)?;
+        let tokens = tokenizer.target_tokens(text)?;
         let DecoderSpec {
             context,
             vocabulary,

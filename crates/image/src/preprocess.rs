@@ -234,19 +234,32 @@ impl Preprocess {
     /// Returns the errors of [`Self::apply`].
     pub fn placement(&self, [width, height]: [usize; 2]) -> Result<Placement> {
         let input = [width, height];
-        let (height, width) = match self.resize {
-            Some((resize, _)) => resize.target(height, width),
-            None => (height, width),
+        let Some((resize, filter)) = self.resize else {
+            return self.placed(&[input, input], Filter::Nearest);
         };
-        let output = [width, height];
-        let filter = self.resize.map_or(Filter::Nearest, |(_, filter)| filter);
-        match self.crop {
-            Some(crop) => crop.placement(input, output, filter),
-            None => Ok(Placement {
-                resampling: Resampling::new(input, output, filter, Window::whole(output))?,
-                padding: None,
-            }),
+        if !matches!(resize, Resize::Thumbnail { .. }) {
+            let (height, width) = resize.target(height, width);
+            return self.placed(&[input, [width, height]], filter);
         }
+        let [first, second] = resize.thumbnail(input);
+        if resize.rotates(input) {
+            let mut placement = self.placed(&[[height, width], first, second], filter)?;
+            placement.resampling = placement.resampling.after_rotation();
+            return Ok(placement);
+        }
+        self.placed(&[input, first, second], filter)
+    }
+
+    /// Returns the resampling of an image to these sizes (width, height), one after the other, and the crop.
+    fn placed(&self, sizes: &[[usize; 2]], filter: Filter) -> Result<Placement> {
+        if let Some(crop) = self.crop {
+            return crop.placement(sizes, filter);
+        }
+        let output = sizes.last().copied().unwrap_or_default();
+        Ok(Placement {
+            resampling: Resampling::chain(sizes, filter, Window::whole(output))?,
+            padding: None,
+        })
     }
 
     /// Resizes and crops like [`Self::apply`], into a buffer of `height × width × 3` bytes of the output size.

@@ -73,6 +73,9 @@ pub fn resize_window(
 /// Maximum length of a side, in pixels.
 const MAX_SIDE: usize = 1 << 24;
 
+/// Maximum number of pixels of an image between two steps. Each step computes it whole, and thin images would grow without a limit.
+const MAX_BETWEEN: usize = 1 << 28;
+
 /// Passes that resample images of one size, with their tables, in Pillow's order.
 ///
 /// Applied in order, with rounding to u8 between them, they give Pillow's pixels.
@@ -91,6 +94,11 @@ pub enum Pass {
         columns: Vec<usize>,
         /// Row of the input for each row of the result.
         rows: Vec<usize>,
+    },
+    /// Rotates the image by 90° clockwise.
+    Rotate {
+        /// Width and height before the rotation.
+        input: [usize; 2],
     },
     /// Computes each new column as a weighted sum of old ones.
     Horizontal {
@@ -133,6 +141,41 @@ impl Resampling {
         }
         let passes = passes_of(input, output, filter, window);
         Ok(Self { input, passes })
+    }
+
+    /// Creates the passes that resize an image to several sizes (width, height) one after the other. The first is that of the image.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Self::new`], and [`Error::Argument`] if an image between two steps is too large.
+    pub(super) fn chain(sizes: &[[usize; 2]], filter: Filter, window: Window) -> Result<Self> {
+        let input = sizes.first().copied().unwrap_or_default();
+        let mut passes = Vec::new();
+        for (index, pair) in sizes.windows(2).enumerate() {
+            let (from, to) = (pair[0], pair[1]);
+            if index + 2 == sizes.len() {
+                passes.extend(Self::new(from, to, filter, window)?.passes);
+            } else if from != to {
+                let step = Self::new(from, to, filter, Window::whole(to))?;
+                if to[0] * to[1] > MAX_BETWEEN {
+                    let reason = format!(
+                        "{}×{}: an image between two resizes has at most {MAX_BETWEEN} pixels",
+                        to[0], to[1]
+                    );
+                    return Err(Error::argument("size", reason));
+                }
+                passes.extend(step.passes);
+            }
+        }
+        Ok(Self { input, passes })
+    }
+
+    /// Returns the passes with a rotation by 90° clockwise before them.
+    pub(super) fn after_rotation(mut self) -> Self {
+        let [width, height] = self.input;
+        self.input = [height, width];
+        self.passes.insert(0, Pass::Rotate { input: self.input });
+        self
     }
 
     /// Returns the passes in order.
@@ -204,6 +247,9 @@ impl Pass {
     pub fn output(&self) -> [usize; 2] {
         match self {
             Self::Pick { columns, rows } => [columns.len(), rows.len()],
+            Self::Rotate {
+                input: [width, height],
+            } => [*height, *width],
             Self::Horizontal { rows, axis } => [axis.starts.len(), rows.len()],
             Self::Vertical { columns, axis } => [columns.len(), axis.starts.len()],
         }
@@ -214,6 +260,7 @@ impl Pass {
         let [width, height] = self.output();
         let data = match self {
             Self::Pick { columns, rows } => pick(image, columns, rows),
+            Self::Rotate { .. } => rotate(image),
             Self::Horizontal { rows, axis } => {
                 passes::horizontal(&image.data[rows.start * row..rows.end * row], row, axis)
             }
@@ -238,6 +285,18 @@ fn nearest_positions(input: usize, output: usize, wanted: Range<usize>) -> Vec<u
         .take(wanted.len())
         .map(|at| (at as usize).min(input - 1))
         .collect()
+}
+
+/// Returns the pixels of the image rotated by 90° clockwise.
+fn rotate(image: &RgbImage) -> Vec<u8> {
+    let mut data = Vec::with_capacity(image.data.len());
+    for column in 0..image.width {
+        for row in (0..image.height).rev() {
+            let at = (row * image.width + column) * 3;
+            data.extend_from_slice(&image.data[at..at + 3]);
+        }
+    }
+    data
 }
 
 fn pick(image: &RgbImage, x: &[usize], y: &[usize]) -> Vec<u8> {

@@ -51,6 +51,8 @@ pub(super) struct Geometry {
 enum Kind {
     /// Columns, rows.
     Pick,
+    /// Positions of the first column's pixels from the bottom to the top, columns. Rows of the input are one pixel apart.
+    Rotate,
     /// Weights, starts, counts.
     Horizontal { first_row: u32, taps: u32 },
     /// Weights, starts, counts.
@@ -72,6 +74,15 @@ impl Geometry {
             Pass::Pick { columns, rows } => {
                 let tables = [positions(columns, width)?, positions(rows, height)?].concat();
                 (Kind::Pick, tables)
+            }
+            Pass::Rotate { input: rotated } => {
+                if *rotated != input {
+                    return Err(outside());
+                }
+                let first: Vec<usize> = (0..height).rev().map(|row| row * width).collect();
+                let columns: Vec<usize> = (0..width).collect();
+                let tables = [positions(&first, width * height)?, positions(&columns, width)?].concat();
+                (Kind::Rotate, tables)
             }
             Pass::Horizontal { rows, axis } => {
                 let (first_row, taps) = (within(rows, height)?, int(axis.taps)?);
@@ -111,8 +122,8 @@ impl Geometry {
                 columns: 0,
             }
         };
-        match self.kind {
-            Kind::Pick => PassImage::Nearest(ResizeNearestImage {
+        let nearest = |input_row: u64, input_height: u32| {
+            PassImage::Nearest(ResizeNearestImage {
                 input,
                 output,
                 columns: table(0),
@@ -122,7 +133,11 @@ impl Geometry {
                 height,
                 input_height,
                 reserved: 0,
-            }),
+            })
+        };
+        match self.kind {
+            Kind::Pick => nearest(input_row, input_height),
+            Kind::Rotate => nearest(3, input_width * input_height),
             Kind::Horizontal { first_row, taps } => PassImage::Horizontal(ResizeImage {
                 rows: height,
                 columns: input_width,

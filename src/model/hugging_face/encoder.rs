@@ -3,13 +3,15 @@
 use serde_json::Value;
 
 use super::keys::check_layers;
-use super::kind::{BLIP, Class, Kind, kind};
+use super::kind::{BLIP, Class, DONUT, Kind, kind};
+use super::swin;
 use super::trunk::{MASK_TOKEN, check_channels, trunk};
 use crate::error::Result;
 use crate::labels::Labels;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
 use crate::model::info::Library;
+use crate::model::vit::Vit;
 
 /// Type of models whose encoder and decoder have configurations of their own.
 const ENCODER_DECODER: &str = "vision-encoder-decoder";
@@ -42,6 +44,7 @@ pub(super) fn encoder(config: Fields<'_>) -> Result<Option<Encoder<'_>>> {
             ignored: &[
                 MASK_TOKEN,
                 ("encoder.pooler.*", "the decoder reads the tokens"),
+                ("*relative_position_index", "a buffer that the windows determine"),
                 ("decoder.*", MAKES_TEXT),
                 ("enc_to_dec_proj.*", MAKES_TEXT),
             ],
@@ -70,14 +73,18 @@ pub(super) fn encoder(config: Fields<'_>) -> Result<Option<Encoder<'_>>> {
     }))
 }
 
-/// Returns the family of an encoder, which must be one whose trunk needs nothing of its own.
+/// Returns the family of an encoder.
 fn encoder_kind(config: Fields<'_>) -> Result<&'static Kind> {
+    if config.text("model_type")? == Some(DONUT.model_type) {
+        return Ok(&DONUT);
+    }
     let kind = kind(config)?;
     match kind.model_type {
         "vit" | "deit" => Ok(kind),
         other => {
-            let reason =
-                format_args!("is \"{other}\"; encoders of decoders are supported of types vit and deit");
+            let reason = format_args!(
+                "is \"{other}\"; encoders of decoders are supported of types vit, deit and donut-swin"
+            );
             Err(config.error("model_type", reason))
         }
     }
@@ -88,11 +95,19 @@ impl Encoder<'_> {
     pub(super) fn describe(self, image: [usize; 2]) -> Result<Description> {
         check_layers(self.config)?;
         check_channels(self.config)?;
+        let vit = if self.kind.model_type == DONUT.model_type {
+            Vit {
+                norm: false,
+                ..swin::trunk(self.kind, self.config, image)?
+            }
+        } else {
+            trunk(self.kind, Class::Model, self.config, image)?
+        };
         Ok(Description {
             library: Library::Transformers,
             family: self.kind.family,
             architecture: self.class.to_owned(),
-            vit: trunk(self.kind, Class::Model, self.config, image)?,
+            vit,
             depth: None,
             text: None,
             names: self.kind.names,

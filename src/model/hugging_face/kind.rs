@@ -221,6 +221,14 @@ pub(super) const DPT: Kind = Kind {
     ..VIT
 };
 
+/// Encoder of Donut, whose decoder makes text: Swin without a norm after the last block.
+pub(super) const DONUT: Kind = Kind {
+    model_type: "donut-swin",
+    prefixes: &[],
+    classes: &[],
+    ..SWIN
+};
+
 /// Encoder of BLIP, whose decoder makes text.
 pub(super) const BLIP: Kind = Kind {
     model_type: "blip",

@@ -1,4 +1,4 @@
-//! Reads transformers' `swin` and `swinv2`.
+//! Reads transformers' `swin`, `swinv2` and `donut-swin`.
 
 use super::keys::activation;
 use super::kind::Kind;
@@ -11,10 +11,10 @@ use crate::model::vit::{BlockForm, Blocks, Mlp, Neck, Pooling, Positions, Vit};
 
 /// Describes the trunk for images of the given size.
 pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: Grid) -> Result<Vit> {
-    let version = if kind.model_type == "swin" {
-        Version::V1
-    } else {
+    let version = if kind.model_type == "swinv2" {
         Version::V2
+    } else {
+        Version::V1
     };
     let size = config.extent("image_size")?.unwrap_or([224, 224]);
     let patch = config.extent("patch_size")?.unwrap_or([kind.patch; 2]);

@@ -15,10 +15,12 @@ use crate::model::source::Source;
 /// Special tokens of RoBERTa, whose vocabulary TrOCR has if there is no `tokenizer.json`.
 const SPECIAL: [&str; 5] = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"];
 
-/// Converts the tokens that a decoder makes to text, and texts to the tokens that it should make.
+/// Converts the tokens that a decoder makes to text, and texts to the tokens before them or to those that it should make.
 pub struct Detokenizer {
     tokenizer: tokenizers::Tokenizer,
     file: PathBuf,
+    /// Tokens that texts do not have, if they have other special tokens.
+    hidden: Option<Vec<u32>>,
 }
 
 impl fmt::Debug for Detokenizer {
@@ -42,7 +44,11 @@ impl Detokenizer {
             // A file may have the settings of the call before it was saved.
             tokenizer.with_padding(None);
             tokenizer.with_truncation(None).map_err(unusable)?;
-            return Ok(Self { tokenizer, file });
+            return Ok(Self {
+                tokenizer,
+                file,
+                hidden: None,
+            });
         }
         let Some(model) = bpe_files(&source)? else {
             let reason = "is missing, and so are vocab.json and merges.txt. SentencePiece files are not read: save the tokenizer with \
@@ -52,6 +58,7 @@ impl Detokenizer {
         let file = source.place(VOCABULARY);
         let mut tokenizer = tokenizers::Tokenizer::new(model);
         tokenizer.with_decoder(Some(ByteLevel::default()));
+        tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
         guarded(&file, || {
             let added = tokenizer.add_special_tokens(SPECIAL.map(|token| AddedToken::from(token, true)));
             added.map_err(|error| Error::config(&file, shortened(&error)))
@@ -60,30 +67,60 @@ impl Detokenizer {
         let ends = RobertaProcessing::new(special("</s>"), special("<s>"));
         tokenizer.with_pre_tokenizer(Some(ByteLevel::default().add_prefix_space(false)));
         tokenizer.with_post_processor(Some(ends.add_prefix_space(false)));
-        Ok(Self { tokenizer, file })
+        Ok(Self {
+            tokenizer,
+            file,
+            hidden: None,
+        })
     }
 
-    /// Returns the text of tokens, without special ones and without blanks around it.
+    /// Keeps special tokens in texts, except those in `hidden`.
+    #[must_use]
+    pub fn keeping_special(self, hidden: Vec<u32>) -> Self {
+        Self {
+            hidden: Some(hidden),
+            ..self
+        }
+    }
+
+    /// Returns the text of tokens, without blanks around it, and without special tokens unless they are [kept](Self::keeping_special).
     ///
     /// # Errors
     ///
     /// [`Error::Config`] if the steps of the tokenizer's decoder fail.
     pub fn text(&self, tokens: &[u32]) -> Result<String> {
         guarded(&self.file, || {
-            let text = self.tokenizer.decode(tokens, true);
+            let text = match &self.hidden {
+                None => self.tokenizer.decode(tokens, true),
+                Some(hidden) => {
+                    let shown = tokens.iter().copied().filter(|token| !hidden.contains(token));
+                    self.tokenizer.decode(&shown.collect::<Vec<u32>>(), false)
+                }
+            };
             let text = text.map_err(|error| Error::config(&self.file, shortened(&error)))?;
             Ok(text.trim().to_owned())
         })
     }
-}
 
-impl Detokenizer {
+    /// Returns the tokens of a text, without special tokens around it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] if the steps of the tokenizer fail.
+    pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+        guarded(&self.file, || {
+            let encoding = self.tokenizer.encode(text, false);
+            let encoding = encoding.map_err(|error| Error::config(&self.file, shortened(&error)))?;
+            Ok(encoding.get_ids().to_vec())
+        })
+    }
+
     /// Returns the tokens of a text, with the special ones that the tokenizer puts around it.
     ///
     /// # Errors
     ///
     /// [`Error::Config`] if the tokenizer fails.
-    pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
+    pub fn target_tokens(&self, text: &str) -> Result<Vec<u32>> {
         guarded(&self.file, || {
             let encoding = self.tokenizer.encode(text, true);
             let encoding = encoding.map_err(|error| {

@@ -56,6 +56,11 @@ HUGGING_FACE = [
     ("SiglipImageProcessor", {"size": {"height": 96, "width": 96}, "resample": 2}),
     ("ConvNextImageProcessor", {"size": {"shortest_edge": 96}}),
     ("ConvNextImageProcessor", {"size": 100, "crop_pct": 0.95, "resample": 2}),
+    ("DonutImageProcessor", {"size": {"height": 256, "width": 192}}),
+    ("DonutImageProcessor", {"size": [48, 65], "do_align_long_axis": True, "resample": 3}),
+    ("DonutImageProcessor", {"size": {"height": 61, "width": 98}, "do_align_long_axis": True, "image_mean": [0.485, 0.456, 0.406],
+                             "image_std": [0.229, 0.224, 0.225]}),
+    ("DonutImageProcessor", {"size": 55, "resample": 1, "do_normalize": False}),
 ]
 
 

@@ -11,7 +11,7 @@ use hipvit::pipeline::Source;
 use hipvit::{GraphMode, digits};
 use hipvit_diagnostics::profile::{self, Profile, Run, Tokens, Window};
 use hipvit_diagnostics::table::{Column, Table, paragraph};
-use hipvit_generate::Generator;
+use hipvit_generate::{GenerateOptions, Generator};
 
 use super::Args;
 use crate::escape::lines;
@@ -48,7 +48,12 @@ impl Args {
                     .map(|image| image.decode(run.decode))
                     .collect();
                 let tokens = self.timeline.max_tokens;
-                profile::profile_tokens(|| Generator::load(path, &builder, tokens), &images?, tokens)?
+                let options = GenerateOptions {
+                    max_tokens: tokens,
+                    ..GenerateOptions::default()
+                };
+                let load = || Generator::load(path, &builder, &options);
+                profile::profile_tokens(load, &images?, tokens)?
             }
             _ => profile::profile(|| model.load_with(builder), &run)?,
         };

@@ -233,6 +233,7 @@ fn through(pass: &Pass, part: &Weighted) -> Vec<Weighted> {
             let all = rows.iter().flat_map(|&y| columns.iter().map(move |&x| (x, y)));
             all.map(|(x, y)| moved(x, y, 1.0)).collect()
         }
+        Pass::Rotate { input: [_, height] } => vec![moved(height - 1 - part.y, part.x, 1.0)],
         Pass::Horizontal { rows, axis } if rows.contains(&part.y) => {
             let y = part.y - rows.start;
             along(axis, part.x)

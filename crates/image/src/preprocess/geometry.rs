@@ -1,5 +1,6 @@
 //! Computes sizes and crops with the roundings of each library.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use serde::Serialize;
@@ -50,6 +51,16 @@ pub enum Resize {
         /// Number that both sides are a multiple of.
         multiple: usize,
     },
+    /// Resizes the shorter edge to that of this box, then the result in proportion to fit into the box. Both steps truncate the longer edge to a whole
+    /// number (Donut).
+    Thumbnail {
+        /// Height of the box.
+        height: usize,
+        /// Width of the box.
+        width: usize,
+        /// True if images are rotated by 90° clockwise first whose longer edge is not that of the box.
+        rotate: bool,
+    },
     /// Resizes in proportion to whole patches, as many as the maximum allows (SigLIP 2's NaFlex).
     Patches {
         /// Height and width of a patch.
@@ -66,6 +77,10 @@ impl Resize {
             Self::Exact { height, width } => (height, width),
             Self::Shortest { edge, longest } => shortest(height, width, edge, longest),
             Self::Patches { patch, max_patches } => whole_patches(height, width, patch, max_patches),
+            Self::Thumbnail { .. } => {
+                let [_, [width, height]] = self.thumbnail([width, height]);
+                (height, width)
+            }
             Self::Multiple {
                 height: h,
                 width: w,
@@ -82,6 +97,42 @@ impl Resize {
                 (height as f64 / h as f64).max(width as f64 / w as f64),
             ),
         }
+    }
+}
+
+impl Resize {
+    /// Returns true if an image of this width and height is rotated by 90° first.
+    pub(super) fn rotates(self, [width, height]: [usize; 2]) -> bool {
+        match self {
+            Self::Thumbnail {
+                height: h,
+                width: w,
+                rotate: true,
+            } => w < h && width > height || w > h && width < height,
+            _ => false,
+        }
+    }
+
+    /// Returns width and height after each of the two steps of [`Resize::Thumbnail`], for an image of this width and height. Other rules resize once.
+    pub(super) fn thumbnail(self, image: [usize; 2]) -> [[usize; 2]; 2] {
+        let Self::Thumbnail { height, width, .. } = self else {
+            let (height, width) = self.target(image[1], image[0]);
+            return [[width, height]; 2];
+        };
+        let upright = if self.rotates(image) {
+            [image[1], image[0]]
+        } else {
+            image
+        };
+        let (rows, columns) = shortest(upright[1], upright[0], height.min(width), None);
+        let (most_rows, most_columns) = (rows.min(height), columns.min(width));
+        let fitted = match rows.cmp(&columns) {
+            // Integers below 2²⁴: the quotient in f64 truncates as in the library.
+            Ordering::Greater => [columns * most_rows / rows.max(1), most_rows],
+            Ordering::Less => [most_columns, rows * most_columns / columns.max(1)],
+            Ordering::Equal => [most_columns, most_rows],
+        };
+        [[columns, rows], fitted]
     }
 }
 
@@ -199,14 +250,9 @@ impl Crop {
         }
     }
 
-    /// Returns the crop of an image that is resized from `input` to `output` (width, height). Only the pixels inside
-    /// the crop are computed.
-    pub(super) fn placement(
-        &self,
-        input: [usize; 2],
-        output: [usize; 2],
-        filter: Filter,
-    ) -> Result<Placement> {
+    /// Returns the crop of an image that is resized to `sizes` (width, height), one after the other. The first is that of the image. Only the pixels inside the crop are computed.
+    pub(super) fn placement(&self, sizes: &[[usize; 2]], filter: Filter) -> Result<Placement> {
+        let output = sizes.last().copied().unwrap_or_default();
         let (x, y) = (
             self.span(output[0], self.width),
             self.span(output[1], self.height),
@@ -219,7 +265,7 @@ impl Crop {
         };
         let fits = (x.length, y.length) == (self.width, self.height);
         Ok(Placement {
-            resampling: Resampling::new(input, output, filter, window)?,
+            resampling: Resampling::chain(sizes, filter, window)?,
             padding: (!fits).then_some(Padding {
                 width: self.width,
                 height: self.height,
@@ -304,6 +350,22 @@ impl fmt::Display for Resize {
                 multiple,
             } => {
                 write!(f, "near {height}×{width}, both sides multiples of {multiple}")
+            }
+            Self::Thumbnail {
+                height,
+                width,
+                rotate,
+            } => {
+                let aligned = if *rotate {
+                    ", aligned with its longer edge"
+                } else {
+                    ""
+                };
+                write!(
+                    f,
+                    "shortest edge to {}, then to fit into {height}×{width}{aligned}",
+                    height.min(width)
+                )
             }
             Self::Patches { patch, max_patches } => {
                 write!(f, "to at most {max_patches} patches of {patch}×{patch}")

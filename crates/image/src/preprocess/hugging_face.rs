@@ -28,7 +28,7 @@ use crate::{Error, Result};
 use hipvit_files::json;
 
 /// Names that [`Class::by_name`] accepts, without `ImageProcessor`, for errors.
-const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, RTDetr, Detr, \
+const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, Donut, RTDetr, Detr, \
      ConditionalDetr, DeformableDetr and Yolos";
 
 impl Preprocess {
@@ -40,7 +40,7 @@ impl Preprocess {
     /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if
     /// the processor's configuration does not.
     ///
-    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt, DPT, and
+    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt, DPT, Donut, and
     /// of detectors (RT-DETR, DETR, YOLOS) with a fixed size.
     ///
     /// # Errors
@@ -64,6 +64,7 @@ fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess>
             max_num_patches,
         } => (Some(config.patches(patch_size, max_num_patches)?), None),
         Variant::Dpt => (Some(config.multiples(class)?), None),
+        Variant::Donut => config.thumbnail(class)?,
         _ => config.resize_and_crop(class)?,
     };
     let resize = match resize {
@@ -73,7 +74,11 @@ fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess>
     let crop = crop.map(|[height, width]| Crop {
         height,
         width,
-        rounding: Rounding::Transformers,
+        rounding: match class.variant {
+            // Half of an odd padding is rounded down.
+            Variant::Donut => Rounding::Torchvision,
+            _ => Rounding::Transformers,
+        },
         fill: [0; 3],
     });
     let keys = match class.variant {
@@ -361,6 +366,44 @@ impl Config<'_> {
             patch: number("patch_size", patch_size)?,
             max_patches: number("max_num_patches", max_num_patches)?,
         })
+    }
+
+    /// Reads Donut's resize, and the size that images are padded to.
+    fn thumbnail(&self, class: &Class) -> Result<(Option<Resize>, Option<[usize; 2]>)> {
+        for key in ["do_resize", "do_thumbnail", "do_pad"] {
+            if !self.flag(key, true)? {
+                let reason = "is false, but the model takes images of one size. Set it to true.";
+                return Err(self.error(key, reason));
+            }
+        }
+        if self.flag("do_center_crop", false)? {
+            let reason = "is true, which is not supported for Donut's processor";
+            return Err(self.error("do_center_crop", reason));
+        }
+        if self.given("resample").and_then(Value::as_u64) == Some(0) {
+            let reason = "is 0, which the library takes for bicubic in one of two steps. Use another filter.";
+            return Err(self.error("resample", reason));
+        }
+        let [height, width] = match (self.needed("size", "`do_resize`")?, class.size) {
+            // The first processor wrote the width first.
+            (Some(Value::Array(list)), _) => match list.as_slice() {
+                [width, height] => [self.pixels("size", height)?, self.pixels("size", width)?],
+                _ => {
+                    let value = Value::Array(list.clone());
+                    return Err(self.unexpected("size", &value, "width and height"));
+                }
+            },
+            (Some(value), _) => self.height_and_width("size", value)?,
+            (None, Resize::Exact { height, width }) => [height, width],
+            (None, other) => return Err(self.error("size", format_args!("is {other}"))),
+        };
+        let rotate = self.flag("do_align_long_axis", false)?;
+        let resize = Resize::Thumbnail {
+            height,
+            width,
+            rotate,
+        };
+        Ok((Some(resize), Some([height, width])))
     }
 
     /// Reads DPT's resize.

@@ -54,7 +54,7 @@ fn pixel_values_equal_the_libraries() {
         .zip(0..)
         .map(|(&(width, height), seed)| noise(width, height, seed))
         .collect();
-    assert_eq!(goldens.cases.len(), 32);
+    assert_eq!(goldens.cases.len(), 36);
     let mut wrong = Vec::new();
     for golden in &goldens.cases {
         let rule = rule(golden);
@@ -146,6 +146,11 @@ fn a_larger_input_may_be_asked_of_timm() {
 
 #[test]
 fn bad_configurations_name_the_file_and_the_key() {
+    let donut = |key: &str, value: Value| {
+        let mut config = json!({"image_processor_type": "DonutImageProcessor"});
+        config[key] = value;
+        config
+    };
     let cases = [
         (
             hf(&json!({"image_processor_type": "Owlv2ImageProcessor"})),
@@ -162,6 +167,11 @@ fn bad_configurations_name_the_file_and_the_key() {
         (hf(&json!({"rescale_factor": "tiny"})), "rescale_factor"),
         (hf(&json!({"image_mean": [0.5, 0.5]})), "image_mean"),
         (hf(&json!({"image_std": [0.5, 0.0, 0.5]})), "image_std"),
+        (hf(&donut("do_pad", json!(false))), "do_pad"),
+        (hf(&donut("do_thumbnail", json!(false))), "do_thumbnail"),
+        (hf(&donut("do_center_crop", json!(true))), "do_center_crop"),
+        (hf(&donut("resample", json!(0))), "resample"),
+        (hf(&donut("size", json!([48]))), "size"),
         (hf(&json!([1, 2])), "object"),
         (timm_rule(&json!({"input_size": [224, 224]})), "input_size"),
         (timm_rule(&json!({"input_size": [1, 224, 224]})), "input_size"),
@@ -204,6 +214,12 @@ fn thin_images_pass_or_are_refused_as_in_pillow() {
     // To fit into 8×8, the width would have to shrink to nothing.
     let rule = timm_rule(&json!({"input_size": [3, 8, 8], "crop_mode": "border", "crop_pct": 1.0})).unwrap();
     assert!(rule.apply(&thin).unwrap_err().to_string().contains("size"));
+    // The image between the two steps would have 1920×38,400,000 pixels.
+    let rule = hf(&json!({"image_processor_type": "DonutImageProcessor"})).unwrap();
+    assert!(rule.apply(&thin).unwrap_err().to_string().contains("size"));
+    let rule = hf(&json!({"image_processor_type": "DonutImageProcessor", "size": 8192})).unwrap();
+    let error = rule.apply(&noise(1, 8, 7)).unwrap_err().to_string();
+    assert!(error.contains("between two resizes"), "{error}");
 }
 
 #[test]

@@ -118,6 +118,7 @@ impl TextProtocol {
         let sampling = Sampling::by_rules(temperature, top_k, top_p, seed);
         let options = GenerateOptions {
             max_tokens: Some(max_tokens),
+            prompt: None,
             sampling: sampling.filter(|sampling| sampling.temperature != 0.0),
             beams: Some(1),
             draft: 0,

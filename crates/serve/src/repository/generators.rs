@@ -10,7 +10,7 @@ use crate::protocol::generation::TextProtocol;
 use crate::scheduler::{Backend, GeneratorBackend, SessionBackend};
 use crate::statistics::Statistics;
 use hipvit::error::{Error, Result};
-use hipvit_generate::Generator;
+use hipvit_generate::{GenerateOptions, Generator};
 
 impl Repository {
     /// Loads a model that makes texts of images.
@@ -20,7 +20,11 @@ impl Repository {
         let (mut model, mut backends) = (None, Vec::<Arc<dyn Backend>>::new());
         for (builder, turns) in options.instances.iter().zip(&self.turns) {
             let builder = builder.clone().batch(options.max_batch);
-            let generator = Generator::load(directory, &builder, limit).map_err(advised)?;
+            let longest = GenerateOptions {
+                max_tokens: limit,
+                ..GenerateOptions::default()
+            };
+            let generator = Generator::load(directory, &builder, &longest).map_err(advised)?;
             let session = generator.session().clone();
             self.log_session(name, &session);
             if generator.beams() > 1 {

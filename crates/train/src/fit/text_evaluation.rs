@@ -32,11 +32,11 @@ impl Fit {
         let session = self.session(weights)?;
         let trainer = &self.trainer;
         let checkpoint = trainer.checkpoint().with_values(&trainer.values(weights)?)?;
-        let mut generator = Generator::of_checkpoint(session, checkpoint, &self.run.initial(), None)?;
         let options = GenerateOptions {
             beams: Some(1),
             ..GenerateOptions::default()
         };
+        let mut generator = Generator::of_checkpoint(session, checkpoint, &self.run.initial(), &options)?;
         // Few enough for the host's memory, and enough that images enter when others leave.
         let chunk = 16 * images_per_run(&self.recipe, self.ranks.as_ref())?;
         let indices: Vec<usize> = (0..dataset.len()).collect();

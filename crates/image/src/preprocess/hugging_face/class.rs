@@ -42,6 +42,8 @@ pub(super) enum Variant {
     Dinov3,
     /// Resizes to multiples of a number, on request in proportion. No crop, padding to a divisor.
     Dpt,
+    /// Resizes to the shorter edge, then into `size`, and pads to it.
+    Donut,
     /// Resizes to whole patches. No crop, no padding, no `size`.
     Siglip2 {
         patch_size: usize,
@@ -96,6 +98,14 @@ const DPT: Class = Class {
     variant: Variant::Dpt,
     filter: Filter::Bicubic,
     size: square(384),
+    ..VIT
+};
+const DONUT: Class = Class {
+    variant: Variant::Donut,
+    size: Resize::Exact {
+        height: 2560,
+        width: 1920,
+    },
     ..VIT
 };
 const BLIP: Class = Class {
@@ -181,6 +191,7 @@ impl Class {
             "Siglip2" => &SIGLIP2,
             "ConvNext" => &CONVNEXT,
             "DPT" => &DPT,
+            "Donut" => &DONUT,
             "RTDetr" => &RT_DETR,
             "Detr" | "ConditionalDetr" | "DeformableDetr" | "Yolos" => &DETR,
             _ => return None,
@@ -201,6 +212,7 @@ impl Class {
             "siglip2" | "siglip2_vision_model" => &SIGLIP2,
             "convnext" | "convnextv2" => &CONVNEXT,
             "dpt" | "depth_anything" => &DPT,
+            "donut-swin" => &DONUT,
             "rt_detr" | "rt_detr_v2" | "d_fine" => &RT_DETR,
             "detr" | "table-transformer" | "conditional_detr" | "deformable_detr" | "yolos" => &DETR,
             _ => return None,
