@@ -73,12 +73,14 @@ fn works(arch: &str) {
     let ten_steps = "gpu::training::tinyvit32_has_the_losses_of_the_cpu";
     let rounded = "gpu::rounded_training::steps_are_those_of_the_cpu";
     let generation = "gpu::generation::texts_and_logits_are_those_of_transformers";
+    let tiles = "gpu::generation::texts_about_tiles_are_those_of_transformers";
     let moments = "gpu::compact_moments::steps_are_those_of_the_cpu";
     match arch {
         "gfx942" => {
             passes(arch, "f32", &[backward, ten_steps]);
             passes(arch, "f32,f16", &[training]);
             passes(arch, "f32,bf16", &[generation]);
+            passes(arch, "f32", &[tiles]);
             passes(arch, "f32,f16,bf16", &[epilogues]);
             passes(arch, "f32,bf16", &[rounded, moments]);
         }

@@ -277,14 +277,14 @@ class Model:
         beams: Optional[int] = None,
         prompt: Optional[str] = None,
     ) -> list[str]:
-        """The text of each image, for a model with a decoder (TrOCR, Donut, BLIP). A text has at most ``max_tokens`` tokens, by default the
+        """The text of each image, for a model with a decoder (TrOCR, Donut, BLIP, SmolVLM). A text has at most ``max_tokens`` tokens, by default the
         number in the model's files.
 
         Each token is the most likely one. With ``temperature``, ``top_k`` or ``top_p`` it is a random one: among the ``top_k`` most likely
         tokens, or the most likely ones of total probability ``top_p``. The same ``seed`` gives the same texts. With
         ``speculate``, up to that many tokens are guessed from repetitions in a text, and checked in one step. The text is the same.
         With ``beams``, the most likely texts are continued together, and the best one is returned; the default is that of the model's files.
-        The text continues ``prompt``, such as a task of Donut, and does not repeat it.
+        The text continues ``prompt``, such as a task of Donut or a question for SmolVLM, and does not repeat it.
         """
 
     @overload

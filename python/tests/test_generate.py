@@ -11,6 +11,7 @@ from conftest import GOLDEN
 import hipvit
 
 CASES: list[dict[str, Any]] = json.loads((GOLDEN / "generation" / "cases.json").read_text())
+TILED: list[dict[str, Any]] = json.loads((GOLDEN / "smolvlm" / "cases.json").read_text())
 LENGTH = 24
 
 
@@ -33,6 +34,13 @@ def test_texts_are_those_of_transformers(case: dict[str, Any]) -> None:
         assert model.generate(images, LENGTH, beams=3, prompt=prompt) != expected
     with pytest.raises(hipvit.ClosedError):
         model.generate(images)
+
+
+@pytest.mark.parametrize("case", TILED, ids=lambda case: case["name"])
+def test_questions_are_answered_as_by_transformers(case: dict[str, Any]) -> None:
+    images = [GOLDEN / "images" / text["image"] for text in case["texts"]]
+    model = hipvit.load(GOLDEN / "smolvlm" / case["name"], "cpu", batch=2)
+    assert model.generate(images, LENGTH, prompt=case["prompt"]) == [text["text"] for text in case["texts"]]
 
 
 def test_what_makes_no_text_is_refused() -> None:

@@ -24,7 +24,7 @@ use super::weights::Weights;
 use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preprocessing, sam, timm};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role};
-use crate::image::Preprocess;
+use crate::image::{Preprocess, Tiling};
 use crate::ops::Op;
 use crate::outputs::Scores;
 use crate::tensor::DType;
@@ -69,6 +69,19 @@ pub fn directory(path: &Path) -> Result<PathBuf> {
         Source::Directory { path, .. } => Ok(path),
         Source::Bytes(_) => Ok(path.to_owned()),
     }
+}
+
+/// Returns the rule by which the processor of the model at `path` divides images into tiles.
+///
+/// # Errors
+///
+/// Returns [`Error::Config`](crate::Error::Config) for a processor that does not divide images, or one that is not supported, and the errors of [`load`] for a model
+/// that does not exist.
+pub fn tiling(path: &Path) -> Result<Tiling> {
+    let source = Source::open(path)?;
+    let document = source.preprocessor()?;
+    let document = document.ok_or_else(|| source.no_preprocessor())?;
+    Ok(Tiling::from_hf(&document.file, &document.value, None)?)
 }
 
 /// Loads a model from the contents of its files.

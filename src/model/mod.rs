@@ -70,7 +70,7 @@ pub use file_names::TOKENIZER_FILES;
 pub use hub::download::{PullProgress, Pulled, pull};
 pub use info::{DepthMapInfo, Family, Info, Library, OnnxInfo};
 pub(crate) use load::{depth_source, detect_source};
-pub use load::{directory, from_bytes, load, tensor_shapes, tinyvit32};
+pub use load::{directory, from_bytes, load, tensor_shapes, tiling, tinyvit32};
 pub use loaded::Model;
 pub use model_bytes::ModelBytes;
 pub use onnx::{ImageRule, input_names};

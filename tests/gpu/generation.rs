@@ -6,7 +6,7 @@ use hipvit::{DType, Session};
 use hipvit_serve::ModelSource;
 use serde_json::json;
 
-use crate::support::generation::{CHAT, LENGTH, cases, chat, searched};
+use crate::support::generation::{CHAT, LENGTH, cases, chat, searched, tiled};
 use crate::support::gpu::{device, dtypes};
 use crate::support::server::{Running, options};
 
@@ -29,6 +29,18 @@ fn texts_and_logits_are_those_of_transformers() {
                 let searched = searched().into_iter().find(|searched| searched.name == case.name);
                 searched.unwrap().check(&case, device, 3);
             }
+        }
+    }
+}
+
+#[test]
+fn texts_about_tiles_are_those_of_transformers() {
+    let Some((device, _shared)) = device() else { return };
+    let case = &tiled()[0];
+    for dtype in dtypes() {
+        case.check_logits(device, dtype);
+        if dtype == DType::F32 {
+            case.check(&Session::builder().device(device).batch(3), 0);
         }
     }
 }

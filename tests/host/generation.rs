@@ -15,7 +15,7 @@ use hipvit_generate::{
 use serde_json::Value;
 
 use crate::support::at;
-use crate::support::generation::{LENGTH, case, cases, prompted, searched};
+use crate::support::generation::{LENGTH, case, cases, prompted, searched, tiled};
 use crate::support::program::{hipvit, stderr, stdout};
 
 /// Batches of one, three and more images than there are: images enter when others leave.
@@ -177,6 +177,86 @@ fn prompts_are_continued_as_by_transformers() {
         }
     }
     assert_eq!(checked, 4);
+}
+
+/// Images are divided into tiles, whose tokens are part of the decoder's own sequence.
+#[test]
+fn texts_about_tiles_are_those_of_transformers() {
+    let cases = tiled();
+    assert_eq!(cases.len(), 3);
+    for case in cases {
+        case.check_logits(Device::Cpu, DType::F32);
+        for (batch, draft) in [(1, 0), (3, 4), (8, 0)] {
+            case.check(&Session::builder().device(Device::Cpu).batch(batch), draft);
+        }
+    }
+}
+
+#[test]
+fn questions_are_asked_by_the_command_line() {
+    let case = &tiled()[0];
+    let (model, photo) = (case.path(), at("tests/golden/images/photo.jpg"));
+    let [model, photo] = [&model, &photo].map(|path| path.to_str().unwrap());
+    let ask = |prompt: &str| {
+        let caption = [
+            "caption",
+            photo,
+            "-m",
+            model,
+            "--max-tokens",
+            "24",
+            "--device",
+            "cpu",
+        ];
+        hipvit([&caption[..], &["--prompt", prompt]].concat())
+    };
+    let prompt = case.prompt.as_deref().unwrap();
+    let output = ask(prompt);
+    assert_eq!(stdout(&output), format!("{photo}: {}\n", case.texts[0].text));
+    // The whole conversation.
+    let whole = format!("<|im_start|>User:<image>{prompt}<end_of_utterance>\nAssistant:");
+    assert_eq!(stdout(&ask(&whole)), stdout(&output));
+    let error = stderr(&ask("<image> or <image>")).to_owned();
+    assert!(error.contains("has `<image>` more than once"), "{error}");
+    let mut generator = Generator::load(
+        case.path(),
+        &Session::builder().device(Device::Cpu),
+        &case.options(),
+    )
+    .unwrap();
+    assert!(generator.divides_images() && makes_texts(case.path()));
+    let encoded = ndarray::Array3::zeros((1, 16, 32));
+    let error = generator.start_encoded(encoded.view(), &[case.options()]);
+    let error = error.unwrap_err().to_string();
+    assert!(error.starts_with("tokens: of tiles are not taken"), "{error}");
+}
+
+/// Without a template, a prompt is the whole conversation.
+#[test]
+fn a_missing_template_is_named() {
+    let case = &tiled()[1];
+    let folder = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(case.path()).unwrap() {
+        let file = file.unwrap();
+        if file.file_name() != "chat_template.jinja" {
+            std::fs::copy(file.path(), folder.path().join(file.file_name())).unwrap();
+        }
+    }
+    let builder = Session::builder().device(Device::Cpu);
+    let error = Generator::load(folder.path(), &builder, &case.options()).unwrap_err();
+    assert!(
+        error.to_string().contains("no chat template of SmolVLM"),
+        "{error}"
+    );
+    let options = GenerateOptions {
+        prompt: Some("<|im_start|>User:<image><end_of_utterance>\nAssistant:".into()),
+        ..case.options()
+    };
+    let mut generator = Generator::load(folder.path(), &builder, &options).unwrap();
+    let texts = generator
+        .generate(&case.images()[..1], &options, &mut |_, _| {})
+        .unwrap();
+    assert_eq!(texts[0].tokens, case.texts[0].tokens);
 }
 
 /// A prompt of more tokens than a step computes has the text that its tokens have one by one.

@@ -1,12 +1,13 @@
 //! Small decoders with the texts and logits of transformers' greedy `generate`: `scripts/golden_generation.py`.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hipvit::image::{Limits, RgbImage, decode};
 use hipvit::reference::model_tolerance;
 use hipvit::{DType, Device, Session, SessionBuilder};
 use hipvit_generate::{Finish, GenerateOptions, Generated, Generator};
+use ndarray::Array2;
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -56,6 +57,132 @@ pub(crate) struct Prompted {
 pub(crate) fn prompted() -> Vec<Prompted> {
     let file = fs::read(at("tests/golden/generation/prompts.json")).unwrap();
     serde_json::from_slice(&file).unwrap()
+}
+
+/// A model whose decoder has images in its sequence: `scripts/golden_smolvlm.py`.
+#[derive(Deserialize)]
+pub(crate) struct Tiled {
+    pub(crate) name: String,
+    pub(crate) prompt: Option<String>,
+    pub(crate) texts: Vec<TiledText>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct TiledText {
+    image: String,
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) text: String,
+    ended: bool,
+    /// Tokens by beam search with three beams.
+    pub(crate) beams: Vec<u32>,
+}
+
+pub(crate) fn tiled() -> Vec<Tiled> {
+    let file = fs::read(at("tests/golden/smolvlm/cases.json")).unwrap();
+    serde_json::from_slice(&file).unwrap()
+}
+
+impl Tiled {
+    pub(crate) fn path(&self) -> PathBuf {
+        at("tests/golden/smolvlm").join(&self.name)
+    }
+
+    pub(crate) fn images(&self) -> Vec<RgbImage> {
+        let read = |text: &TiledText| {
+            let bytes = fs::read(at("tests/golden/images").join(&text.image)).unwrap();
+            decode(&text.image, &bytes, Limits::default()).unwrap()
+        };
+        self.texts.iter().map(read).collect()
+    }
+
+    pub(crate) fn options(&self) -> GenerateOptions {
+        GenerateOptions {
+            max_tokens: Some(LENGTH),
+            prompt: self.prompt.clone(),
+            ..GenerateOptions::default()
+        }
+    }
+
+    /// Checks greedy texts, with `draft` guessed tokens, and those by three beams.
+    pub(crate) fn check(&self, builder: &SessionBuilder, draft: usize) {
+        let options = GenerateOptions {
+            draft,
+            ..self.options()
+        };
+        let mut generator = Generator::load(self.path(), builder, &options).unwrap();
+        let made = generator
+            .generate(&self.images(), &options, &mut |_, _| {})
+            .unwrap();
+        for (made, expected) in made.iter().zip(&self.texts) {
+            let which = format!("{}: {}", self.name, expected.image);
+            assert_eq!(made.tokens, expected.tokens, "{which}");
+            assert_eq!(made.text, expected.text, "{which}");
+            let finish = if expected.ended {
+                Finish::End
+            } else {
+                Finish::Length
+            };
+            assert_eq!(made.finish, finish, "{which}");
+        }
+        assert_eq!(
+            (generator.pages().0, generator.vacant()),
+            (0, generator.session().batch())
+        );
+        let options = GenerateOptions {
+            beams: Some(3),
+            ..self.options()
+        };
+        let mut generator = Generator::load(self.path(), builder, &options).unwrap();
+        let made = generator
+            .generate(&self.images(), &options, &mut |_, _| {})
+            .unwrap();
+        let tokens: Vec<Vec<u32>> = made.into_iter().map(|text| text.tokens).collect();
+        let expected: Vec<Vec<u32>> = self.texts.iter().map(|text| text.beams.clone()).collect();
+        assert_eq!(tokens, expected, "{} by beams", self.name);
+    }
+
+    /// Checks the logits of each token.
+    pub(crate) fn check_logits(&self, device: Device, dtype: DType) {
+        let builder = Session::builder().device(device).dtype(dtype).batch(3);
+        let mut generator = Generator::load(self.path(), &builder, &self.options()).unwrap();
+        let tokens: Vec<&[u32]> = self.texts.iter().map(|text| text.tokens.as_slice()).collect();
+        let logits = generator.logits(&self.images(), self.prompt.as_deref(), &tokens);
+        compare_logits(
+            &self.name,
+            &self.path(),
+            &logits.unwrap(),
+            dtype,
+            // The decoder of two layers has more nodes than the encoder.
+            3 * generator.session().graph().nodes().len(),
+        );
+    }
+}
+
+/// Compares logits with those in a golden file.
+fn compare_logits(name: &str, path: &Path, logits: &[Array2<f32>], dtype: DType, nodes: usize) {
+    let file = fs::read(path.join("golden.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&file).unwrap();
+    let golden = file.tensor("logits").unwrap();
+    let (values, _) = golden.data().as_chunks();
+    let values: Vec<f32> = values.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
+    let (length, vocabulary) = (golden.shape()[1], golden.shape()[2]);
+    let (mut error, mut whole) = (0.0, 0.0);
+    for (image, logits) in logits.iter().enumerate() {
+        assert_eq!(logits.dim().1, vocabulary);
+        for ((step, token), &logit) in logits.indexed_iter() {
+            let expected = f64::from(values[(image * length + step) * vocabulary + token]);
+            error += (f64::from(logit) - expected).powi(2);
+            whole += expected.powi(2);
+        }
+    }
+    // Root mean square. Single logits of these models are ill-conditioned: transformers' own in bf16 are off by up to 0.08 of the largest.
+    let error = (error / whole).sqrt();
+    let bound = model_tolerance(dtype, nodes);
+    println!("{name} in {dtype}: {error:.2e} of {bound:.2e}");
+    assert!(
+        error <= bound,
+        "{name} in {dtype}: {error:.2e}, more than {bound:.2e}"
+    );
 }
 
 /// Returns the case with this name.
@@ -187,29 +314,16 @@ impl Case {
         let tokens: Vec<&[u32]> = self.texts.iter().map(|text| text.tokens.as_slice()).collect();
         let prompt = self.prompt.as_deref();
         let logits = generator.logits(&self.images(), prompt, &tokens).unwrap();
-        let file = fs::read(self.path().join("golden.safetensors")).unwrap();
-        let file = SafeTensors::deserialize(&file).unwrap();
-        let golden = file.tensor("logits").unwrap();
-        let (values, _) = golden.data().as_chunks();
-        let values: Vec<f32> = values.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect();
-        let (length, vocabulary) = (golden.shape()[1], golden.shape()[2]);
-        let (mut error, mut whole) = (0.0, 0.0);
-        for (image, logits) in logits.iter().enumerate() {
-            assert_eq!(logits.dim(), (tokens[image].len(), vocabulary));
-            for ((step, token), &logit) in logits.indexed_iter() {
-                let expected = f64::from(values[(image * length + step) * vocabulary + token]);
-                error += (f64::from(logit) - expected).powi(2);
-                whole += expected.powi(2);
-            }
+        for (logits, tokens) in logits.iter().zip(&tokens) {
+            assert_eq!(logits.dim().0, tokens.len());
         }
-        // Root mean square. Single logits of these models are ill-conditioned: transformers' own in bf16 are off by up to 0.08 of the largest.
-        let error = (error / whole).sqrt();
-        // The decoder has about as many nodes as the encoder.
-        let bound = model_tolerance(dtype, 2 * generator.session().graph().nodes().len());
-        assert!(
-            error <= bound,
-            "{} in {dtype}: {error:.2e}, more than {bound:.2e}",
-            self.name
+        compare_logits(
+            &self.name,
+            &self.path(),
+            &logits,
+            dtype,
+            // The decoder has about as many nodes as the encoder.
+            2 * generator.session().graph().nodes().len(),
         );
     }
 }

@@ -19,6 +19,7 @@ use super::results::note_failed;
 pub(crate) const CAPTIONS: &str = "\
 Examples:
   hipvit caption photo.jpg -m Salesforce/blip-image-captioning-base
+  hipvit caption photo.jpg -m HuggingFaceTB/SmolVLM-256M-Instruct --prompt 'What is in the picture?'
   hipvit caption photos/ -m MODEL --device hip --dtype bf16 --batch 32 --max-tokens 30 -o captions.csv";
 
 pub(crate) const LINES: &str = "\
@@ -39,9 +40,9 @@ pub(crate) struct Args {
     /// Maximum number of tokens of a text [default: the model's]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output")]
     max_tokens: Option<usize>,
-    /// Text that the model continues, such as a task of Donut
+    /// Text that the model continues, such as a task of Donut, or a question
     ///
-    /// As `<s_docvqa><s_question>What is the total?</s_question><s_answer>`. The text of an image does not repeat it.
+    /// Donut's tasks are like `<s_docvqa><s_question>What is the total?</s_question><s_answer>`. SmolVLM answers questions. The text of an image does not repeat the prompt.
     #[arg(long, value_name = "TEXT", help_heading = "Input")]
     prompt: Option<String>,
     /// Print each token when it is known [default: on a terminal]

@@ -1,15 +1,15 @@
 //! The texts of images by beam search. Beams of an image share pages of the cache.
 
 use hipvit::error::{Error, Result};
-use hipvit::image::RgbImage;
+use hipvit::image::{RgbImage, Tiles};
 
 use crate::beam::{BeamRules, Search};
 use crate::generator::Generator;
 use crate::pages::{PAGE, Pages};
-use crate::prompt::first_tokens;
+use crate::prompt::{First, first_tokens, grid};
 use crate::sampling::GenerateOptions;
 use crate::step_inputs::Row;
-use crate::text::{Finish, Generated};
+use crate::text::{Finish, Generated, KNOWN};
 
 /// The part of the cache that a beam has.
 #[derive(Debug, Default)]
@@ -33,6 +33,7 @@ impl Table {
 /// An image in progress.
 struct Searched {
     search: Search,
+    first: First,
     /// Number of the image in the cache.
     image: usize,
     /// The table of each beam.
@@ -40,6 +41,24 @@ struct Searched {
 }
 
 impl Searched {
+    /// Returns the number of tokens of a beam that are not cached.
+    fn backlog(&self, index: usize) -> usize {
+        self.search.beams[index].tokens.len() - self.tables[index].cached
+    }
+
+    /// Returns the rows of a beam's tokens that are not cached.
+    fn rows(&self, index: usize) -> impl Iterator<Item = Row<'_>> {
+        let (beam, table) = (&self.search.beams[index], &self.tables[index]);
+        let tokens = beam.tokens.iter().enumerate().skip(table.cached);
+        tokens.map(|(position, &token)| Row {
+            token,
+            position,
+            pages: &table.pages,
+            image: self.image,
+            feature: self.first.feature(position),
+        })
+    }
+
     /// Gives each new beam the table of its parent, or a fork of it.
     fn follow(&mut self, parents: &[usize], pages: &mut Pages) {
         let mut old: Vec<Option<Table>> = std::mem::take(&mut self.tables).into_iter().map(Some).collect();
@@ -91,9 +110,16 @@ impl Generator {
         rules: &BeamRules,
         each: &mut dyn FnMut(usize, u32),
     ) -> Result<Vec<Generated>> {
+        let tiles = self.tiles(&images.into())?;
         let spec = self.decoder.spec();
-        let first = first_tokens(spec, &self.detokenizer, options.prompt.as_deref())?;
-        let length = spec.length(options.max_tokens, first.len())?;
+        let mut started = Vec::with_capacity(images.len());
+        for index in 0..images.len() {
+            let grid = grid(tiles.as_deref(), index);
+            let first = first_tokens(spec, &self.detokenizer, options.prompt.as_deref(), grid)?;
+            let length = spec.length(options.max_tokens, first.tokens.len())?;
+            started.push((first, length));
+        }
+        let length = started.iter().map(|(_, length)| *length).max().unwrap_or(1);
         // The last token is not cached.
         let each_text = (length - 1).div_ceil(PAGE) * rules.beams;
         let all = self.pages().1;
@@ -106,8 +132,10 @@ impl Generator {
             return Err(Error::argument("beams", reason));
         }
         let mut texts = Vec::with_capacity(images.len());
-        for images in images.chunks(together) {
-            for tokens in self.search(images, &first, length, rules)? {
+        let mut tiles = tiles.map(Vec::into_iter);
+        for (images, started) in images.chunks(together).zip(started.chunks(together)) {
+            let tiles = tiles.as_mut().map(|all| all.take(images.len()).collect());
+            for tokens in self.search(images, tiles, started, rules)? {
                 let index = texts.len();
                 let ends = &self.decoder.spec().rules.ends;
                 let is_end = tokens.last().is_some_and(|last| ends.contains(last));
@@ -122,23 +150,28 @@ impl Generator {
         Ok(texts)
     }
 
-    /// Returns the tokens of the best text of each image, which begins with the tokens `first`.
+    /// Returns the tokens of the best text of each image. `started` are the first tokens and the maximum length of each.
     fn search(
         &mut self,
         images: &[RgbImage],
-        first: &[u32],
-        length: usize,
+        tiles: Option<Vec<Tiles>>,
+        started: &[(First, usize)],
         rules: &BeamRules,
     ) -> Result<Vec<Vec<u32>>> {
         self.cancel_all();
-        let numbers = self.encode_images(images)?;
+        let numbers = self.encode_images(images.into(), tiles)?;
         let spec = &self.decoder.spec().rules;
         let (repetition, ends) = (&spec.repetition, &spec.ends);
-        let search = Search::new(first.to_vec(), length, rules, repetition, ends, spec.forced_end);
+        let search = |(first, length): &(First, usize)| {
+            let first = first.tokens.clone();
+            Search::new(first, *length, rules, repetition, ends, spec.forced_end)
+        };
         let mut searched: Vec<Searched> = numbers
             .into_iter()
-            .map(|image| Searched {
-                search: search.clone(),
+            .zip(started)
+            .map(|(image, started)| Searched {
+                search: search(started),
+                first: started.0.clone(),
                 image,
                 tables: vec![Table::default()],
             })
@@ -160,18 +193,25 @@ impl Generator {
                 }
             }
         }
+        // The tokens of long prompts, but for the last ones.
+        for image in searched.iter_mut().filter(|image| !image.search.is_done()) {
+            for index in 0..image.tables.len() {
+                while image.backlog(index) > KNOWN {
+                    let rows = image.rows(index).take(KNOWN).collect::<Vec<_>>();
+                    let outputs = self.decoder.step(&rows, false)?;
+                    if (0..rows.len()).any(|row| outputs.has_nan(row)) {
+                        return Err(self.not_a_number());
+                    }
+                    image.tables[index].cached += KNOWN;
+                }
+            }
+        }
         let mut rows = Vec::new();
         // The last row of each beam.
         let mut last = Vec::new();
         for image in searched.iter().filter(|image| !image.search.is_done()) {
-            for (beam, table) in image.search.beams.iter().zip(&image.tables) {
-                let tokens = beam.tokens.iter().enumerate().skip(table.cached);
-                rows.extend(tokens.map(|(position, &token)| Row {
-                    token,
-                    position,
-                    pages: &table.pages,
-                    image: image.image,
-                }));
+            for index in 0..image.tables.len() {
+                rows.extend(image.rows(index));
                 last.push(rows.len() - 1);
             }
         }

@@ -17,7 +17,8 @@ use hipvit::tensor::Input;
 use hipvit::timeline::{self, Activity};
 use ndarray::{Array2, CowArray, Ix3, s};
 
-use crate::graph::{self, CacheSize, cross_state};
+use crate::graph::{self, CacheSize, FEATURES, cross_state};
+use crate::llama;
 use crate::sampling::Logits;
 use crate::spec::DecoderSpec;
 use crate::step_inputs::{Row, StepInputs};
@@ -28,7 +29,8 @@ pub(crate) struct Decoder {
     spec: DecoderSpec,
     cache: CacheSize,
     step: Arc<dyn Executor>,
-    cross: Arc<dyn Executor>,
+    /// Computes what a step reads of images.
+    images: Arc<dyn Executor>,
     /// The device's time of each phase of a step is measured.
     pub(crate) timed: bool,
 }
@@ -110,16 +112,22 @@ impl Decoder {
                 session.executor().info().graphs.get(),
             )?,
             // Few launches of large results, whose comparison with a replay would take longer than many runs.
-            cross: executor(graph::cross(&spec, weights, cache.tokens)?, GraphMode::Off)?,
+            images: executor(
+                match &spec.llama {
+                    Some(llama) => llama::features(&spec, llama, weights)?,
+                    None => graph::cross(&spec, weights, cache.tokens)?,
+                },
+                GraphMode::Off,
+            )?,
             spec,
             cache,
             timed: false,
         })
     }
 
-    /// Writes the keys and values of cross-attention of images to the cache. `images` are the images' numbers.
+    /// Writes what steps read of images to the cache. `images` are the images' numbers, or those of tiles.
     pub(crate) fn write_images(&self, encoded: Encoded<'_>, images: &[usize]) -> Result<()> {
-        let plan = self.cross.plan(images.len())?;
+        let plan = self.images.plan(images.len())?;
         let name = plan.graph().first_input_name();
         let input = match &encoded {
             Encoded::Gpu(tokens) => InputData::Peer(tokens.operand()?),
@@ -131,22 +139,29 @@ impl Decoder {
             }
         };
         let inputs = Inputs::new([(name, input)]);
-        let names: Vec<String> = (0..self.spec.layers).map(cross_state).collect();
-        let each = self.cache.tokens * 2 * self.spec.width;
+        let width = self.spec.width;
+        let (names, each, start) = match &self.spec.llama {
+            // The first row belongs to no image.
+            Some(llama) => (vec![FEATURES.to_owned()], llama.tile_tokens() * width, width),
+            None => {
+                let names: Vec<String> = (0..self.spec.layers).map(cross_state).collect();
+                (names, self.cache.tokens * 2 * width, 0)
+            }
+        };
         // Images with consecutive numbers are copied at once.
         let mut ranges: Vec<(Range<usize>, usize)> = Vec::new();
         for (index, &image) in images.iter().enumerate() {
             match ranges.last_mut() {
-                Some((range, first)) if *first + range.len() == image * each => range.end += each,
-                _ => ranges.push((index * each..(index + 1) * each, image * each)),
+                Some((range, first)) if *first + range.len() == start + image * each => range.end += each,
+                _ => ranges.push((index * each..(index + 1) * each, start + image * each)),
             }
         }
-        if self.cross.hip().is_some() {
+        if self.images.hip().is_some() {
             return self
-                .cross
+                .images
                 .run_to_states(&plan, inputs, (&*self.step, &names), &ranges);
         }
-        let outputs = self.cross.run_inputs(&plan, inputs)?;
+        let outputs = self.images.run_inputs(&plan, inputs)?;
         for (name, output) in names.iter().zip(outputs.iter()) {
             let values = output.values.as_slice();
             let values =

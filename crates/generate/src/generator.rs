@@ -5,17 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
-use hipvit::image::RgbImage;
+use hipvit::image::{RgbImage, Tiling};
 use hipvit::model::{self, Checkpoint, Detokenizer};
 use hipvit::{Session, SessionBuilder};
 use ndarray::Array2;
 use serde_json::Value;
 
-use crate::decoder::{Decoder, Encoded};
+use crate::decoder::Decoder;
 use crate::draft::Speculation;
 use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
-use crate::prompt::first_tokens;
+use crate::prompt::{first_tokens, grid};
 use crate::sampling::GenerateOptions;
 use crate::spec::{DecoderSpec, MODEL_TYPES};
 use crate::step_inputs::Row;
@@ -30,6 +30,8 @@ pub struct Generator {
     pub(crate) session: Session,
     pub(crate) decoder: Decoder,
     pub(crate) detokenizer: Arc<Detokenizer>,
+    /// Division of images, for a decoder that reads tiles.
+    pub(crate) tiling: Option<Tiling>,
     pub(crate) pages: Pages,
     /// Numbers in the cache that no image has.
     pub(crate) numbers: Vec<usize>,
@@ -45,6 +47,7 @@ struct Files {
     checkpoint: Checkpoint,
     spec: DecoderSpec,
     detokenizer: Detokenizer,
+    tiling: Option<Tiling>,
 }
 
 impl Files {
@@ -57,6 +60,7 @@ impl Files {
             detokenizer = detokenizer.keeping_special(hidden.clone());
         }
         Ok(Self {
+            tiling: spec.llama.as_ref().map(|_| model::tiling(path)).transpose()?,
             checkpoint,
             spec,
             detokenizer,
@@ -79,10 +83,13 @@ pub fn makes_texts(path: impl AsRef<Path>) -> bool {
 fn pages_of(
     spec: &DecoderSpec,
     detokenizer: &Detokenizer,
+    tiling: Option<Tiling>,
     options: &GenerateOptions,
     images: usize,
 ) -> Result<usize> {
-    let prompt = first_tokens(spec, detokenizer, options.prompt.as_deref())?.len();
+    let grid = tiling.map_or([0, 0], |tiling| tiling.largest_grid());
+    let prompt = first_tokens(spec, detokenizer, options.prompt.as_deref(), grid)?;
+    let prompt = prompt.tokens.len();
     // The last token is not cached.
     let usual = match options.max_tokens {
         Some(tokens) => prompt.saturating_add(tokens) - 1,
@@ -145,6 +152,7 @@ impl Generator {
         options: &GenerateOptions,
     ) -> Result<Self> {
         let files = Files {
+            tiling: None,
             spec: DecoderSpec::read(directory, checkpoint.config())?,
             detokenizer: Detokenizer::load(directory)?,
             checkpoint,
@@ -161,18 +169,21 @@ impl Generator {
             checkpoint,
             spec,
             detokenizer,
+            tiling,
         } = files;
         let (images, sequence) = (session.batch(), spec.context.div_ceil(PAGE));
         let cache = CacheSize {
-            pages: pages_of(&spec, &detokenizer, options, images)?,
+            pages: pages_of(&spec, &detokenizer, tiling, options, images)?,
             sequence,
             images,
+            tiles: tiling.map_or(1, |tiling| tiling.max_tiles()),
             tokens: session.info().tokens,
         };
         let mut generator = Self {
             decoder: Decoder::new(spec, &checkpoint, &session, cache)?,
             session,
             detokenizer: Arc::new(detokenizer),
+            tiling,
             pages: Pages::new(0),
             numbers: Vec::new(),
             active: Vec::new(),
@@ -200,6 +211,11 @@ impl Generator {
         self.detokenizer.clone()
     }
 
+    /// Returns true if the decoder reads tiles of an image, into which [`start`](Self::start) divides it. [`start_encoded`](Self::start_encoded) then fails.
+    pub fn divides_images(&self) -> bool {
+        self.tiling.is_some()
+    }
+
     /// Returns the number of beams that the model's files ask for.
     pub fn beams(&self) -> usize {
         self.decoder.spec().rules.beams.beams
@@ -212,7 +228,8 @@ impl Generator {
     /// [`Error::Argument`] for a prompt that the model cannot take.
     pub fn has_room(&self, options: &GenerateOptions) -> Result<bool> {
         let cache = self.decoder.cache();
-        let needed = pages_of(self.decoder.spec(), &self.detokenizer, options, cache.images)?;
+        let spec = self.decoder.spec();
+        let needed = pages_of(spec, &self.detokenizer, self.tiling, options, cache.images)?;
         Ok(needed <= cache.pages)
     }
 
@@ -309,18 +326,28 @@ impl Generator {
         prompt: Option<&str>,
         texts: &[&[u32]],
     ) -> Result<Vec<Array2<f32>>> {
-        let first = first_tokens(self.decoder.spec(), &self.detokenizer, prompt)?;
-        self.check_texts(images.len(), first.len(), texts)?;
+        self.check_texts(images.len(), texts)?;
         let mut logits = Vec::with_capacity(texts.len());
         let most = self.decoder.cache().images;
         for (images, texts) in images.chunks(most).zip(texts.chunks(most)) {
             self.cancel_all();
-            let outputs = self.session.run(images)?;
-            let tokens = outputs.tokens.as_ref();
-            let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
-            let numbers = self.encode(Encoded::Host(tokens.into()), images.len())?;
-            let sequence = |image| Sequence::new(TextId::default(), TextRules::given(first.clone()), image);
-            let mut sequences: Vec<Sequence> = numbers.into_iter().map(sequence).collect();
+            let tiles = self.tiles(&images.into())?;
+            let mut firsts = Vec::with_capacity(images.len());
+            for (index, text) in texts.iter().enumerate() {
+                let grid = grid(tiles.as_deref(), index);
+                let spec = self.decoder.spec();
+                let first = first_tokens(spec, &self.detokenizer, prompt, grid)?;
+                // The last token is not computed.
+                let most = (spec.context + 1).saturating_sub(first.tokens.len());
+                if text.len() > most {
+                    let reason = format!("have at most {most} tokens, and one has {}", text.len());
+                    return Err(Error::argument("texts", reason));
+                }
+                firsts.push(first);
+            }
+            let numbers = self.encode_images(images.into(), tiles)?;
+            let sequence = |(image, first)| Sequence::new(TextId::default(), TextRules::given(first), image);
+            let mut sequences: Vec<Sequence> = numbers.into_iter().zip(firsts).map(sequence).collect();
             let result = self.follow(&mut sequences, texts);
             self.cancel_all();
             logits.extend(result?);
@@ -328,15 +355,10 @@ impl Generator {
         Ok(logits)
     }
 
-    /// Checks texts after `first` tokens.
-    fn check_texts(&self, images: usize, first: usize, texts: &[&[u32]]) -> Result<()> {
+    fn check_texts(&self, images: usize, texts: &[&[u32]]) -> Result<()> {
         let spec = self.decoder.spec();
-        // The last token is not computed.
-        let most = (spec.context + 1).saturating_sub(first);
         let reason = if texts.len() != images {
             format!("are {}, but there are {images} images", texts.len())
-        } else if let Some(text) = texts.iter().find(|text| text.len() > most) {
-            format!("have at most {most} tokens, and one has {}", text.len())
         } else if let Some(token) = texts
             .iter()
             .copied()
@@ -376,7 +398,7 @@ impl Generator {
             for (&index, row) in left.iter().zip(of_rows.rows()) {
                 let sequence = &mut sequences[index];
                 sequence.cached += 1;
-                if sequence.cached >= sequence.rules.first.len() {
+                if sequence.cached >= sequence.rules.first.tokens.len() {
                     logits[index].extend(row);
                 }
             }

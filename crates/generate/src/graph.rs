@@ -35,7 +35,14 @@ pub(crate) mod inputs {
     pub(crate) const IMAGES: &str = "images";
     /// `[rows]`: the encoder's tokens, or 0 for a row that only fills a batch.
     pub(crate) const IMAGE_LENGTHS: &str = "image_lengths";
+    /// `[rows]`: the row of an image's token among those of all images, or 0 for a token of text. Only of decoders that have images in their sequence, as the next one.
+    pub(crate) const FEATURES: &str = "features";
+    /// `[rows]`: 1 for a token of text, 0 for one of an image.
+    pub(crate) const TEXTS: &str = "texts";
 }
+
+/// Name of the state with the tokens of images in the decoder's own sequence.
+pub(crate) const FEATURES: &str = "images";
 
 /// Maximum elements of a state, which kernels address by 32 bits.
 const MAX_STATE: usize = 1 << 31;
@@ -52,6 +59,8 @@ pub(crate) struct CacheSize {
     pub(crate) sequence: usize,
     /// Images in progress.
     pub(crate) images: usize,
+    /// Maximum tiles of an image. 1 if images are not divided.
+    pub(crate) tiles: usize,
     /// The encoder's tokens of an image.
     pub(crate) tokens: usize,
 }
@@ -69,7 +78,10 @@ pub(crate) fn cross_state(layer: usize) -> String {
 pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -> Result<Graph> {
     let graph = Graph::of_values("decoder", inputs::TOKENS, [1], DType::I32)?;
     let mut builder = Builder::new(graph, spec, weights);
-    let logits = builder.step(cache)?;
+    let logits = match &spec.llama {
+        Some(llama) => builder.llama_step(llama, cache)?,
+        None => builder.step(cache)?,
+    };
     builder.graph.set_output(OutputKind::Logits, logits);
     let largest = TopK {
         k: CANDIDATES.min(spec.vocabulary),
@@ -115,16 +127,17 @@ pub(crate) fn cross(spec: &DecoderSpec, weights: &Checkpoint, tokens: usize) -> 
     Ok(builder.graph)
 }
 
-struct Builder<'a> {
-    graph: Graph,
-    spec: &'a DecoderSpec,
+/// Builder of a graph.
+pub(crate) struct Builder<'a> {
+    pub(crate) graph: Graph,
+    pub(crate) spec: &'a DecoderSpec,
     weights: &'a Checkpoint,
     /// Initial elements of states, one of each size.
     zeros: Vec<Tensor>,
 }
 
 impl<'a> Builder<'a> {
-    fn new(graph: Graph, spec: &'a DecoderSpec, weights: &'a Checkpoint) -> Self {
+    pub(crate) fn new(graph: Graph, spec: &'a DecoderSpec, weights: &'a Checkpoint) -> Self {
         Self {
             graph,
             spec,
@@ -161,16 +174,8 @@ impl<'a> Builder<'a> {
 
     /// The embeddings of tokens with their positions, and the weight of the projection to logits.
     fn embedded(&mut self, tokens: ValueId, positions: ValueId) -> Result<(ValueId, ValueId)> {
-        let (names, width, vocabulary) = (self.spec.names, self.spec.width, self.spec.vocabulary);
-        let table = self.tensor(names.embedding, &[vocabulary, width]);
-        let head = self.tensor(names.head.weight, &[vocabulary, width]);
-        // Files have tied weights once, under either name.
-        let (table, head) = match (table, head, self.spec.ties_embedding) {
-            (Ok(table), _, true) => (table, table),
-            (Err(_), Ok(head), true) => (head, head),
-            (Ok(table), Ok(head), false) => (table, head),
-            (Err(error), _, _) | (_, Err(error), _) => return Err(error),
-        };
+        let (names, width) = (self.spec.names, self.spec.width);
+        let (table, head) = self.embedding_and_head()?;
         let mut x = self.push(Role::Patch, "embedding", Gather { axis: 0 }, &[table, tokens])?;
         if self.spec.scales_embedding {
             x = self.push(Role::Patch, "scaled", MulScalar((width as f32).sqrt()), &[x])?;
@@ -189,6 +194,20 @@ impl<'a> Builder<'a> {
         Ok((x, head))
     }
 
+    /// Adds the embeddings of tokens and the weight of the projection to logits.
+    pub(crate) fn embedding_and_head(&mut self) -> Result<(ValueId, ValueId)> {
+        let (names, shape) = (self.spec.names, [self.spec.vocabulary, self.spec.width]);
+        let table = self.tensor(names.embedding, &shape);
+        let head = self.tensor(names.head.weight, &shape);
+        // Files have tied weights once, under either name.
+        match (table, head, self.spec.ties_embedding) {
+            (Ok(table), _, true) => Ok((table, table)),
+            (Err(_), Ok(head), true) => Ok((head, head)),
+            (Ok(table), Ok(head), false) => Ok((table, head)),
+            (Err(error), _, _) | (_, Err(error), _) => Err(error),
+        }
+    }
+
     fn self_attention(
         &mut self,
         layer: usize,
@@ -201,7 +220,7 @@ impl<'a> Builder<'a> {
         let input = self.norm_before(layer, names.norm, x)?;
         let q = self.query(layer, names, input)?;
         let rows = self.keys_and_values(layer, names, width, input)?;
-        let state = self.state(&format!("self.{layer}"), cache.pages * PAGE)?;
+        let state = self.state(&format!("self.{layer}"), [cache.pages * PAGE, 2 * width])?;
         let name = format!("blocks.{layer}.self.cache");
         let cached = self.push(Role::Attention, &name, WriteRows, &[state, rows, places])?;
         self.graph.update(state, cached)?;
@@ -221,7 +240,8 @@ impl<'a> Builder<'a> {
         let names = &self.spec.names.cross;
         let input = self.norm_before(layer, names.norm, x)?;
         let q = self.query(layer, names, input)?;
-        let cached = self.state(&cross_state(layer), cache.images * cache.tokens)?;
+        let rows = cache.images * cache.tokens;
+        let cached = self.state(&cross_state(layer), [rows, 2 * self.spec.width])?;
         let name = format!("blocks.{layer}.cross.attention");
         let attention = self.attention(cache.tokens);
         let attended = self.push(Role::Attention, &name, attention, &[q, cached, images, lengths])?;
@@ -345,7 +365,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Returns the name of a layer of a block.
-    fn name(&self, layer: usize, name: &str) -> String {
+    pub(crate) fn name(&self, layer: usize, name: &str) -> String {
         format!("{}{layer}.{name}", self.spec.names.blocks)
     }
 
@@ -359,9 +379,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Adds a state of zeros with keys and values in each row, `[rows, 2 · width]`. States of equal size share the zeros.
-    fn state(&mut self, name: &str, rows: usize) -> Result<ValueId> {
-        let width = 2 * self.spec.width;
+    /// Adds a state of zeros, `[rows, width]`. States of equal size share the zeros.
+    pub(crate) fn state(&mut self, name: &str, [rows, width]: [usize; 2]) -> Result<ValueId> {
         let elements = rows.checked_mul(width).filter(|&elements| elements <= MAX_STATE);
         let elements = elements.ok_or_else(|| {
             let reason = format!("is too large for the cache: {rows} tokens of {width} channels. Reduce it");
@@ -384,6 +403,7 @@ impl<'a> Builder<'a> {
     fn positions(&mut self) -> Result<ValueId> {
         let (width, rows) = (self.spec.width, self.spec.position_rows());
         let padding = match self.spec.positions {
+            Positions::Rotary => return Err(Error::internal("positions", "have no table")),
             Positions::Learned { .. } => return self.tensor(self.spec.names.positions, &[rows, width]),
             Positions::Sines { padding } => padding,
         };
@@ -395,13 +415,13 @@ impl<'a> Builder<'a> {
         Ok(self.graph.constant("sinusoids", table))
     }
 
-    fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
+    pub(crate) fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
         let tensor = self.checked(name, shape)?;
         Ok(self.graph.constant(name, tensor))
     }
 
     /// Returns a tensor of the file, which must have this shape.
-    fn checked(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+    pub(crate) fn checked(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let tensor = self.weights.tensor(name)?;
         if tensor.shape() == shape {
             return Ok(tensor);
@@ -466,7 +486,7 @@ impl<'a> Builder<'a> {
         )
     }
 
-    fn push(
+    pub(crate) fn push(
         &mut self,
         role: Role,
         name: &str,

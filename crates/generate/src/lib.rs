@@ -11,10 +11,10 @@
 //! | --- | --- |
 //! | `generator`, `texts` | loads models; schedules texts |
 //! | `spec`, `names` | the configuration; the names of tensors |
-//! | `graph`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
+//! | `graph`, `llama`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
 //! | `beam`, `beam_texts` | beam search; the texts of images by it |
 //! | `pages`, `sampling`, `draft` | allocates the cache; chooses tokens; guesses them |
-//! | `prompt` | the tokens that a text begins with |
+//! | `prompt`, `template` | the tokens that a text begins with; the chat around a prompt |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |
 //! | `training` | what training needs of a decoder |
 
@@ -24,6 +24,7 @@ mod decoder;
 mod draft;
 mod generator;
 mod graph;
+mod llama;
 mod names;
 mod pages;
 mod prompt;
@@ -31,6 +32,7 @@ mod sampling;
 mod spec;
 mod step_inputs;
 mod stream;
+mod template;
 mod text;
 mod texts;
 mod training;

@@ -83,6 +83,33 @@ pub(crate) const MBART: Names = Names {
     ..TROCR
 };
 
+/// `LlamaForCausalLM` in SmolVLM and Idefics3. It has no cross-attention.
+pub(crate) const LLAMA: Names = Names {
+    embedding: "model.text_model.embed_tokens.weight",
+    positions: "",
+    embedding_norm: "",
+    blocks: "model.text_model.layers.",
+    final_norm: Some("model.text_model.norm"),
+    own: LLAMA_ATTENTION,
+    cross: LLAMA_ATTENTION,
+    fc1: "mlp.gate_proj",
+    fc2: "mlp.down_proj",
+    norm: "post_attention_layernorm",
+    head: HeadNames {
+        transform: None,
+        weight: "lm_head.weight",
+        bias: &[],
+    },
+};
+
+const LLAMA_ATTENTION: AttentionNames = AttentionNames {
+    query: "self_attn.q_proj",
+    key: "self_attn.k_proj",
+    value: "self_attn.v_proj",
+    output: "self_attn.o_proj",
+    norm: "input_layernorm",
+};
+
 /// `BlipTextLMHeadModel`.
 pub(crate) const BLIP: Names = Names {
     embedding: "text_decoder.bert.embeddings.word_embeddings.weight",

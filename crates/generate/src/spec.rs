@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::beam::{BeamRules, EarlyStopping};
 use crate::names::{self, Names};
 use crate::sampling::Repetition;
+use crate::template;
 
 /// File with the rules of generation.
 const GENERATION_CONFIG: &str = "generation_config.json";
@@ -25,7 +26,7 @@ const DONUT_ENCODER: &str = "donut-swin";
 const MBART_END: u32 = 2;
 
 /// Values of `model_type` of models with a decoder of texts.
-pub(crate) const MODEL_TYPES: [&str; 2] = ["vision-encoder-decoder", "blip"];
+pub(crate) const MODEL_TYPES: [&str; 4] = ["vision-encoder-decoder", "blip", "smolvlm", "idefics3"];
 
 /// A decoder whose blocks have self-attention, cross-attention and a feed-forward network.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +48,8 @@ pub(crate) struct DecoderSpec {
     pub(crate) scales_embedding: bool,
     pub(crate) has_embedding_norm: bool,
     pub(crate) positions: Positions,
+    /// Parts of a decoder of type Llama, which reads images in its own sequence. `None` if it reads them by cross-attention.
+    pub(crate) llama: Option<Llama>,
     /// Maximum number of tokens of a text.
     pub(crate) context: usize,
     /// True if the projection to logits is the embedding of tokens.
@@ -58,6 +61,36 @@ pub(crate) struct DecoderSpec {
     pub(crate) rules: Rules,
 }
 
+/// Parts of a decoder of type Llama.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Llama {
+    pub(crate) head_dim: usize,
+    /// Number of heads of keys and values.
+    pub(crate) kv_heads: usize,
+    /// Base of the frequencies of positions.
+    pub(crate) theta: f32,
+    /// The token whose place an image's token takes.
+    pub(crate) image_token: u32,
+    /// Rows and columns of the encoder's tokens of a tile.
+    pub(crate) grid: [usize; 2],
+    /// Rows and columns of the encoder's tokens that are one token of the decoder.
+    pub(crate) scale: usize,
+    /// True if the files have the chat template of SmolVLM.
+    pub(crate) has_template: bool,
+}
+
+impl Llama {
+    /// Returns the number of tokens of a tile.
+    pub(crate) fn tile_tokens(&self) -> usize {
+        self.grid[0] * self.grid[1] / (self.scale * self.scale)
+    }
+
+    /// Returns the angle by which a position rotates a pair of channels.
+    pub(crate) fn frequency(&self, pair: usize) -> f32 {
+        1.0 / self.theta.powf((2 * pair) as f32 / self.head_dim as f32)
+    }
+}
+
 /// Positions of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Positions {
@@ -66,6 +99,8 @@ pub(crate) enum Positions {
         /// Number of unused rows.
         unused: usize,
     },
+    /// Rotations of queries and keys.
+    Rotary,
     /// Sines and cosines as in fairseq. The first position is row `padding + 1`, and tokens of padding have row `padding`.
     Sines {
         /// The token of padding.
@@ -122,9 +157,10 @@ impl DecoderSpec {
         let spec = match whole.text("model_type")?.unwrap_or_default() {
             "vision-encoder-decoder" => Self::encoder_decoder(directory, &whole)?,
             "blip" => Self::blip(&whole)?,
+            "smolvlm" | "idefics3" => Self::smolvlm(directory, &whole)?,
             other => {
                 let reason = format!(
-                    "`model_type` is \"{other}\", which is not supported. Use a \"vision-encoder-decoder\" or \"blip\" model"
+                    "`model_type` is \"{other}\", which is not supported. Use a \"vision-encoder-decoder\", \"blip\", \"smolvlm\" or \"idefics3\" model"
                 );
                 return Err(Error::config(&file, reason));
             }
@@ -188,6 +224,7 @@ impl DecoderSpec {
             // PyTorch's default, which no key changes.
             epsilon: 1e-5,
             is_pre_norm: is_mbart,
+            llama: None,
             scales_embedding: decoder.flag("scale_embedding")?.unwrap_or(false),
             has_embedding_norm: is_mbart || decoder.flag("layernorm_embedding")?.unwrap_or(true),
             positions: if is_learned {
@@ -207,6 +244,62 @@ impl DecoderSpec {
         })
     }
 
+    /// SmolVLM and Idefics3: a decoder of type Llama.
+    fn smolvlm(directory: &Path, whole: &Fields<'_>) -> Result<Self> {
+        let (vision, text) = (object(whole, "vision_config")?, object(whole, "text_config")?);
+        for (key, only) in [("model_type", "llama"), ("hidden_act", "silu")] {
+            if let Some(other) = text.text(key)?.filter(|&value| value != only) {
+                let reason = format!("is \"{other}\", which is not supported; supported is \"{only}\"");
+                return Err(text.error(key, reason));
+            }
+        }
+        for key in ["attention_bias", "mlp_bias"] {
+            if text.flag(key)?.unwrap_or(false) {
+                return Err(text.error(key, "is true, which is not supported"));
+            }
+        }
+        let width = text.size("hidden_size")?.unwrap_or(4096);
+        let heads = text.size("num_attention_heads")?.unwrap_or(32);
+        let image = vision.size("image_size")?.unwrap_or(224);
+        let patch = vision.size("patch_size")?.unwrap_or(32);
+        let scale = whole.size("scale_factor")?.unwrap_or(2);
+        let side = image / patch;
+        if side == 0 || !side.is_multiple_of(scale) {
+            let reason = format!("is {scale}, but an image has {side} patches per side");
+            return Err(whole.error("scale_factor", reason));
+        }
+        let mut rules = rules(directory, whole, &text, false)?;
+        rules.prompt_is_start = true;
+        Ok(Self {
+            names: &names::LLAMA,
+            vocabulary: text.size("vocab_size")?.unwrap_or(32000),
+            width,
+            layers: text.size("num_hidden_layers")?.unwrap_or(32),
+            heads,
+            hidden: text.size("intermediate_size")?.unwrap_or(11008),
+            activation: Activation::Silu,
+            epsilon: text.number("rms_norm_eps")?.unwrap_or(1e-5) as f32,
+            is_pre_norm: true,
+            scales_embedding: false,
+            has_embedding_norm: false,
+            positions: Positions::Rotary,
+            llama: Some(Llama {
+                head_dim: text.size("head_dim")?.unwrap_or(width / heads),
+                kv_heads: text.size("num_key_value_heads")?.unwrap_or(heads),
+                theta: theta(&text)?,
+                image_token: token(whole, "image_token_id")?.unwrap_or(128_257),
+                grid: [side; 2],
+                scale,
+                has_template: template::is_of_smolvlm(directory)?,
+            }),
+            context: text.size("max_position_embeddings")?.unwrap_or(2048),
+            ties_embedding: whole.flag("tie_word_embeddings")?.unwrap_or(false),
+            encoder_width: vision.size("hidden_size")?.unwrap_or(1152),
+            projects_encoder: false,
+            rules,
+        })
+    }
+
     /// BLIP for captions: a decoder like BERT.
     fn blip(whole: &Fields<'_>) -> Result<Self> {
         let (vision, text) = (object(whole, "vision_config")?, object(whole, "text_config")?);
@@ -222,6 +315,7 @@ impl DecoderSpec {
             activation: activation(&text, "hidden_act")?,
             epsilon: text.number("layer_norm_eps")?.unwrap_or(1e-12) as f32,
             is_pre_norm: false,
+            llama: None,
             scales_embedding: false,
             has_embedding_norm: true,
             positions: Positions::Learned { unused: 0 },
@@ -258,6 +352,7 @@ impl DecoderSpec {
     /// Returns the row of the table of positions for `token` at `position` of a text.
     pub(crate) fn position(&self, token: u32, position: usize) -> usize {
         match self.positions {
+            Positions::Rotary => position,
             Positions::Learned { unused } => unused + position,
             Positions::Sines { padding } if token as usize == padding => padding,
             Positions::Sines { padding } => padding + 1 + position,
@@ -268,6 +363,7 @@ impl DecoderSpec {
     pub(crate) fn position_rows(&self) -> usize {
         self.context
             + match self.positions {
+                Positions::Rotary => 0,
                 Positions::Learned { unused } => unused,
                 Positions::Sines { padding } => padding + 1,
             }
@@ -311,7 +407,21 @@ impl DecoderSpec {
     /// Returns what is out of range, with the reason.
     fn problem(&self) -> Option<String> {
         let Self { width, heads, .. } = *self;
-        if !width.is_multiple_of(heads) {
+        if let Some(Llama {
+            head_dim, kv_heads, ..
+        }) = self.llama
+        {
+            if !head_dim.is_multiple_of(2) {
+                return Some(format!(
+                    "a head has {head_dim} channels, which cannot be rotated in pairs"
+                ));
+            }
+            if !heads.is_multiple_of(kv_heads) {
+                return Some(format!(
+                    "{heads} heads cannot be divided among {kv_heads} heads of keys and values"
+                ));
+            }
+        } else if !width.is_multiple_of(heads) {
             return Some(format!("{width} channels cannot be divided among {heads} heads"));
         }
         if self.context > MAX_CONTEXT {
@@ -336,6 +446,12 @@ impl DecoderSpec {
         if let Some(end) = self.rules.forced_end.filter(is_unknown) {
             return Some(format!(
                 "`forced_eos_token_id` is {end}, but the vocabulary has {vocabulary} tokens"
+            ));
+        }
+        let images = self.llama.as_ref().map(|llama| llama.image_token);
+        if let Some(image) = images.filter(is_unknown) {
+            return Some(format!(
+                "`image_token_id` is {image}, but the vocabulary has {vocabulary} tokens"
             ));
         }
         let start = self.rules.start;
@@ -486,6 +602,35 @@ impl<'a> Sections<'a> {
 fn object<'a>(fields: &Fields<'a>, key: &'a str) -> Result<Fields<'a>> {
     let object = fields.object(key)?;
     object.ok_or_else(|| fields.error(key, "is missing"))
+}
+
+/// Reads the base of the frequencies of positions.
+fn theta(text: &Fields<'_>) -> Result<f32> {
+    let default = 10_000.0;
+    let kind = |fields: &Fields<'_>, key: &str| -> Result<()> {
+        match fields.text(key)? {
+            None | Some("default") => Ok(()),
+            Some(other) => Err(fields.error(key, format!("is \"{other}\", which is not supported"))),
+        }
+    };
+    if let Some(scaling) = text.object("rope_scaling")? {
+        kind(&scaling, "rope_type")?;
+        kind(&scaling, "type")?;
+    }
+    let theta = match text.object("rope_parameters")? {
+        Some(parameters) => {
+            kind(&parameters, "rope_type")?;
+            if parameters
+                .number("partial_rotary_factor")?
+                .is_some_and(|factor| factor != 1.0)
+            {
+                return Err(parameters.error("partial_rotary_factor", "is not supported"));
+            }
+            parameters.number("rope_theta")?
+        }
+        None => text.number("rope_theta")?,
+    };
+    Ok(theta.unwrap_or(default) as f32)
 }
 
 fn activation(fields: &Fields<'_>, key: &str) -> Result<Activation> {
@@ -645,6 +790,83 @@ mod tests {
         // The file has the limits, and none of this.
         std::fs::write(directory.path().join(GENERATION_CONFIG), "{}").unwrap();
         assert_eq!(read(&config).rules.forced_end, None);
+    }
+
+    #[test]
+    fn decoders_of_type_llama_are_read_or_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = json!({
+            "model_type": "smolvlm", "image_token_id": 7, "scale_factor": 3,
+            "vision_config": {"image_size": 100, "patch_size": 8, "hidden_size": 20},
+            "text_config": {
+                "model_type": "llama", "vocab_size": 50, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "bos_token_id": 1, "eos_token_id": 2, "rope_theta": 5000.0, "rope_scaling": null,
+            },
+        });
+        let read = |config: &Value| DecoderSpec::read(directory.path(), config);
+        let spec = read(&config).unwrap();
+        let llama = spec.llama.unwrap();
+        assert_eq!(
+            (llama.head_dim, llama.kv_heads, llama.grid, llama.tile_tokens()),
+            (8, 2, [12, 12], 16)
+        );
+        assert_eq!((llama.theta, llama.has_template), (5000.0, false));
+        for (section, key, value, expected) in [
+            (
+                "text_config",
+                "model_type",
+                json!("mistral"),
+                "`text_config.model_type` is \"mistral\"",
+            ),
+            (
+                "text_config",
+                "hidden_act",
+                json!("gelu"),
+                "`text_config.hidden_act` is \"gelu\"",
+            ),
+            (
+                "text_config",
+                "attention_bias",
+                json!(true),
+                "`text_config.attention_bias` is true",
+            ),
+            (
+                "text_config",
+                "rope_scaling",
+                json!({"rope_type": "llama3"}),
+                "is \"llama3\"",
+            ),
+            (
+                "text_config",
+                "rope_parameters",
+                json!({"rope_type": "yarn"}),
+                "is \"yarn\"",
+            ),
+            (
+                "text_config",
+                "num_key_value_heads",
+                json!(3),
+                "4 heads cannot be divided among 3",
+            ),
+            (
+                "text_config",
+                "head_dim",
+                json!(7),
+                "7 channels, which cannot be rotated",
+            ),
+            ("text_config", "vocab_size", json!(6), "`image_token_id` is 7"),
+            (
+                "vision_config",
+                "patch_size",
+                json!(10),
+                "`scale_factor` is 3, but an image has 10 patches",
+            ),
+        ] {
+            let mut other = config.clone();
+            other[section][key] = value;
+            let error = read(&other).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

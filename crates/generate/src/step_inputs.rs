@@ -17,20 +17,12 @@ pub(crate) struct Row<'a> {
     pub(crate) pages: &'a [u32],
     /// Number of the sequence's image in the cache.
     pub(crate) image: usize,
+    /// Index among the image's tokens, of which this is one. `None` for a token of text.
+    pub(crate) feature: Option<usize>,
 }
 
-/// The inputs of a step, in the order of `NAMES`.
-pub(crate) struct StepInputs([Vec<i32>; NAMES.len()]);
-
-const NAMES: [&str; 7] = [
-    inputs::TOKENS,
-    inputs::POSITIONS,
-    inputs::PLACES,
-    inputs::PAGES,
-    inputs::LENGTHS,
-    inputs::IMAGES,
-    inputs::IMAGE_LENGTHS,
-];
+/// The inputs of a step, with their names. The first one has an element per row.
+pub(crate) struct StepInputs(Vec<(&'static str, Vec<i32>)>);
 
 impl StepInputs {
     /// Few sizes of batches have few plans and captured graphs. Rows that fill a batch write nothing and attend to nothing.
@@ -48,24 +40,37 @@ impl StepInputs {
                 .zip(row.pages)
                 .for_each(|(to, &page)| *to = page as i32);
         }
-        Self([
-            of_rows(&|row| row.token as i32, 0),
-            of_rows(&|row| spec.position(row.token, row.position) as i32, 0),
-            of_rows(&|row| place(row.pages, row.position), -1),
-            pages,
-            of_rows(&|row| row.position as i32 + 1, 0),
-            of_rows(&|row| row.image as i32, 0),
-            of_rows(&|_| cache.tokens as i32, 0),
-        ])
+        let mut all = vec![
+            (inputs::TOKENS, of_rows(&|row| row.token as i32, 0)),
+            (
+                inputs::POSITIONS,
+                of_rows(&|row| spec.position(row.token, row.position) as i32, 0),
+            ),
+            (inputs::PLACES, of_rows(&|row| place(row.pages, row.position), -1)),
+            (inputs::PAGES, pages),
+            (inputs::LENGTHS, of_rows(&|row| row.position as i32 + 1, 0)),
+        ];
+        if let Some(llama) = &spec.llama {
+            let of_image = cache.tiles * llama.tile_tokens();
+            // The first row of the images' tokens is zeros, for tokens of text.
+            let feature =
+                |row: &Row<'_>| row.feature.map_or(0, |index| 1 + row.image * of_image + index) as i32;
+            all.push((inputs::FEATURES, of_rows(&feature, 0)));
+            all.push((inputs::TEXTS, of_rows(&|row| i32::from(row.feature.is_none()), 1)));
+        } else {
+            all.push((inputs::IMAGES, of_rows(&|row| row.image as i32, 0)));
+            all.push((inputs::IMAGE_LENGTHS, of_rows(&|_| cache.tokens as i32, 0)));
+        }
+        Self(all)
     }
 
     /// Returns the number of rows, with those that fill the batch.
     pub(crate) fn batch(&self) -> usize {
-        self.0[0].len()
+        self.0.first().map_or(0, |(_, rows)| rows.len())
     }
 
     pub(crate) fn named(&self) -> Inputs<'_> {
-        let named = NAMES.iter().zip(&self.0);
-        Inputs::new(named.map(|(&name, values)| (name, InputData::Host(Input::Integers(values)))))
+        let named = self.0.iter();
+        Inputs::new(named.map(|(name, values)| (*name, InputData::Host(Input::Integers(values)))))
     }
 }

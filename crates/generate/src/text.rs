@@ -3,6 +3,7 @@
 use hipvit::error::Error;
 
 use crate::draft;
+use crate::prompt::First;
 use crate::sampling::{Repetition, Rules, Sampling};
 use crate::step_inputs::Row;
 
@@ -51,13 +52,13 @@ pub enum Event {
 }
 
 /// Maximum number of tokens of a text that a step computes if the text has them already. A step's memory grows with its rows.
-const KNOWN: usize = 32;
+pub(crate) const KNOWN: usize = 32;
 
 /// Rules of one text.
 #[derive(Clone, Debug)]
 pub(crate) struct TextRules {
     /// Tokens that the text begins with.
-    pub(crate) first: Vec<u32>,
+    pub(crate) first: First,
     /// Maximum number of tokens, with the first ones.
     pub(crate) length: usize,
     /// The last token of a text of this length, whatever the logits are.
@@ -91,7 +92,7 @@ impl Sequence {
             id,
             image,
             pages: Vec::new(),
-            tokens: rules.first.clone(),
+            tokens: rules.first.tokens.clone(),
             rules,
             cached: 0,
             draft: Vec::new(),
@@ -116,22 +117,23 @@ impl Sequence {
 
     /// Returns the next token to compute.
     pub(crate) fn row(&self) -> Row<'_> {
+        self.row_at(self.cached, self.tokens[self.cached])
+    }
+
+    fn row_at(&self, position: usize, token: u32) -> Row<'_> {
         Row {
-            token: self.tokens[self.cached],
-            position: self.cached,
+            token,
+            position,
             pages: &self.pages,
             image: self.image,
+            feature: self.rules.first.feature(position),
         }
     }
 
     /// Returns the last token of the text.
     pub(crate) fn last_row(&self) -> Row<'_> {
         let position = self.tokens.len() - 1;
-        Row {
-            token: self.tokens[position],
-            position,
-            ..self.row()
-        }
+        self.row_at(position, self.tokens[position])
     }
 
     /// Returns the number of the text's own tokens that the next step computes. It is 1 unless the text has a prompt, or lost its part of the cache.
@@ -143,11 +145,7 @@ impl Sequence {
     pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         let known = &self.tokens[self.cached..][..self.known()];
         let rows = known.iter().chain(&self.draft).zip(self.cached..);
-        rows.map(|(&token, position)| Row {
-            token,
-            position,
-            ..self.row()
-        })
+        rows.map(|(&token, position)| self.row_at(position, token))
     }
 
     /// Returns the rules for the token after `tokens`.
@@ -177,7 +175,7 @@ impl Sequence {
 
 impl TextRules {
     /// Rules of a text whose tokens are given.
-    pub(crate) fn given(first: Vec<u32>) -> Self {
+    pub(crate) fn given(first: First) -> Self {
         Self {
             first,
             forced_end: None,

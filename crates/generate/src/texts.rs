@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hipvit::error::{Error, Result};
 use hipvit::exec::TimedCall;
 use hipvit::graph::plan::Plan;
+use hipvit::image::{RgbImage, Tiles};
 use hipvit::timeline::{self, Activity};
 use hipvit::{RunInput, RunOptions};
 use ndarray::ArrayView3;
@@ -12,7 +13,7 @@ use ndarray::ArrayView3;
 use crate::decoder::Encoded;
 use crate::draft::Speculation;
 use crate::generator::Generator;
-use crate::prompt::first_tokens;
+use crate::prompt::{first_tokens, grid};
 use crate::sampling::{GenerateOptions, Logits};
 use crate::step_inputs::Row;
 use crate::text::{Event, Finish, Generated, Progress, Sequence, TextId, TextRules};
@@ -55,13 +56,35 @@ impl Generator {
         images: impl Into<RunInput<'a>>,
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
-        let rules = self.rules_of_all(options)?;
-        let numbers = self.encode_images(images)?;
+        let images = images.into();
+        let tiles = self.tiles(&images)?;
+        let rules = self.rules_of_all(options, tiles.as_deref())?;
+        let numbers = self.encode_images(images, tiles)?;
         self.start_all(numbers, rules)
     }
 
+    /// Divides images, for a decoder that reads their tiles. `None` for another one.
+    pub(crate) fn tiles(&self, images: &RunInput<'_>) -> Result<Option<Vec<Tiles>>> {
+        let Some(tiling) = &self.tiling else {
+            return Ok(None);
+        };
+        let RunInput::Images(images) = images else {
+            let reason = "are no decoded images, which this model divides into tiles. Resize on the host";
+            return Err(Error::argument("images", reason));
+        };
+        let tiles: Result<Vec<Tiles>> = images.iter().map(|image| Ok(tiling.split(image)?)).collect();
+        tiles.map(Some)
+    }
+
     /// Encodes images. Returns their numbers in the cache, which are taken.
-    pub(crate) fn encode_images<'a>(&mut self, images: impl Into<RunInput<'a>>) -> Result<Vec<usize>> {
+    pub(crate) fn encode_images(
+        &mut self,
+        images: RunInput<'_>,
+        tiles: Option<Vec<Tiles>>,
+    ) -> Result<Vec<usize>> {
+        if let Some(tiles) = tiles {
+            return self.encode_tiles(&tiles);
+        }
         let missing = || Error::internal("encoder", "returns no tokens");
         if self.session.output_gpu().is_some() {
             let outputs = self.session.run_on_gpu(images, RunOptions::new())?;
@@ -84,7 +107,11 @@ impl Generator {
         tokens: ArrayView3<'_, f32>,
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
-        let rules = self.rules_of_all(options)?;
+        if self.tiling.is_some() {
+            let reason = "of tiles are not taken: the model divides images itself. Start the images";
+            return Err(Error::argument("tokens", reason));
+        }
+        let rules = self.rules_of_all(options, None)?;
         let images = tokens.dim().0;
         if images != rules.len() {
             return Err(Self::other_number(rules.len(), images));
@@ -115,33 +142,76 @@ impl Generator {
         Ok(ids)
     }
 
+    /// Encodes the tiles of images. Returns the images' numbers in the cache, which are taken.
+    fn encode_tiles(&mut self, tiles: &[Tiles]) -> Result<Vec<usize>> {
+        let numbers = self.take_numbers(tiles.len())?;
+        let written = self.write_tiles(tiles, &numbers);
+        if let Err(error) = written {
+            self.numbers.extend(numbers);
+            return Err(error);
+        }
+        Ok(numbers)
+    }
+
+    fn write_tiles(&self, tiles: &[Tiles], numbers: &[usize]) -> Result<()> {
+        let missing = || Error::internal("encoder", "returns no tokens");
+        let most = self.decoder.cache().tiles;
+        let of_images = tiles.iter().zip(numbers).flat_map(|(tiles, &number)| {
+            let places = number * most..;
+            tiles.images.iter().zip(places)
+        });
+        let (images, places): (Vec<&RgbImage>, Vec<usize>) = of_images.unzip();
+        let batch = self.session.batch();
+        for (images, places) in images.chunks(batch).zip(places.chunks(batch)) {
+            let images = RunInput::Images(images.to_vec());
+            if self.session.output_gpu().is_some() {
+                let outputs = self.session.run_on_gpu(images, RunOptions::new())?;
+                let tokens = outputs.all_tokens().ok_or_else(missing)?;
+                self.decoder.write_images(Encoded::Gpu(tokens), places)?;
+            } else {
+                let outputs = self.session.run_with(images, RunOptions::new())?;
+                let tokens = outputs.tokens.as_ref().ok_or_else(missing)?;
+                self.decoder.write_images(Encoded::Host(tokens.into()), places)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the rules of texts, for which there must be room.
-    fn rules_of_all(&self, options: &[GenerateOptions]) -> Result<Vec<TextRules>> {
+    fn rules_of_all(&self, options: &[GenerateOptions], tiles: Option<&[Tiles]>) -> Result<Vec<TextRules>> {
         let (images, vacant) = (options.len(), self.vacant());
         if images > vacant {
             let reason =
                 format!("are {images}, and {vacant} texts can be started now. Start the others after a step");
             return Err(Error::argument("images", reason));
         }
-        options.iter().map(|options| self.text_rules(options)).collect()
+        let rules = |(index, options)| self.text_rules(options, grid(tiles, index));
+        options.iter().enumerate().map(rules).collect()
     }
 
     /// Writes the encoder's tokens of images to the cache. Returns the images' numbers, which are taken.
     pub(crate) fn encode(&mut self, tokens: Encoded<'_>, images: usize) -> Result<Vec<usize>> {
-        let first = self.numbers.len().checked_sub(images);
-        let first = first.ok_or_else(|| Error::internal("images", "are more than the cache has room for"))?;
-        let numbers: Vec<usize> = self.numbers[first..].iter().rev().copied().collect();
-        self.decoder.write_images(tokens, &numbers)?;
-        self.numbers.truncate(first);
+        let numbers = self.take_numbers(images)?;
+        if let Err(error) = self.decoder.write_images(tokens, &numbers) {
+            self.numbers.extend(numbers);
+            return Err(error);
+        }
         Ok(numbers)
     }
 
-    fn text_rules(&self, options: &GenerateOptions) -> Result<TextRules> {
+    /// Takes numbers in the cache.
+    fn take_numbers(&mut self, images: usize) -> Result<Vec<usize>> {
+        let first = self.numbers.len().checked_sub(images);
+        let first = first.ok_or_else(|| Error::internal("images", "are more than the cache has room for"))?;
+        Ok(self.numbers.drain(first..).rev().collect())
+    }
+
+    fn text_rules(&self, options: &GenerateOptions, grid: [usize; 2]) -> Result<TextRules> {
         options.check()?;
         let spec = self.decoder.spec();
-        let first = first_tokens(spec, &self.detokenizer, options.prompt.as_deref())?;
+        let first = first_tokens(spec, &self.detokenizer, options.prompt.as_deref(), grid)?;
         Ok(TextRules {
-            length: spec.length(options.max_tokens, first.len())?,
+            length: spec.length(options.max_tokens, first.tokens.len())?,
             first,
             forced_end: spec.rules.forced_end,
             sampling: options.sampling.clone(),
@@ -324,7 +394,7 @@ impl Generator {
     }
 
     fn finished(&self, sequence: &Sequence, finish: Finish) -> Result<Generated> {
-        let tokens = sequence.tokens[sequence.rules.first.len()..].to_vec();
+        let tokens = sequence.tokens[sequence.rules.first.tokens.len()..].to_vec();
         Ok(Generated {
             text: self.detokenizer.text(&tokens)?,
             finish,

@@ -34,7 +34,7 @@ pub use decode::{
 pub use encode::{encode_gray_png, encode_gray16_png, encode_png};
 pub use error::{Error, ImageErrorKind, Result};
 pub use preprocess::{
-    Crop, Padding, Placement, Preprocess, Rescale, Resize, Rounding, TimmOptions, ValueRule,
+    Crop, Padding, Placement, Preprocess, Rescale, Resize, Rounding, Tiles, Tiling, TimmOptions, ValueRule,
 };
 pub use resize::{Axis, Filter, PRECISION_BITS, Pass, Resampling, Window, resize, resize_window};
 pub use rgb_image::RgbImage;

@@ -9,6 +9,7 @@ mod geometry;
 mod hugging_face;
 #[cfg(test)]
 mod tests;
+mod tiling;
 mod timm;
 mod values;
 
@@ -20,6 +21,7 @@ use serde::Serialize;
 pub use geometry::Padding;
 pub use geometry::Placement;
 pub use geometry::{Crop, Resize, Rounding};
+pub use tiling::{Tiles, Tiling};
 pub use timm::TimmOptions;
 pub use values::{Rescale, ValueRule};
 

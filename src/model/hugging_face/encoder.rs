@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::keys::check_layers;
-use super::kind::{BLIP, Class, DONUT, Kind, kind};
+use super::kind::{BLIP, Class, DONUT, Kind, SMOLVLM, kind};
 use super::swin;
 use super::trunk::{MASK_TOKEN, check_channels, trunk};
 use crate::error::Result;
@@ -11,7 +11,7 @@ use crate::labels::Labels;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
 use crate::model::info::Library;
-use crate::model::vit::Vit;
+use crate::model::vit::{Pooling, Vit};
 
 /// Type of models whose encoder and decoder have configurations of their own.
 const ENCODER_DECODER: &str = "vision-encoder-decoder";
@@ -50,6 +50,9 @@ pub(super) fn encoder(config: Fields<'_>) -> Result<Option<Encoder<'_>>> {
             ],
         }));
     }
+    if let Some("smolvlm" | "idefics3") = model_type {
+        return smolvlm(config).map(Some);
+    }
     if model_type != Some(BLIP.model_type) {
         return Ok(None);
     }
@@ -71,6 +74,73 @@ pub(super) fn encoder(config: Fields<'_>) -> Result<Option<Encoder<'_>>> {
         prefixes: BLIP.prefixes,
         ignored: &[("text_decoder.*", MAKES_TEXT)],
     }))
+}
+
+/// Returns the encoder of SmolVLM or Idefics3.
+fn smolvlm(config: Fields<'_>) -> Result<Encoder<'_>> {
+    const CLASSES: [&str; 2] = [
+        "SmolVLMForConditionalGeneration",
+        "Idefics3ForConditionalGeneration",
+    ];
+    let class = config.get("architectures").and_then(|list| list.get(0));
+    let class = CLASSES
+        .into_iter()
+        .find(|known| class.and_then(Value::as_str) == Some(known));
+    let class = class.ok_or_else(|| {
+        let reason = format_args!("is neither \"{}\" nor \"{}\"", CLASSES[0], CLASSES[1]);
+        config.error("architectures", reason)
+    })?;
+    let vision = config.object("vision_config")?;
+    let vision = vision.ok_or_else(|| config.error("vision_config", "is missing"))?;
+    Ok(Encoder {
+        kind: &SMOLVLM,
+        config: vision.refusing_null(),
+        class,
+        prefixes: SMOLVLM.prefixes,
+        ignored: &[
+            ("model.text_model.*", MAKES_TEXT),
+            ("model.connector.*", MAKES_TEXT),
+            ("lm_head.weight", MAKES_TEXT),
+        ],
+    })
+}
+
+/// Reads the trunk of SmolVLM's encoder.
+fn smolvlm_trunk(config: Fields<'_>, image: [usize; 2]) -> Result<Vit> {
+    let configured = config.extent("image_size")?.unwrap_or([224; 2]);
+    if image != configured {
+        let reason = format_args!(
+            "is {}×{}, but images are divided into tiles of {}×{}",
+            configured[0], configured[1], image[0], image[1]
+        );
+        return Err(config.error("image_size", reason));
+    }
+    let vit = trunk(&SMOLVLM, Class::Model, config, image)?;
+    for (image, patch) in image.into_iter().zip(vit.patch) {
+        let side = image / patch;
+        if !keeps_positions(side) {
+            let reason = format_args!(
+                "makes {side} patches per side, for which the library's rounding exchanges positions"
+            );
+            return Err(config.error("patch_size", reason));
+        }
+    }
+    Ok(Vit {
+        dim: config.size("hidden_size")?.unwrap_or(1152),
+        heads: config.size("num_attention_heads")?.unwrap_or(16),
+        pooling: Pooling::Mean { skip: 0 },
+        ..vit
+    })
+}
+
+/// Returns true if each of `side` patches has the position of its index: the library finds it by fractions of the side in f32.
+fn keeps_positions(side: usize) -> bool {
+    let step = 1.0 / side as f32;
+    let boundary = |index: usize| (1.0 / side as f64 + index as f64 * (1.0 / side as f64)) as f32;
+    (0..side).all(|index| {
+        let place = (index as f32 * step).min(1.0 - 1e-6);
+        (1..side).filter(|&next| boundary(next - 1) <= place).count() == index
+    })
 }
 
 /// Returns the family of an encoder.
@@ -100,6 +170,8 @@ impl Encoder<'_> {
                 norm: false,
                 ..swin::trunk(self.kind, self.config, image)?
             }
+        } else if self.kind.model_type == SMOLVLM.model_type {
+            smolvlm_trunk(self.config, image)?
         } else {
             trunk(self.kind, Class::Model, self.config, image)?
         };
@@ -116,5 +188,20 @@ impl Encoder<'_> {
             labels: Labels::default(),
             multi_label: false,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `torch.bucketize` of SmolVLM's positions in transformers 5.24 exchanges positions for these numbers of patches.
+    #[test]
+    fn positions_are_exchanged_where_transformers_does() {
+        let exchanged: Vec<usize> = (1..73).filter(|&side| !keeps_positions(side)).collect();
+        let expected = [
+            19, 25, 29, 31, 38, 40, 41, 43, 47, 49, 50, 54, 55, 58, 59, 61, 62, 67, 68, 71, 72,
+        ];
+        assert_eq!(exchanged, expected);
     }
 }

@@ -229,6 +229,15 @@ pub(super) const DONUT: Kind = Kind {
     ..SWIN
 };
 
+/// Encoder of SmolVLM and Idefics3, whose decoder makes text: SigLIP without its pooling.
+pub(super) const SMOLVLM: Kind = Kind {
+    model_type: "smolvlm",
+    prefixes: &["model.vision_model."],
+    classes: &[],
+    patch: 32,
+    ..SIGLIP
+};
+
 /// Encoder of BLIP, whose decoder makes text.
 pub(super) const BLIP: Kind = Kind {
     model_type: "blip",

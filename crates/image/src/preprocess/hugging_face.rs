@@ -22,13 +22,14 @@ use serde_json::{Map, Value};
 use self::class::{Class, Variant, square};
 use super::Preprocess;
 use super::geometry::{Crop, Resize, Rounding};
+use super::tiling::{FirstResize, Tiling};
 use super::values::{Rescale, ValueRule};
 use crate::Filter;
 use crate::{Error, Result};
 use hipvit_files::json;
 
 /// Names that [`Class::by_name`] accepts, without `ImageProcessor`, for errors.
-const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, Donut, RTDetr, Detr, \
+const SUPPORTED: &str = "the image processors ViT, DeiT, Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, Donut, SmolVLM, Idefics3, RTDetr, Detr, \
      ConditionalDetr, DeformableDetr and Yolos";
 
 impl Preprocess {
@@ -40,7 +41,7 @@ impl Preprocess {
     /// `model` is the `image_processor_type` of the model's `config.json`, or its `model_type`. It selects the class if
     /// the processor's configuration does not.
     ///
-    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt, DPT, Donut, and
+    /// Supported are the processors of ViT, DeiT, BEiT, DINOv2 (BiT's), DINOv3, CLIP, SigLIP, SigLIP 2, ConvNeXt, DPT, Donut, SmolVLM, and
     /// of detectors (RT-DETR, DETR, YOLOS) with a fixed size.
     ///
     /// # Errors
@@ -48,6 +49,34 @@ impl Preprocess {
     /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type.
     pub fn from_hf(file: &Path, config: &Value, model: Option<&str>) -> Result<Self> {
         parse(file, config, model)
+    }
+}
+
+impl Tiling {
+    /// Creates the rule by which a processor of SmolVLM or Idefics3 divides images. Arguments are those of [`Preprocess::from_hf`], whose rule takes the tiles.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Config`] with the key whose value is unsupported or of the wrong type, or for a processor that does not divide images.
+    pub fn from_hf(file: &Path, config: &Value, model: Option<&str>) -> Result<Self> {
+        let Value::Object(keys) = config else {
+            let reason = "the image processor's configuration is not a JSON object";
+            return Err(Error::config(file, reason));
+        };
+        let config = Config { file, keys };
+        let class = config.class(model)?;
+        if class.variant != Variant::Tiles {
+            return Err(config.error(
+                "image_processor_type",
+                "is of a processor that does not divide images",
+            ));
+        }
+        Ok(Self {
+            first: config.first_resize()?,
+            tile: config.tile(class)?,
+            filter: config.filter(class)?,
+            splits: config.flag("do_image_splitting", true)?,
+        })
     }
 }
 
@@ -65,6 +94,7 @@ fn parse(file: &Path, config: &Value, model: Option<&str>) -> Result<Preprocess>
         } => (Some(config.patches(patch_size, max_num_patches)?), None),
         Variant::Dpt => (Some(config.multiples(class)?), None),
         Variant::Donut => config.thumbnail(class)?,
+        Variant::Tiles => (Some(square(config.tile(class)?)), None),
         _ => config.resize_and_crop(class)?,
     };
     let resize = match resize {
@@ -366,6 +396,41 @@ impl Config<'_> {
             patch: number("patch_size", patch_size)?,
             max_patches: number("max_num_patches", max_num_patches)?,
         })
+    }
+
+    /// Reads the side of SmolVLM's tiles.
+    fn tile(&self, class: &Class) -> Result<usize> {
+        if self.flag("do_center_crop", false)? {
+            let reason = "is true, which is not supported for a processor that divides images";
+            return Err(self.error("do_center_crop", reason));
+        }
+        match (
+            self.needed("max_image_size", "the division into tiles")?,
+            class.size,
+        ) {
+            (Some(Value::Object(entries)), _) if has(entries, &["longest_edge"]) => {
+                self.pixels("max_image_size.longest_edge", &entries["longest_edge"])
+            }
+            (Some(value), _) => Err(self.unexpected("max_image_size", value, "longest_edge")),
+            (None, Resize::Exact { height, .. }) => Ok(height),
+            (None, other) => Err(self.error("max_image_size", format_args!("is {other}"))),
+        }
+    }
+
+    /// Reads the resize of SmolVLM's images before they are divided.
+    fn first_resize(&self) -> Result<FirstResize> {
+        if !self.flag("do_resize", true)? {
+            let reason = "is false, so that large images would have any number of tiles. Set it to true.";
+            return Err(self.error("do_resize", reason));
+        }
+        match self.needed("size", "`do_resize`")? {
+            None => Ok(FirstResize::Longest(4 * 364)),
+            Some(Value::Object(entries)) if has(entries, &["longest_edge"]) => {
+                let longest = self.pixels("size.longest_edge", &entries["longest_edge"])?;
+                Ok(FirstResize::Longest(longest))
+            }
+            Some(value) => Ok(FirstResize::Exact(self.height_and_width("size", value)?)),
+        }
     }
 
     /// Reads Donut's resize, and the size that images are padded to.

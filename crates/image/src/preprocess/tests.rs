@@ -71,6 +71,53 @@ fn pixel_values_equal_the_libraries() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
+#[derive(Deserialize)]
+struct TileGoldens {
+    sizes: Vec<(usize, usize)>,
+    cases: Vec<TileGolden>,
+}
+
+#[derive(Deserialize)]
+struct TileGolden {
+    config: Value,
+    /// Rows, columns, and the CRC of the bytes of all tiles.
+    images: Vec<(usize, usize, u32)>,
+}
+
+#[test]
+fn tiles_equal_those_of_transformers() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/image/tiles.json");
+    let goldens: TileGoldens = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(goldens.cases.len(), 5);
+    for golden in &goldens.cases {
+        let tiling = Tiling::from_hf(Path::new("p.json"), &golden.config, None).unwrap();
+        let rule = hf(&golden.config).unwrap();
+        assert_eq!(rule.output_size(), (tiling.tile(), tiling.tile()));
+        for ((&(width, height), seed), &(rows, columns, crc32)) in
+            goldens.sizes.iter().zip(0..).zip(&golden.images)
+        {
+            let tiles = tiling.split(&noise(width, height, seed)).unwrap();
+            assert_eq!((tiles.rows, tiles.columns), (rows, columns), "{}", golden.config);
+            assert!(tiles.images.len() <= tiling.max_tiles());
+            let mut bytes = Vec::new();
+            for tile in &tiles.images {
+                // The model's rule leaves tiles as they are.
+                assert_eq!(rule.apply(tile).unwrap().data, tile.data);
+                bytes.extend_from_slice(&tile.data);
+            }
+            assert_eq!(
+                crc32fast::hash(&bytes),
+                crc32,
+                "{width}×{height}: {}",
+                golden.config
+            );
+        }
+    }
+    let vit = json!({"image_processor_type": "ViTImageProcessor"});
+    let error = Tiling::from_hf(Path::new("p.json"), &vit, None).unwrap_err();
+    assert!(error.to_string().contains("does not divide images"), "{error}");
+}
+
 fn hf(config: &Value) -> Result<Preprocess> {
     Preprocess::from_hf(Path::new("preprocessor_config.json"), config, Some("vit"))
 }
@@ -172,6 +219,10 @@ fn bad_configurations_name_the_file_and_the_key() {
         (hf(&donut("do_center_crop", json!(true))), "do_center_crop"),
         (hf(&donut("resample", json!(0))), "resample"),
         (hf(&donut("size", json!([48]))), "size"),
+        (
+            hf(&json!({"image_processor_type": "SmolVLMImageProcessor", "max_image_size": 3})),
+            "max_image_size",
+        ),
         (hf(&json!([1, 2])), "object"),
         (timm_rule(&json!({"input_size": [224, 224]})), "input_size"),
         (timm_rule(&json!({"input_size": [1, 224, 224]})), "input_size"),

@@ -25,6 +25,13 @@ impl Repository {
                 ..GenerateOptions::default()
             };
             let generator = Generator::load(directory, &builder, &longest).map_err(advised)?;
+            if generator.divides_images() {
+                let reason = format!(
+                    "{}: the model divides images into tiles, which the server does not do. Use `hipvit caption`, or serve the encoder with --no-texts",
+                    directory.display()
+                );
+                return Err(Error::argument("model", reason));
+            }
             let session = generator.session().clone();
             self.log_session(name, &session);
             if generator.beams() > 1 {

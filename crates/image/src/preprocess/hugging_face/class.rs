@@ -42,6 +42,8 @@ pub(super) enum Variant {
     Dinov3,
     /// Resizes to multiples of a number, on request in proportion. No crop, padding to a divisor.
     Dpt,
+    /// Divides images into tiles of one size. The rule takes tiles.
+    Tiles,
     /// Resizes to the shorter edge, then into `size`, and pads to it.
     Donut,
     /// Resizes to whole patches. No crop, no padding, no `size`.
@@ -106,6 +108,12 @@ const DONUT: Class = Class {
         height: 2560,
         width: 1920,
     },
+    ..VIT
+};
+const SMOLVLM: Class = Class {
+    variant: Variant::Tiles,
+    filter: Filter::Lanczos,
+    size: square(364),
     ..VIT
 };
 const BLIP: Class = Class {
@@ -192,6 +200,7 @@ impl Class {
             "ConvNext" => &CONVNEXT,
             "DPT" => &DPT,
             "Donut" => &DONUT,
+            "SmolVLM" | "Idefics3" => &SMOLVLM,
             "RTDetr" => &RT_DETR,
             "Detr" | "ConditionalDetr" | "DeformableDetr" | "Yolos" => &DETR,
             _ => return None,
@@ -213,6 +222,7 @@ impl Class {
             "convnext" | "convnextv2" => &CONVNEXT,
             "dpt" | "depth_anything" => &DPT,
             "donut-swin" => &DONUT,
+            "smolvlm" | "idefics3" => &SMOLVLM,
             "rt_detr" | "rt_detr_v2" | "d_fine" => &RT_DETR,
             "detr" | "table-transformer" | "conditional_detr" | "deformable_detr" | "yolos" => &DETR,
             _ => return None,

@@ -139,7 +139,7 @@ fn nulls_say_what_needs_the_value() {
         (
             json!({"image_processor_type": "FooImageProcessor"}),
             "`image_processor_type` is \"FooImageProcessor\", which is not supported; supported are the image processors ViT, DeiT, \
-             Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, Donut, RTDetr, Detr, ConditionalDetr, DeformableDetr \
+             Beit, Bit, Blip, DINOv3ViT, CLIP, Siglip, Siglip2, ConvNext, DPT, Donut, SmolVLM, Idefics3, RTDetr, Detr, ConditionalDetr, DeformableDetr \
              and Yolos",
         ),
         (
