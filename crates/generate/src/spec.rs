@@ -755,7 +755,7 @@ mod tests {
         let mut config = json!({
             "model_type": "vision-encoder-decoder",
             "encoder": {"model_type": "donut-swin", "embed_dim": 8, "depths": [2, 2, 2]},
-            "decoder": {"model_type": "mbart", "d_model": 24},
+            "decoder": {"model_type": "mbart", "d_model": 48},
         });
         let read = |config: &Value| DecoderSpec::read(directory.path(), config).unwrap();
         let spec = read(&config);
