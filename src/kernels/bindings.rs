@@ -2195,6 +2195,109 @@ const _: () = {
     ][::core::mem::offset_of!(CumSumArgs, kind) - 36usize];
 };
 
+/// Maximum number of levels of `deformable_attention`.
+pub const DEFORMABLE_LEVELS: u32 = 8;
+
+/// `deformable_attention`: means of sampled points of several maps, weighted by the softmax of their scores.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DeformableAttentionArgs {
+    /// T `[images, tokens, heads, head_dim]`: the pixels of all levels after each other.
+    pub value: DeviceAddress,
+    /// T `[images, queries, 4]`: x, y, width and height relative to the image.
+    pub boxes: DeviceAddress,
+    /// T `[images, queries, heads, levels, points, 2]`: x and y relative to the box.
+    pub offsets: DeviceAddress,
+    /// T `[images, queries, heads, levels, points]`.
+    pub scores: DeviceAddress,
+    /// T `[images, queries, heads, head_dim]`. Aliases no operand.
+    pub out: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Pixels of all levels.
+    pub tokens: u32,
+    /// Queries of an image.
+    pub queries: u32,
+    /// Heads of a query.
+    pub heads: u32,
+    /// Channels of a head.
+    pub head_dim: u32,
+    /// Levels, at most `DEFORMABLE_LEVELS`.
+    pub levels: u32,
+    /// Points of a level.
+    pub points: u32,
+    /// 1: the nearest pixel; 0: linear interpolation.
+    pub discrete: u32,
+    /// Factor of the offsets.
+    pub scale: f32,
+    /// Rows of each level.
+    pub heights: [u32; 8usize],
+    /// Columns of each level.
+    pub widths: [u32; 8usize],
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DeformableAttentionArgs",
+    ][::core::mem::size_of::<DeformableAttentionArgs>() - 144usize];
+    [
+        "Alignment of DeformableAttentionArgs",
+    ][::core::mem::align_of::<DeformableAttentionArgs>() - 8usize];
+    [
+        "Offset of field: DeformableAttentionArgs::value",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, value) - 0usize];
+    [
+        "Offset of field: DeformableAttentionArgs::boxes",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, boxes) - 8usize];
+    [
+        "Offset of field: DeformableAttentionArgs::offsets",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, offsets) - 16usize];
+    [
+        "Offset of field: DeformableAttentionArgs::scores",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, scores) - 24usize];
+    [
+        "Offset of field: DeformableAttentionArgs::out",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, out) - 32usize];
+    [
+        "Offset of field: DeformableAttentionArgs::images",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, images) - 40usize];
+    [
+        "Offset of field: DeformableAttentionArgs::tokens",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, tokens) - 44usize];
+    [
+        "Offset of field: DeformableAttentionArgs::queries",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, queries) - 48usize];
+    [
+        "Offset of field: DeformableAttentionArgs::heads",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, heads) - 52usize];
+    [
+        "Offset of field: DeformableAttentionArgs::head_dim",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, head_dim) - 56usize];
+    [
+        "Offset of field: DeformableAttentionArgs::levels",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, levels) - 60usize];
+    [
+        "Offset of field: DeformableAttentionArgs::points",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, points) - 64usize];
+    [
+        "Offset of field: DeformableAttentionArgs::discrete",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, discrete) - 68usize];
+    [
+        "Offset of field: DeformableAttentionArgs::scale",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, scale) - 72usize];
+    [
+        "Offset of field: DeformableAttentionArgs::heights",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, heights) - 76usize];
+    [
+        "Offset of field: DeformableAttentionArgs::widths",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, widths) - 108usize];
+    [
+        "Offset of field: DeformableAttentionArgs::reserved",
+    ][::core::mem::offset_of!(DeformableAttentionArgs, reserved) - 140usize];
+};
+
 /// Vec128s of channels per block of `depthwise_conv`.
 pub const DEPTHWISE_VECS: u32 = 8;
 
@@ -6882,6 +6985,9 @@ macro_rules! kernel_list {
                 }
                 cum_sum {
                     CumSum(CumSumArgs),
+                }
+                deformable_attention {
+                    DeformableAttention(DeformableAttentionArgs),
                 }
                 depthwise_conv {
                     DepthwiseConv(DepthwiseConvArgs),

@@ -433,6 +433,7 @@ fn every_entry_is_in_its_source() {
         "contrastive_loss",
         "contrastive_loss_backward",
         "cum_sum",
+        "deformable_attention",
         "distillation_loss",
         "distillation_loss_backward",
         "dropout",

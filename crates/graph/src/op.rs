@@ -30,6 +30,7 @@ pub use attention::AttentionOperands;
 pub use contrastive_loss::ContrastiveKind;
 pub use custom::CustomOp;
 pub use definition::{Definition, Division, Locality, OperandShare};
+pub use deformable_attention::PointSampling;
 pub use distillation_loss::DistillationKind;
 pub use elementwise::{Broadcast, Formula};
 pub use error::OpError;
@@ -78,6 +79,7 @@ macro_rules! for_each_op {
             conv_transpose: ConvTranspose,
             cum_sum: CumSum,
             custom: Custom,
+            deformable_attention: DeformableAttention,
             distillation_loss: DistillationLoss,
             distillation_loss_backward: DistillationLossBackward,
             dropout: Dropout,
