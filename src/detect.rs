@@ -1,4 +1,4 @@
-//! Objects in images: [`Detector`] runs ONNX files of detectors such as RT-DETR, and returns their boxes as transformers does.
+//! Objects in images: [`Detector`] runs RT-DETR, and ONNX files of other detectors, and returns their boxes as transformers does.
 
 use std::path::Path;
 
@@ -7,14 +7,10 @@ use ndarray::{Array4, ArrayView1, ArrayView2, Axis, Ix3};
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, RgbImage};
 use crate::labels::Labels;
-use crate::model::{self, BoxScoring, DetectSource};
+use crate::model::{self, BOXES, BoxScoring, DetectSource, LOGITS};
 use crate::outputs::Scores;
 use crate::session::{Session, SessionBuilder};
 use crate::tensors::{NamedTensors, TensorArray, TensorView};
-
-/// Outputs of a detector, as transformers names them.
-const LOGITS: &str = "logits";
-const BOXES: &str = "pred_boxes";
 
 /// Detects objects in images.
 ///
@@ -53,19 +49,27 @@ pub struct Detection {
 }
 
 impl Detector {
-    /// Loads a detector from an `.onnx` file with the outputs `logits`, `[B, queries, classes]`, and `pred_boxes`, `[B, queries, 4]`. The
-    /// boxes are centres, widths and heights relative to the image. `config.json` and `preprocessor_config.json` of transformers must be in
-    /// the same directory.
+    /// Loads a detector. `path` is one of these:
+    ///
+    /// - A directory of transformers' RT-DETR or RT-DETRv2, or its name on the hub, such as `PekingU/rtdetr_r50vd`.
+    /// - An `.onnx` file with the outputs `logits`, `[B, queries, classes]`, and `pred_boxes`, `[B, queries, 4]`. The boxes are centres, widths
+    ///   and heights relative to the image. `config.json` and `preprocessor_config.json` of transformers must be in the same directory.
     ///
     /// # Errors
     ///
-    /// - [`Error::Argument`] for a model whose type is not supported, that takes no images of one size, or without these outputs.
+    /// - [`Error::Argument`] for an ONNX file whose type is not supported, that takes no images of one size, or without these outputs.
+    /// - [`Error::Config`] for a directory of a model of another type, or whose configuration is not supported.
     /// - The errors of [`SessionBuilder::load`].
     pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder) -> Result<Self> {
         let path = path.as_ref();
-        let source = model::detect_source(path, builder.load_options())?;
-        let size = source.preprocess.output_size().into();
-        let session = builder.load_sized(path)(size, Some(&source.input))?;
+        let mut source = model::detect_source(path, builder.load_options())?;
+        let session = match source.model.take() {
+            Some(model) => builder.of_model(model)?,
+            None => {
+                let size = source.preprocess.output_size().into();
+                builder.load_sized(path)(size, Some(&source.input))?
+            }
+        };
         let classes = classes(&session)?;
         // The last class of a softmax is no object.
         let named = classes - usize::from(source.scoring == BoxScoring::Softmax);

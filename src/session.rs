@@ -184,6 +184,13 @@ impl Session {
             );
             return Err(Error::argument("images", reason));
         }
+        if self.info().family == Family::RtDetr {
+            let reason = format!(
+                "{} detects objects, and gives neither one row of logits nor an embedding: use `hipvit detect` or Detector",
+                self.name()
+            );
+            return Err(Error::argument("images", reason));
+        }
         match self.info().tensors().and_then(|onnx| onnx.no_images.as_ref()) {
             None => Ok(()),
             Some(reason) => {

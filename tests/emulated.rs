@@ -36,6 +36,7 @@ fn works(arch: &str) {
         "gpu::depth::an_onnx_file_gives_the_same",
         "gpu::depth::depths_are_those_of_transformers",
         "gpu::detect::objects_are_those_of_transformers",
+        "gpu::rt_detr::queries_and_objects_are_those_of_transformers",
         "gpu::segment::masks_are_those_of_transformers",
         "gpu::golden_models_agree_in_every_dtype",
         "gpu::jpeg::coefficients_beyond_any_encoders_have_the_hosts_pixels",

@@ -38,6 +38,7 @@ mod patterns;
 mod quantized;
 mod resize;
 mod rounded_training;
+mod rt_detr;
 mod search;
 mod segment;
 mod selection;

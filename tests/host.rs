@@ -40,6 +40,7 @@ mod profile;
 mod pull;
 mod quantize;
 mod resume;
+mod rt_detr;
 mod search;
 mod segment;
 mod serve;

@@ -22,6 +22,7 @@ pub(crate) mod patterns;
 pub(crate) mod profile;
 pub(crate) mod program;
 pub(crate) mod quantize;
+pub(crate) mod rt_detr;
 pub(crate) mod segment;
 pub(crate) mod server;
 pub(crate) mod session;

@@ -36,6 +36,7 @@ from hipvit._errors import (
 )
 from hipvit._hipvit import __VERSION__ as __version__
 from hipvit._hipvit import (
+    Detector,
     GpuOutputs,
     GpuTensor,
     ImageEmbedding,
@@ -49,12 +50,14 @@ from hipvit._hipvit import (
     samples,
     train,
 )
-from hipvit._results import DeviceInfo, Prediction, TrainingResult
+from hipvit._results import Detection, DeviceInfo, Prediction, TrainingResult
 
 __all__ = [
     "ArgumentError",
     "ClosedError",
     "ConfigError",
+    "Detection",
+    "Detector",
     "DeviceError",
     "DeviceInfo",
     "Error",

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hipvit._errors import ImageError
-from hipvit._results import DeviceInfo, Prediction, TrainingResult
+from hipvit._results import Detection, DeviceInfo, Prediction, TrainingResult
 from hipvit.types import Float32, Images, SupportsDLPack
 
 __all__ = [
     "AttentionPattern",
+    "Detector",
     "Differentiable",
     "GpuOutputs",
     "GpuTensor",
@@ -432,6 +433,34 @@ class Differentiable:
     @property
     def dlpack_device(self) -> Optional[tuple[int, int]]:
         """The GPU as DLPack's device type and number. ``None`` on the CPU."""
+
+@final
+class Detector:
+    """RT-DETR, or an ONNX file of another detector. Any number of threads can call it at once.
+
+    - ``model``: a directory of transformers' RT-DETR or RT-DETRv2, its name on the Hugging Face hub, from the local cache, or an ONNX file.
+    - ``batch``: the maximum number of images that are run together.
+    - The other options are those of ``load``, but for those of images and classes.
+    """
+
+    def __new__(
+        cls, model: Union[str, PathLike[str]], device: Any = None, dtype: Any = None, batch: int = 8, **options: Any
+    ) -> "Detector": ...
+
+    def detect(self, images: Images, threshold: float = 0.5) -> list[list[Detection]]:
+        """The objects of each image whose score is above ``threshold``, the best first, as ``post_process_object_detection`` of transformers."""
+
+    @property
+    def labels(self) -> list[str]:
+        """The names of the classes."""
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+
+    @property
+    def device(self) -> str:
+        """The device in use."""
 
 @final
 class ImageEmbedding:

@@ -20,6 +20,20 @@ class Prediction:
 
 
 @dataclass(frozen=True)
+class Detection:
+    """An object in an image."""
+
+    index: int
+    """Index of the class."""
+    label: str
+    """Name of the class."""
+    score: float
+    """Score of the class, from 0 to 1."""
+    box: tuple[float, float, float, float]
+    """Left, top, right and bottom in pixels. A box may extend beyond the image."""
+
+
+@dataclass(frozen=True)
 class DeviceInfo:
     """A device that a model can run on."""
 

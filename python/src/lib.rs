@@ -7,6 +7,7 @@
 mod arguments;
 mod attention;
 mod command_line;
+mod detector;
 mod dlpack;
 mod dtype;
 mod error;
@@ -36,6 +37,8 @@ mod _hipvit {
     use super::attention::AttentionPattern;
     #[pymodule_export]
     use super::command_line::{command_line, devices, pull};
+    #[pymodule_export]
+    use super::detector::Detector;
     #[pymodule_export]
     use super::gpu_outputs::{GpuOutputs, GpuTensor};
     #[pymodule_export]

@@ -2,18 +2,21 @@
 
 use std::fmt;
 
+use super::loaded::Model;
 use super::pixel_input::PixelInput;
 use crate::error::Result;
 use crate::image::Preprocess;
 use crate::labels::Labels;
 
-/// What is known of a detector without its weights.
+/// A detector: what prepares images for it, and what its outputs mean.
 pub(crate) struct DetectSource {
     pub(crate) preprocess: Preprocess,
     pub(crate) input: PixelInput,
     pub(crate) scoring: BoxScoring,
     /// Returns the labels of a number of classes.
     pub(crate) labels: Box<dyn Fn(usize) -> Result<Labels> + Send + Sync>,
+    /// The model, if it was loaded from a directory instead of an ONNX file.
+    pub(crate) model: Option<Model>,
 }
 
 /// How logits become scores, as `post_process_object_detection` of transformers does it.

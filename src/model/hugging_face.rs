@@ -148,6 +148,13 @@ pub(super) fn labels(config: Fields<'_>, classes: usize) -> Result<Labels> {
     Ok(Classes::new(config)?.labels(classes))
 }
 
+/// Reads the number of classes of a model of any family.
+pub(super) fn classes(config: Fields<'_>) -> Result<usize> {
+    let classes = Classes::new(config)?;
+    classes.check_any()?;
+    Ok(classes.count())
+}
+
 /// Checks that the configuration's family and class are supported.
 pub(super) fn check_class(config: Fields<'_>) -> Result<()> {
     if encoder(config)?.is_some() || estimator(config)?.is_some() {

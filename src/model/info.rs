@@ -145,6 +145,8 @@ pub enum Family {
     Mixer,
     /// SAM, which segments by points and boxes, <https://arxiv.org/abs/2304.02643>.
     Sam,
+    /// RT-DETR, which detects objects, <https://arxiv.org/abs/2304.08069>, and RT-DETRv2, <https://arxiv.org/abs/2407.17140>.
+    RtDetr,
     /// Any architecture, from an ONNX file.
     Other,
 }
@@ -194,6 +196,7 @@ impl fmt::Display for Family {
             Self::Swin => "Swin",
             Self::Mixer => "MLP-Mixer",
             Self::Sam => "SAM",
+            Self::RtDetr => "RT-DETR",
             Self::Other => "model",
         })
     }

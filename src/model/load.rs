@@ -21,7 +21,7 @@ use super::source::Source;
 use super::text::TextTower;
 use super::vit::{self, Vit};
 use super::weights::Weights;
-use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preprocessing, sam, timm};
+use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preprocessing, rt_detr, sam, timm};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role};
 use crate::image::{Preprocess, Tiling};
@@ -325,21 +325,17 @@ fn depth_map(head: &DepthHead, graph: &Graph) -> DepthMapInfo {
     }
 }
 
-/// Reads how images are prepared and boxes are scored for the ONNX file at `path`.
+/// Reads how images are prepared and boxes are scored for the ONNX file or the directory at `path`. Loads the model of a directory.
 ///
 /// # Errors
 ///
-/// Returns [`Error::Argument`] for another file, a model that takes no images, or one whose type is not supported.
+/// Returns [`Error::Argument`] for an ONNX file that takes no images, or whose type is not supported, and the errors of [`load`] for a
+/// directory.
 pub(crate) fn detect_source(path: &Path, options: &LoadOptions) -> Result<DetectSource> {
     if onnx::is_onnx(path) {
         return onnx::detect_source(path, options);
     }
-    let reason = format!(
-        "{} is no .onnx file, and detectors load only from ONNX files. Export the model, with its config.json and preprocessor_config.json \
-         beside the file",
-        path.display()
-    );
-    Err(Error::argument("model", reason))
+    rt_detr::detect_source(path, options)
 }
 
 /// Reads how images are prepared for the model at `path`, which must estimate depth. An ONNX file must have one input of images.
@@ -375,6 +371,12 @@ fn check_supported(source: &Source<'_>, config: &Document) -> Result<()> {
         (false, true) if sam::is_sam(config) => {
             let reason =
                 "is \"sam\", which segments images by points and boxes: use `hipvit segment` or Segmenter";
+            Err(config.error("model_type", reason))
+        }
+        (false, true) if rt_detr::is_rt_detr(config) => {
+            let model_type = config.text("model_type")?.unwrap_or_default();
+            let reason =
+                format_args!("is \"{model_type}\", which detects objects: use `hipvit detect` or Detector");
             Err(config.error("model_type", reason))
         }
         (false, true) => hugging_face::check_class(config),

@@ -137,6 +137,7 @@ pub(super) fn detect_source(path: &Path, options: &LoadOptions) -> Result<Detect
         input,
         scoring,
         labels: Box::new(move |classes| prepared.labels(classes)),
+        model: None,
     })
 }
 

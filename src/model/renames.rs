@@ -65,6 +65,13 @@ const SWIN: Dialect = &[
     ("mlp.fc2", "output.dense"),
 ];
 
+const RT_DETR: Dialect = &[
+    ("encoder.aifi", "encoder.encoder"),
+    ("o_proj", "out_proj"),
+    ("mlp.fc1", "fc1"),
+    ("mlp.fc2", "fc2"),
+];
+
 /// Prefixes of a trunk in a model with a head. A trunk that is saved alone has no prefix.
 const TRUNKS: [&str; 9] = [
     "vit.",
@@ -87,6 +94,7 @@ pub(super) fn in_files(model_type: &str, name: &str) -> String {
         "vit" | "deit" | "beit" if has_part(name, "layers") => translate(VIT, name),
         "dinov2" | "dinov2_with_registers" => translate(DINOV2, name),
         "swin" => translate(SWIN, name),
+        "rt_detr" | "rt_detr_v2" => translate(RT_DETR, name),
         "vision-encoder-decoder" => match name.strip_prefix("encoder.") {
             // Stages of Donut have the same names everywhere.
             Some(rest) if !rest.starts_with("encoder.layers.") => {
@@ -185,6 +193,14 @@ mod tests {
         assert_eq!(in_files("vision-encoder-decoder", decoder), decoder);
         let stage = "encoder.encoder.layers.0.blocks.1.intermediate.dense.bias";
         assert_eq!(in_files("vision-encoder-decoder", stage), stage);
+        assert_eq!(
+            in_files("rt_detr", "model.encoder.aifi.0.layers.0.self_attn.o_proj.bias"),
+            "model.encoder.encoder.0.layers.0.self_attn.out_proj.bias"
+        );
+        assert_eq!(
+            in_files("rt_detr_v2", "model.decoder.layers.0.mlp.fc1.weight"),
+            "model.decoder.layers.0.fc1.weight"
+        );
         let clip = "vision_model.encoder.layers.0.mlp.fc1.weight";
         assert_eq!(in_files("clip", clip), clip);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use hipvit::detect::Detector;
+use hipvit::detect::{Detection, Detector};
 use hipvit::image::{Limits, RgbImage, open};
 use hipvit::{Device, Session};
 use serde::Deserialize;
@@ -53,25 +53,35 @@ pub(crate) fn check(case: &str, device: Device) {
     let detector = Detector::load(path(case), &builder).unwrap();
     let found = detector.detect(&images, golden.threshold).unwrap();
     for ((name, expected), (found, image)) in golden.images.iter().zip(found.iter().zip(&images)) {
-        assert_eq!(found.len(), expected.len(), "{case} {name}: {found:?}");
-        for (found, expected) in found.iter().zip(expected) {
-            assert_eq!(found.class, expected.label, "{case} {name}: {found:?}");
-            assert_eq!(found.name, format!("thing {}", expected.label));
-            let score = (found.score - expected.score).abs();
+        check_objects(&format!("{case} {name}"), found, expected, (image, TOLERANCE));
+    }
+}
+
+/// Checks the objects of an image. The tolerance is that of scores, and of corners as a share of the image's side.
+pub(crate) fn check_objects(
+    what: &str,
+    found: &[Detection],
+    expected: &[Object],
+    (image, tolerance): (&RgbImage, f32),
+) {
+    assert_eq!(found.len(), expected.len(), "{what}: {found:?}");
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found.class, expected.label, "{what}: {found:?}");
+        assert_eq!(found.name, format!("thing {}", expected.label));
+        let score = (found.score - expected.score).abs();
+        assert!(
+            score <= tolerance,
+            "{what}: {} and {}",
+            found.score,
+            expected.score
+        );
+        let sides = [image.width, image.height, image.width, image.height];
+        for ((found, expected), side) in found.corners.iter().zip(expected.r#box).zip(sides) {
+            let difference = (found - expected).abs();
             assert!(
-                score <= TOLERANCE,
-                "{case} {name}: {} and {}",
-                found.score,
-                expected.score
+                difference <= tolerance * side as f32,
+                "{what}: {found} and {expected}"
             );
-            let sides = [image.width, image.height, image.width, image.height];
-            for ((found, expected), side) in found.corners.iter().zip(expected.r#box).zip(sides) {
-                let difference = (found - expected).abs();
-                assert!(
-                    difference <= TOLERANCE * side as f32,
-                    "{case} {name}: {found} and {expected}"
-                );
-            }
         }
     }
 }

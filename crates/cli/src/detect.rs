@@ -19,9 +19,9 @@ use super::results::note_failed;
 
 const EXAMPLES: &str = "\
 Examples:
-  hipvit detect street.jpg -m rtdetr/model.onnx
-  hipvit detect photos/ -m rtdetr/model.onnx --threshold 0.7 --json
-  hipvit detect photos/ -m rtdetr/model.onnx --device hip -o boxes/";
+  hipvit detect street.jpg -m PekingU/rtdetr_r50vd
+  hipvit detect photos/ -m PekingU/rtdetr_r50vd --threshold 0.7 --json
+  hipvit detect photos/ -m detr/model.onnx --device hip -o boxes/";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -67,7 +67,7 @@ impl Args {
     pub(crate) fn run(&self) -> Result<Outcome> {
         self.inputs.require()?;
         let Some(path) = &self.model.model else {
-            let reason = "-m FILE.onnx is required: the embedded model detects no objects. Export a detector, such as RT-DETR, to ONNX";
+            let reason = "-m MODEL is required: the embedded model detects no objects. Name a detector, such as PekingU/rtdetr_r50vd, or an ONNX file";
             return Err(Usage(reason.to_owned()).into());
         };
         if !(0.0..=1.0).contains(&self.threshold) {

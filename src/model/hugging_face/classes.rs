@@ -62,13 +62,18 @@ impl<'a> Classes<'a> {
         self.count
     }
 
+    /// Checks that there is a class.
+    pub(super) fn check_any(&self) -> Result<()> {
+        if self.count > 0 {
+            return Ok(());
+        }
+        let reason = "names no class, but the model is a classifier";
+        Err(self.config.error(self.key, reason))
+    }
+
     /// Checks that there are as many classes as the classifier in the weights has, and at least one.
     pub(super) fn check(&self, kind: &Kind, class: Class, weights: &Weights) -> Result<()> {
-        if self.count == 0 {
-            return Err(self
-                .config
-                .error(self.key, "names no class, but the model is a classifier"));
-        }
+        self.check_any()?;
         let head = match class {
             Class::WithTeacher => kind.names.heads_of_two[0],
             _ => kind.names.head,

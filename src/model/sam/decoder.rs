@@ -3,11 +3,12 @@
 //! The first input has the tokens of each prompt, the output tokens first. The embedding of the image is the same for all prompts.
 
 use super::config::{Config, Decoder};
-use super::layers::Layers;
+use super::layers::mlp_tensors;
 use super::outputs::{EMBEDDING, MASKS, SCORES, TOKENS};
 use super::prompts::{Frequencies, IOU_TOKEN, MASK_TOKENS};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role, ValueId};
+use crate::model::layers::Layers;
 use crate::model::weights::Weights;
 use crate::ops::{Activation, BatchMatMul, Concat, Elementwise, Expand, Slice};
 use crate::tensor::DType;
@@ -165,7 +166,7 @@ impl MaskDecoder<'_> {
         let mlp = format!("{step}.mlp");
         let y = self
             .layers
-            .network(&mlp, x, &format!("{tensors}.mlp"), [dim, hidden], activation)?;
+            .network(&mlp, x, mlp_tensors(&tensors), [dim, hidden], activation)?;
         x = self.layers.add(Role::Ffn, &format!("{mlp}.residual"), x, y)?;
         let (name, tensor) = norm(3);
         x = self.layers.norm(&name, x, &tensor, dim, epsilon)?;

@@ -6,10 +6,11 @@
 use hipvit_graph::pattern::{Int, Pattern, floats, ints, scores};
 
 use super::config::Vision;
-use super::layers::Layers;
+use super::layers::mlp_tensors;
 use super::outputs::EMBEDDING;
 use crate::error::{Error, Result};
 use crate::graph::{Change, Graph, Provenance, Role, ValueId};
+use crate::model::layers::Layers;
 use crate::model::weights::Weights;
 use crate::ops::{
     Attention, AttentionOperands, BatchMatMul, PatchConv, PatternAttention, Permute, PermuteTokens,
@@ -102,10 +103,10 @@ impl Encoder<'_> {
             dim,
             epsilon,
         )?;
-        let (mlp, tensors) = (format!("{step}.mlp"), format!("{tensors}.mlp"));
+        let mlp = format!("{step}.mlp");
         let y = self
             .layers
-            .network(&mlp, norm, &tensors, [dim, hidden], activation)?;
+            .network(&mlp, norm, mlp_tensors(&tensors), [dim, hidden], activation)?;
         self.layers.add(Role::Ffn, &format!("{mlp}.residual"), x, y)
     }
 

@@ -222,6 +222,10 @@ impl SessionBuilder {
             let reason = "each GPU must have the whole model, since it segments images: use data parallelism";
             return Err(Error::argument("parallel", reason));
         }
+        if info.family == Family::RtDetr && (degrees.shards() > 1 || self.processes().is_some()) {
+            let reason = "each GPU must have the whole model, since it detects objects: use data parallelism";
+            return Err(Error::argument("parallel", reason));
+        }
         // A model whose file fixes the batch takes no other.
         let batch = if graph.inputs().any(|input| input.per_image) {
             self.batch
