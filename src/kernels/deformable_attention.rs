@@ -26,12 +26,18 @@ unsafe impl KernelArguments for DeformableAttentionArgs {
         // Pixels are counted by i32.
         const MOST: u32 = 1 << 28;
         let levels = self.levels as usize;
-        let mut extents = self.heights.iter().take(levels).chain(self.widths.iter().take(levels));
+        let mut extents = self
+            .heights
+            .iter()
+            .take(levels)
+            .chain(self.widths.iter().take(levels));
         if levels > LEVELS || extents.any(|extent| !(1..=MOST).contains(extent)) {
             return Err("samples levels without pixels, or too many".into());
         }
         let sizes = self.heights.iter().zip(self.widths).take(levels);
-        let pixels: u64 = sizes.map(|(&height, width)| u64::from(height) * u64::from(width)).sum();
+        let pixels: u64 = sizes
+            .map(|(&height, width)| u64::from(height) * u64::from(width))
+            .sum();
         if pixels != u64::from(self.tokens) {
             return Err("samples levels that are not those of the tokens".into());
         }
@@ -46,9 +52,17 @@ unsafe impl KernelArguments for DeformableAttentionArgs {
         let points = [self.heads, self.levels, self.points];
         visit(Access::read("value", self.value, value));
         visit(Access::read("boxes", self.boxes, of_query(&[4])));
-        visit(Access::read("offsets", self.offsets, of_query(&[&points[..], &[2]].concat())));
+        visit(Access::read(
+            "offsets",
+            self.offsets,
+            of_query(&[&points[..], &[2]].concat()),
+        ));
         visit(Access::read("scores", self.scores, of_query(&points)));
-        visit(Access::write("out", self.out, of_query(&[self.heads, self.head_dim])));
+        visit(Access::write(
+            "out",
+            self.out,
+            of_query(&[self.heads, self.head_dim]),
+        ));
     }
 }
 

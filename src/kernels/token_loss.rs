@@ -36,7 +36,11 @@ unsafe impl KernelArguments for TokenLossArgs {
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let single = bytes(size_of::<f32>(), &[self.tokens]);
-        visit(Access::read("logits", self.logits, bytes(element, &[self.tokens, self.classes])));
+        visit(Access::read(
+            "logits",
+            self.logits,
+            bytes(element, &[self.tokens, self.classes]),
+        ));
         visit(Access::read("labels", self.labels, single));
         visit(Access::write("losses", self.losses, single));
         visit(Access::write("hits", self.hits, single));

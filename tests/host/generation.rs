@@ -74,7 +74,7 @@ fn whole_texts_have_the_logits_of_single_tokens() {
         let whole = &outputs.get("logits").unwrap().values;
         let mut generator = case.load(&Session::builder().device(Device::Cpu).batch(4));
         let texts: Vec<&[u32]> = case.texts.iter().map(|text| text.tokens.as_slice()).collect();
-        let single = generator.logits(&images, &texts).unwrap();
+        let single = generator.logits(&images, None, &texts).unwrap();
         let (mut error, mut size) = (0.0, 0.0);
         for (image, single) in single.iter().enumerate() {
             for ((token, class), &expected) in single.indexed_iter() {

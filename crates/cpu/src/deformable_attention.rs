@@ -9,7 +9,8 @@ use super::{CpuOp, Operands};
 
 impl CpuOp for DeformableAttention {
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let (&[_, tokens, channels], &[_, queries, _]) = (operands.batched_shape(0)?, operands.batched_shape(1)?)
+        let (&[_, tokens, channels], &[_, queries, _]) =
+            (operands.batched_shape(0)?, operands.batched_shape(1)?)
         else {
             return Err("takes tokens and boxes".into());
         };

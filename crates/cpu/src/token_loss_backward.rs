@@ -11,12 +11,14 @@ impl CpuOp for TokenLossBackward {
         let classes = (logits.len() / labels.len().max(1)).max(1);
         let rows = logits.par_chunks_exact(classes).zip(labels).zip(gradients);
         let derivatives = results[0].par_chunks_exact_mut(classes);
-        derivatives.zip(rows).for_each(|(d, ((logits, &label), &gradient))| {
-            match token_loss::class(label, classes) {
-                Some(class) => token_loss_backward::of_token(logits, class, gradient, d),
-                None => d.fill(0.0),
-            }
-        });
+        derivatives
+            .zip(rows)
+            .for_each(
+                |(d, ((logits, &label), &gradient))| match token_loss::class(label, classes) {
+                    Some(class) => token_loss_backward::of_token(logits, class, gradient, d),
+                    None => d.fill(0.0),
+                },
+            );
         Ok(())
     }
 }

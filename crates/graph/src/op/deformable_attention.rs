@@ -262,10 +262,22 @@ impl Definition for DeformableAttention {
             Scale::Awkward => {
                 for sampling in [PointSampling::Linear, PointSampling::Discrete] {
                     // Heads that end inside of a vector, levels of one pixel, one level, and as many as there may be.
-                    add(cases, of_levels(3, &[[7, 9], [4, 5], [1, 1]], 3, sampling), 2, 5, 39);
+                    add(
+                        cases,
+                        of_levels(3, &[[7, 9], [4, 5], [1, 1]], 3, sampling),
+                        2,
+                        5,
+                        39,
+                    );
                     add(cases, of_levels(2, &[[5, 3], [2, 6]], 4, sampling), 3, 13, 64);
                     add(cases, of_levels(1, &[[1, 8]], 1, sampling), 1, 1, 1);
-                    add(cases, of_levels(4, &[[2, 3]; Self::MAX_LEVELS], 2, sampling), 1, 3, 32);
+                    add(
+                        cases,
+                        of_levels(4, &[[2, 3]; Self::MAX_LEVELS], 2, sampling),
+                        1,
+                        3,
+                        32,
+                    );
                 }
             }
             Scale::Heads => {}
@@ -283,7 +295,11 @@ impl Definition for DeformableAttention {
         let most = |array: &Array| array.values().iter().fold(0.0f64, |most, x| most.max(x.abs()));
         let result = self.eval(operands).ok().map_or(1.0, |results| most(&results[0]));
         let ratio = most(operands[0]) / result.max(f64::MIN_POSITIVE);
-        let extent = self.levels.iter().flatten().fold(1, |most, &extent| most.max(extent));
+        let extent = self
+            .levels
+            .iter()
+            .flatten()
+            .fold(1, |most, &extent| most.max(extent));
         let farthest = most(operands[1]) * (1.0 + most(operands[2]) * f64::from(self.scale.abs()));
         let rounding = f64::from(f32::EPSILON) / 2.0;
         let place = match self.sampling {
@@ -306,8 +322,8 @@ mod tests {
         let value = Array::new([1, 8, 2], (0..16).map(f64::from).collect::<Vec<_>>()).unwrap();
         let boxes = Array::new([1, 2, 4], vec![0.5, 0.25, 0.5, 1.0, 0.9, 0.6, 0.25, 0.5]).unwrap();
         let offsets = vec![
-            0.5, -1.0, 2.0, 3.0, -1.0, 0.25, 0.0, 0.0, 1.0, 1.0, -2.0, -3.0, 0.75, 0.5, 4.0, -4.0, -0.5, 1.0, -2.0,
-            0.5, 1.0, 2.0, -3.0, 3.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, -0.25, 0.75,
+            0.5, -1.0, 2.0, 3.0, -1.0, 0.25, 0.0, 0.0, 1.0, 1.0, -2.0, -3.0, 0.75, 0.5, 4.0, -4.0, -0.5, 1.0,
+            -2.0, 0.5, 1.0, 2.0, -3.0, 3.0, 0.0, 0.0, 1.0, -1.0, 2.0, -2.0, -0.25, 0.75,
         ];
         let offsets = Array::new([1, 2, 16], offsets).unwrap();
         let scores = vec![
@@ -333,7 +349,10 @@ mod tests {
             };
             let found = op.eval(&[&value, &boxes, &offsets, &scores]).unwrap();
             let found = found[0].values();
-            let is_close = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-11);
+            let is_close = found
+                .iter()
+                .zip(expected)
+                .all(|(found, expected)| (found - expected).abs() < 1e-11);
             assert!(is_close, "{sampling:?}: {found:?}");
         }
     }
@@ -347,17 +366,24 @@ mod tests {
             scale: 0.25,
             sampling: PointSampling::Linear,
         };
-        let error = |op: &DeformableAttention, shapes: [&[usize]; 4]| op.shapes(&shapes).unwrap_err().to_string();
+        let error =
+            |op: &DeformableAttention, shapes: [&[usize]; 4]| op.shapes(&shapes).unwrap_err().to_string();
         let fitting: [&[usize]; 4] = [&[1, 8, 4], &[1, 3, 4], &[1, 3, 16], &[1, 3, 8]];
         assert_eq!(op.shapes(&fitting).unwrap(), [[1, 3, 4]]);
         let found = error(&op, [&[1, 9, 4], fitting[1], fitting[2], fitting[3]]);
         assert!(found.contains("from 9 tokens"), "{found}");
         let found = error(&op, [&[1, 8, 5], fitting[1], fitting[2], fitting[3]]);
-        assert!(found.contains("has 2 heads of 2 points for 5 channels"), "{found}");
+        assert!(
+            found.contains("has 2 heads of 2 points for 5 channels"),
+            "{found}"
+        );
         let found = error(&op, [fitting[0], fitting[1], fitting[3], fitting[3]]);
         assert!(found.contains("offsets"), "{found}");
         let levels = vec![[1, 1]; 9];
-        let found = error(&DeformableAttention { levels, ..op }, [&[1, 9, 4], fitting[1], fitting[2], fitting[3]]);
+        let found = error(
+            &DeformableAttention { levels, ..op },
+            [&[1, 9, 4], fitting[1], fitting[2], fitting[3]],
+        );
         assert!(found.contains("has 9 levels, more than 8"), "{found}");
     }
 }

@@ -122,7 +122,12 @@ mod tests {
         let logits = Array::new([2, 2, 3], logits).unwrap();
         let labels = Array::new([2, 2], vec![2.0, 1.0, 0.0, -100.0]).unwrap();
         let result = TokenLoss.eval(&[&logits, &labels]).unwrap();
-        let expected = [1.004_596_902_342_283_4, 30.000_000_000_000_092, 1.022_019_461_638_551_8, 0.0];
+        let expected = [
+            1.004_596_902_342_283_4,
+            30.000_000_000_000_092,
+            1.022_019_461_638_551_8,
+            0.0,
+        ];
         for (loss, expected) in result[0].values().iter().zip(expected) {
             assert!((loss - expected).abs() < 1e-9, "{loss}, expected {expected}");
         }
