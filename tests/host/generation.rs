@@ -43,7 +43,11 @@ fn whole_texts_have_the_logits_of_single_tokens() {
         let path = case.path();
         let checkpoint = Checkpoint::open(Some(&path)).unwrap();
         let Ok(decoder) = TextDecoder::open(&path, checkpoint.config()) else {
-            assert_eq!(case.name, "blip");
+            assert!(
+                case.name == "blip" || case.name.starts_with("donut"),
+                "{}",
+                case.name
+            );
             continue;
         };
         let load = LoadOptions {

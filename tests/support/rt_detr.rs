@@ -86,17 +86,20 @@ impl Case {
             let of_image = |values: &ArrayD<f32>| values.index_axis(Axis(0), index).to_owned();
             let places = expected("selected");
             let found = of_image(&selected);
-            // Rounding may change the order.
-            let order: Vec<usize> = places
+            // Rounding may change the order, and in 16 bits exchange the last of the selected pixels.
+            let at = |place: f64| found.iter().position(|&found| f64::from(found) == place);
+            let pairs = places
                 .iter()
-                .map(|&place| {
-                    let is_place = |&found: &f32| f64::from(found) == place;
-                    let at = found.iter().position(is_place);
-                    at.unwrap_or_else(|| {
-                        panic!("{} {name} in {dtype}: {place} is not among {found}", self.name)
-                    })
-                })
-                .collect();
+                .enumerate()
+                .filter_map(|(query, &place)| Some((query, at(place)?)));
+            let (queries, order): (Vec<usize>, Vec<usize>) = pairs.unzip();
+            let exchanged = places.len() - queries.len();
+            let most = if dtype == DType::F32 { 0 } else { places.len() / 4 };
+            assert!(
+                exchanged <= most,
+                "{} {name} in {dtype}: {found} instead of {places}",
+                self.name
+            );
             if dtype == DType::F32 {
                 assert!(
                     order.is_sorted(),
@@ -106,7 +109,7 @@ impl Case {
             }
             for (part, found) in [("logits", &logits), ("pred_boxes", &boxes)] {
                 let found = of_image(found).select(Axis(0), &order);
-                let error = difference(&found, &expected(part));
+                let error = difference(&found, &expected(part).select(Axis(0), &queries));
                 println!(
                     "{} {name} {part} {dtype}: {error:.1e}, allowed {bound:.1e}",
                     self.name
