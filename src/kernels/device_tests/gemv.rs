@@ -59,7 +59,7 @@ fn few_rows_are_multiplied() {
                     });
                     let activated = match activation {
                         Some(activation) => {
-                            let sum = Array::new(&[1], vec![sum]).unwrap();
+                            let sum = Array::new([1], vec![sum]).unwrap();
                             eval(&Op::Activation(activation), &[&sum]).unwrap().values()[0]
                         }
                         None => sum,
