@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hipvit::error::{Error, Result};
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 const MAX_BYTES: u64 = 16 << 20;
 
@@ -15,10 +16,11 @@ const FILES: [&str; 3] = [
     "tokenizer_config.json",
 ];
 
-/// The template of the first release, and the one that transformers has for those since videos. For one question about an image, both write the same.
+/// SHA-256 of the template of the first release, and of the one that transformers has for those since videos. For one question about an image, both write
+/// the same.
 const TEMPLATES: [&str; 2] = [
-    "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{% if message['content'][0]['type'] == 'image' %}{{':'}}{% else %}{{': '}}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}{% elif line['type'] == 'image' %}{{ '<image>' }}{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
-    "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{% if message['content'] is string %}{{': ' + message['content']}}{% else %}{% if message['content'][0]['type'] == 'image' %}{{':'}}{% else %}{{': '}}{% endif %}{% for line in message['content'] %}{% if line['type'] == 'text' %}{{line['text']}}{% elif line['type'] == 'image' %}{{ '<image>' }}{% elif line['type'] == 'video' %}{{ '<video>' }}{% endif %}{% endfor %}{% endif %}<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
+    "830005085ddd94cec605b6e21b885b28ffad6e3f82ee6a212c523533e8f04f01",
+    "f6db8ceb8995c47d3aabada6314e3173a75ecf8273453a2e2004bb2ba3ab598d",
 ];
 
 /// Returns true if the files in `directory` have a template of SmolVLM.
@@ -30,7 +32,9 @@ pub(crate) fn is_of_smolvlm(directory: &Path) -> Result<bool> {
     let Some(template) = read(directory)? else {
         return Ok(false);
     };
-    Ok(TEMPLATES.iter().any(|known| known.trim() == template.trim()))
+    let digest = Sha256::digest(template.trim());
+    let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(TEMPLATES.contains(&digest.as_str()))
 }
 
 fn read(directory: &Path) -> Result<Option<String>> {
