@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Maximum number of tokens of a text [default: the model's]
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output")]
     max_tokens: Option<usize>,
-    /// Text that the model continues, such as a task of Donut, or a question
+    /// Text that the model continues: a task of Donut, or a question
     ///
     /// Donut's tasks are like `<s_docvqa><s_question>What is the total?</s_question><s_answer>`. SmolVLM answers questions. The text of an image does not repeat the prompt.
     #[arg(long, value_name = "TEXT", help_heading = "Input")]

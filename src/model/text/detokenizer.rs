@@ -158,7 +158,8 @@ mod tests {
         let files = [("vocab.json", vocabulary.as_str()), ("merges.txt", "h i\nĠ hi\n")];
         let loaded = load(&files).unwrap();
         assert_eq!(loaded.text(&[0, 6, 6, 3, 1]).unwrap(), "hi hih");
-        assert_eq!(loaded.tokens("hi hi").unwrap(), [0, 5, 6, 1]);
+        assert_eq!(loaded.target_tokens("hi hi").unwrap(), [0, 5, 6, 1]);
+        assert_eq!(loaded.tokens("hi hi").unwrap(), [5, 6]);
         let error = load(&files[..1]).unwrap_err().to_string();
         assert!(
             error.contains("tokenizer.json") && error.contains("SentencePiece"),
