@@ -84,7 +84,8 @@ fn content(events: &[Value]) -> String {
 #[test]
 fn the_protocol_gives_the_texts_of_transformers() {
     let running = texts();
-    for case in cases() {
+    // The server takes no prompts.
+    for case in cases().into_iter().filter(|case| case.prompt.is_none()) {
         let name = case.path().file_name().unwrap().to_str().unwrap().to_owned();
         let files: Vec<Vec<u8>> = (0..case.texts.len()).map(|index| case.file(index)).collect();
         let images: Vec<String> = files.iter().map(|file| base64(file)).collect();
