@@ -56,11 +56,12 @@ impl Tiling {
         if !self.splits {
             return [0, 0];
         }
-        let [rows, columns] = match self.first {
-            FirstResize::Exact([height, width]) => [height, width],
-            FirstResize::Longest(longest) => [longest.min(MAX_SIDE); 2],
-        }
-        .map(|side| side.div_ceil(self.tile));
+        let size = match self.first {
+            FirstResize::Exact(size) => size,
+            // The shorter edge is made even.
+            FirstResize::Longest(longest) => [longest.min(MAX_SIDE).next_multiple_of(2); 2],
+        };
+        let [rows, columns] = whole_tiles(size, self.tile).map(|side| side / self.tile);
         if rows * columns > 1 {
             [rows, columns]
         } else {
