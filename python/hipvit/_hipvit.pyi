@@ -62,6 +62,7 @@ def load(
     std: Union[Sequence[float], float, None] = None,
     crop_pct: Optional[float] = None,
     extent: Optional[dict[str, int]] = None,
+    calibrate: Sequence[Union[str, PathLike[str]]] = (),
 ) -> Model:
     """Load a model.
 
