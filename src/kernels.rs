@@ -56,7 +56,7 @@ use std::borrow::Cow;
 
 pub use all_reduce::AllReduceGroup;
 pub(crate) use arguments::{KernelArguments, extent};
-use arguments::{bytes, optional, visit_biased};
+use arguments::{bytes, optional, visit_epilogue};
 pub use attention::{AttentionSplitArgs, ScoreBias, Strided, is_fused, visibility};
 pub use bindings::*;
 pub use cache_folder::cache_folder;

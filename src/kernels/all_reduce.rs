@@ -15,7 +15,7 @@ use super::bindings::{
 use super::launch::check_channels;
 use super::{
     Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional,
-    visit_biased,
+    visit_epilogue,
 };
 
 /// Maximum lanes of a wave.
@@ -201,12 +201,13 @@ unsafe impl KernelArguments for AllReduceArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let operands = [self.x, self.bias, self.residual, self.out];
-        visit_biased(operands, [element; 2], [self.rows, self.channels], visit);
         let (all, row) = (
             bytes(element, &[self.rows, self.channels]),
             bytes(element, &[self.channels]),
         );
+        visit(Access::read("x", self.x, all));
+        let epilogue = [self.bias, self.residual, self.out];
+        visit_epilogue(epilogue, [element; 2], [self.rows, self.channels], visit);
         visit(optional(Access::read("norm_weight", self.norm_weight, row)));
         visit(optional(Access::read("norm_bias", self.norm_bias, row)));
         visit(optional(Access::write("norm_out", self.norm_out, all)));

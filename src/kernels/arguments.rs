@@ -47,16 +47,15 @@ pub(super) fn bytes(element: usize, extents: &[u32]) -> usize {
     extents.iter().fold(element, multiply)
 }
 
-/// Visits the operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `x`, `bias`, `residual`, and `out` with
-/// elements of `result` bytes.
-pub(super) fn visit_biased(
-    [x, bias, residual, out]: [DeviceAddress; 4],
+/// Visits the operands of a kernel that adds a bias `[channels]` and a residual to a matrix: `bias`, `residual`, and `out` with elements of
+/// `result` bytes.
+pub(super) fn visit_epilogue(
+    [bias, residual, out]: [DeviceAddress; 3],
     [element, result]: [usize; 2],
     matrix: [u32; 2],
     visit: &mut dyn FnMut(Access),
 ) {
     let (all, row) = (bytes(element, &matrix), bytes(element, &matrix[1..]));
-    visit(Access::read("x", x, all));
     visit(optional(Access::read("bias", bias, row)));
     visit(optional(Access::read("residual", residual, all)));
     visit(Access::write("out", out, bytes(result, &matrix)));

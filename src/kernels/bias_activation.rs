@@ -5,7 +5,8 @@ use super::activation_code::activation_code;
 use super::bindings::BiasActivationArgs;
 use super::lower::{Call, Lower, Lowering, one};
 use super::{
-    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, extent, float8, visit_biased,
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, float8,
+    visit_epilogue,
 };
 use crate::ops::Activation;
 
@@ -51,9 +52,11 @@ unsafe impl KernelArguments for BiasActivationArgs {
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
-        let operands = [self.x, self.bias, self.residual, self.out];
+        let matrix = [self.rows, self.channels];
+        visit(Access::read("x", self.x, bytes(element, &matrix)));
+        let epilogue = [self.bias, self.residual, self.out];
         let elements = [element, float8::element(element, self.float8_factor)];
-        visit_biased(operands, elements, [self.rows, self.channels], visit);
+        visit_epilogue(epilogue, elements, matrix, visit);
     }
 }
 

@@ -4,7 +4,9 @@ use std::borrow::Cow;
 
 use super::activation_code::activation_code;
 use super::bindings::{GEMV_CHANNELS, GEMV_ROWS, GEMV_THREADS, GemvArgs};
-use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, visit_epilogue,
+};
 use crate::ops::Activation;
 
 /// Maximum number of rows that the kernel computes.
@@ -62,9 +64,7 @@ unsafe impl KernelArguments for GemvArgs {
         let [m, n, k] = [self.rows, self.channels, self.inner];
         visit(Access::read("x", self.x, bytes(element, &[m, k])));
         visit(Access::read("weight", self.weight, bytes(element, &[n, k])));
-        visit(optional(Access::read("bias", self.bias, bytes(element, &[n]))));
-        let all = bytes(element, &[m, n]);
-        visit(optional(Access::read("residual", self.residual, all)));
-        visit(Access::write("out", self.out, all));
+        let epilogue = [self.bias, self.residual, self.out];
+        visit_epilogue(epilogue, [element; 2], [m, n], visit);
     }
 }

@@ -2,7 +2,9 @@
 
 use super::activation_code::activation_code;
 use super::bindings::{INT8_GEMM_THREADS, INT8_GEMM_TILE, Int8GemmArgs};
-use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, optional};
+use super::{
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, visit_epilogue,
+};
 use crate::ops::Activation;
 
 /// Returns true if the architecture has int8 matrix instructions that the kernel uses.
@@ -68,10 +70,8 @@ unsafe impl KernelArguments for Int8GemmArgs {
         visit(Access::read("ranges", self.ranges, bytes(4, &[m, 2])));
         visit(Access::read("scales", self.scales, bytes(4, &[n])));
         visit(Access::read("column_sums", self.column_sums, bytes(4, &[n])));
-        visit(optional(Access::read("bias", self.bias, bytes(element, &[n]))));
-        let all = bytes(element, &[m, n]);
-        visit(optional(Access::read("residual", self.residual, all)));
-        visit(Access::write("out", self.out, all));
+        let epilogue = [self.bias, self.residual, self.out];
+        visit_epilogue(epilogue, [element; 2], [m, n], visit);
     }
 }
 

@@ -7,7 +7,7 @@ use super::bindings::{
     SparseGemmArgs,
 };
 use super::{
-    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, visit_biased,
+    Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, bytes, extent, visit_epilogue,
 };
 use crate::ops::Activation;
 
@@ -162,14 +162,9 @@ unsafe impl KernelArguments for SparseGemmArgs {
         visit(Access::read("values", self.values, bytes(element, &[n, k / 2])));
         let indices = indices_bytes(n as usize, k as usize);
         visit(Access::read("indices", self.indices, indices));
-        let inputs = bytes(element, &[self.rows, k]);
-        let of_result = [self.x, self.bias, self.residual, self.out];
-        visit_biased(of_result, [element; 2], [self.rows, n], &mut |access| {
-            visit(match access.field {
-                "x" => Access::read("x", self.x, inputs),
-                _ => access,
-            });
-        });
+        visit(Access::read("x", self.x, bytes(element, &[self.rows, k])));
+        let epilogue = [self.bias, self.residual, self.out];
+        visit_epilogue(epilogue, [element; 2], [self.rows, n], visit);
     }
 }
 
