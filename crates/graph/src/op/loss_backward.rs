@@ -41,6 +41,21 @@ pub(super) fn of_image<T: Real>(kind: LossKind, logits: &[T], targets: &[T], der
     }
 }
 
+/// Tolerance of the derivatives of a loss with respect to logits. Probabilities and targets may cancel: a result may be smaller than both.
+/// Subnormal results in f16 are off by up to half of their spacing, 2^-24.
+pub(super) fn tolerance_of_derivatives(op: &impl Definition, operands: &[&Array], dtype: DType) -> f64 {
+    let classes = operands[0].shape().last().copied().unwrap_or(1);
+    let results = op.eval(operands).unwrap_or_default();
+    let values = results.iter().flat_map(Array::values);
+    let largest = values.fold(0.0_f64, |most, value| most.max(value.abs()));
+    let spacing = if dtype == DType::F16 && largest > 0.0 {
+        2.0_f64.powi(-25) / largest
+    } else {
+        0.0
+    };
+    narrow(dtype).max(spacing) + 8.0 * tolerance(DType::F32, classes)
+}
+
 impl Definition for LossBackward {
     const NAME: &'static str = "loss_backward";
 
@@ -90,21 +105,8 @@ impl Definition for LossBackward {
         });
     }
 
-    /// Probabilities and targets may cancel: the result may be smaller than both.
-    /// Subnormal results in f16 are off by up to half of their spacing, 2^-24.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
-        let [_, classes] = operands[0].extents();
-        let results = self.eval(operands).unwrap_or_default();
-        let largest = results
-            .iter()
-            .flat_map(Array::values)
-            .fold(0.0_f64, |most, value| most.max(value.abs()));
-        let spacing = if dtype == DType::F16 && largest > 0.0 {
-            2.0_f64.powi(-25) / largest
-        } else {
-            0.0
-        };
-        narrow(dtype).max(spacing) + 8.0 * tolerance(DType::F32, classes)
+        tolerance_of_derivatives(self, operands, dtype)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Derivative of the cross-entropy of tokens.
 
+use super::loss_backward::tolerance_of_derivatives;
 use super::operands::{count, exactly, expect, one};
 use super::token_loss::{check, class};
 use super::{Definition, Locality, OpError, Shape};
@@ -7,7 +8,6 @@ use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, integers, single};
 use crate::dtype::DType;
 use crate::softmax::softmax;
-use crate::tolerance::{narrow, tolerance};
 
 /// `(logits [B,T,V], labels [B,T] i32, gradient [B,T] f32) → [B,T,V]`: the gradient of each token's [`TokenLoss`](super::TokenLoss) with
 /// respect to its logits, times `gradient`. Zeros for a token that is left out.
@@ -71,19 +71,8 @@ impl Definition for TokenLossBackward {
         });
     }
 
-    /// Probabilities and 1 may cancel: the result may be smaller than both.
-    /// Subnormal results in f16 are off by up to half of their spacing, 2^-24.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
-        let classes = operands[0].shape().last().copied().unwrap_or(1);
-        let results = self.eval(operands).unwrap_or_default();
-        let values = results.iter().flat_map(Array::values);
-        let largest = values.fold(0.0_f64, |most, value| most.max(value.abs()));
-        let spacing = if dtype == DType::F16 && largest > 0.0 {
-            2.0_f64.powi(-25) / largest
-        } else {
-            0.0
-        };
-        narrow(dtype).max(spacing) + 8.0 * tolerance(DType::F32, classes)
+        tolerance_of_derivatives(self, operands, dtype)
     }
 }
 
