@@ -263,21 +263,16 @@ impl<'a> Builder<'a> {
     ) -> Result<ValueId> {
         let width = self.spec.width;
         let [key, value] = [names.key, names.value].map(|name| self.name(layer, name));
-        let both = |suffix: &str, shape: &[usize]| -> Result<Tensor> {
+        let mut both = |suffix: &str, shape: &[usize]| -> Result<ValueId> {
             let mut values = Vec::new();
             for name in [&key, &value] {
                 values.extend_from_slice(&self.checked(&format!("{name}.{suffix}"), shape)?.to_f32());
             }
             let shape = [&[2 * width], &shape[1..]].concat();
-            let tensor = Tensor::from_f32(shape, values);
-            tensor.ok_or_else(|| Error::internal("keys and values", "have another size than their shape"))
+            self.computed(&format!("{key}+{}.{suffix}", names.value), &shape, values)
         };
         let weight = both("weight", &[width, channels])?;
         let bias = both("bias", &[width])?;
-        let weight = self
-            .graph
-            .constant(format!("{key}+{}.weight", names.value), weight);
-        let bias = self.graph.constant(format!("{key}+{}.bias", names.value), bias);
         let spec = Linear {
             bias: true,
             ..Linear::default()
@@ -288,6 +283,15 @@ impl<'a> Builder<'a> {
             spec,
             &[x, weight, bias],
         )
+    }
+
+    /// Adds a constant that is computed from the file's tensors.
+    pub(crate) fn computed(&mut self, name: &str, shape: &[usize], values: Vec<f32>) -> Result<ValueId> {
+        let tensor = Tensor::from_f32(shape, values);
+        let tensor = tensor.ok_or_else(|| {
+            Error::internal("weights", format!("of {name} have another size than their shape"))
+        })?;
+        Ok(self.graph.constant(name, tensor))
     }
 
     /// The norm before a layer, in blocks that have it there.

@@ -1,13 +1,13 @@
 //! The parts of graphs that decoders of type Llama have: rotated queries and keys, gates, and the tokens of images in the sequence itself.
 
-use hipvit::error::{Error, Result};
+use hipvit::error::Result;
 use hipvit::graph::{Graph, Role, ValueId};
 use hipvit::model::Checkpoint;
 use hipvit::ops::{
     Add, Concat, Gather, Linear, Mul, PagedAttention, PermuteTokens, RmsNorm, Slice, SwiGlu, TokenOrder,
     WriteRows,
 };
-use hipvit::tensor::{DType, Tensor};
+use hipvit::tensor::DType;
 
 use crate::graph::{Builder, CacheSize, FEATURES, inputs};
 use crate::pages::PAGE;
@@ -42,7 +42,7 @@ pub(crate) fn features(spec: &DecoderSpec, llama: &Llama, weights: &Checkpoint) 
             weight.extend_from_slice(&row[(line * scale + column) * channels..][..channels]);
         }
     }
-    let weight = builder.computed(CONNECTOR, shape, weight)?;
+    let weight = builder.computed(CONNECTOR, &shape, weight)?;
     let rows = builder.push(Role::Other, "projected", Linear::default(), &[merged, weight])?;
     builder.graph.add_output(FEATURES, rows)?;
     Ok(builder.graph)
@@ -71,7 +71,7 @@ impl Builder<'_> {
         let tokens = self.graph.input();
         let words = self.gathered("words", table, tokens)?;
         let is_text: Vec<f32> = [0.0, 1.0].iter().flat_map(|&value| vec![value; width]).collect();
-        let is_text = self.computed("is text", [2, width], is_text)?;
+        let is_text = self.computed("is text", &[2, width], is_text)?;
         let is_text = self.gathered("is text of rows", is_text, texts)?;
         let words = self.push(Role::Patch, "words of texts", Mul, &[words, is_text])?;
         let rows = 1 + cache.images * cache.tiles * llama.tile_tokens();
@@ -103,7 +103,7 @@ impl Builder<'_> {
                 // Both halves of a head have the same angles.
                 (0..dim).map(move |channel| of(angle(channel % (dim / 2))))
             });
-            let table = self.computed(name, [context, dim], values.collect())?;
+            let table = self.computed(name, &[context, dim], values.collect())?;
             let rows = self.gathered(&format!("{name} of positions"), table, positions)?;
             let concat = Concat { axis: 1 };
             self.push(Role::Qkv, &format!("{name} of heads"), concat, &vec![rows; heads])
@@ -142,7 +142,7 @@ impl Builder<'_> {
         weight.extend_from_slice(&self.checked(&name, &[kv_width, width])?.to_f32());
         let step = format!("blocks.{layer}.self");
         let rows = 2 * q_width + 3 * kv_width;
-        let weight = self.computed(&format!("{step}.qkv.weight"), [rows, width], weight)?;
+        let weight = self.computed(&format!("{step}.qkv.weight"), &[rows, width], weight)?;
         let packed = self.push(
             Role::Qkv,
             &format!("{step}.qkv"),
@@ -230,7 +230,7 @@ impl Builder<'_> {
             weight.extend_from_slice(&self.checked(&name, &[hidden, width])?.to_f32());
         }
         let step = format!("blocks.{layer}.mlp");
-        let weight = self.computed(&format!("{step}.gate+up.weight"), [2 * hidden, width], weight)?;
+        let weight = self.computed(&format!("{step}.gate+up.weight"), &[2 * hidden, width], weight)?;
         let both = self.push(
             Role::Ffn,
             &format!("{step}.gate+up"),
@@ -255,15 +255,6 @@ impl Builder<'_> {
             epsilon: self.spec.epsilon,
         };
         self.push(Role::Other, name, op, &[x, weight])
-    }
-
-    /// Adds a constant that is computed from the file's tensors.
-    fn computed(&mut self, name: &str, shape: [usize; 2], values: Vec<f32>) -> Result<ValueId> {
-        let tensor = Tensor::from_f32(shape, values);
-        let tensor = tensor.ok_or_else(|| {
-            Error::internal("weights", format!("of {name} have another size than their shape"))
-        })?;
-        Ok(self.graph.constant(name, tensor))
     }
 }
 

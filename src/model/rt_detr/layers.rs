@@ -3,11 +3,10 @@
 //! Batch norm of constants is folded into the convolution before it.
 
 use crate::error::{Error, Result};
-use crate::graph::{Provenance, Role, ValueId};
+use crate::graph::{Role, ValueId};
 use crate::model::channels_last::channels_last;
 use crate::model::layers::Layers;
-use crate::ops::{Activation, Conv, Linear};
-use crate::tensor::Tensor;
+use crate::ops::{Activation, Conv};
 
 /// A convolution and the norm after it, by the names of their tensors.
 pub(super) struct ConvNorm {
@@ -120,25 +119,12 @@ impl Layers<'_> {
         } else {
             vec![outputs, kernel, kernel, inputs]
         };
-        let mut constant = |part: &str, shape: Vec<usize>, values: Vec<f32>| {
-            let name = format!("{step}.{part}");
-            let tensor = Tensor::from_f32(shape, values);
-            let tensor =
-                tensor.ok_or_else(|| Error::graph(&name, "does not have the elements of its shape"))?;
-            let of: Vec<Provenance> = of.iter().map(Provenance::from).collect();
-            Ok::<_, Error>(self.graph.constant(Provenance::computed(name, of), tensor))
-        };
-        let operands = [
-            x,
-            constant("weight", shape, weight)?,
-            constant("bias", vec![outputs], bias)?,
-        ];
+        let of: Vec<&str> = of.iter().map(String::as_str).collect();
+        let weight = self.computed(&format!("{step}.weight"), &of, &shape, weight)?;
+        let bias = self.computed(&format!("{step}.bias"), &of, &[outputs], bias)?;
+        let operands = vec![x, weight, bias];
         let y = if is_linear {
-            let op = Linear {
-                bias: true,
-                ..Linear::default()
-            };
-            self.push(Role::Other, step, op, operands)?
+            self.linear_of(Role::Other, step, operands)?
         } else {
             let op = Conv {
                 stride: [stride; 2],
