@@ -28,7 +28,7 @@ use crate::ops::Activation;
 use classes::Classes;
 use depth::estimator;
 use encoder::encoder;
-pub(super) use keys::activation;
+pub(super) use keys::{activation, check_architecture};
 use keys::{check_layers, tower_config};
 use kind::{Class, Kind, class, kind};
 use trunk::{MASK_TOKEN, check_channels, trunk};

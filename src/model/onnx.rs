@@ -77,7 +77,8 @@ pub fn input_names(path: &Path) -> Result<Vec<String>> {
 
 /// Loads the ONNX file `path`.
 pub(super) fn load(path: &Path, options: &LoadOptions) -> Result<Model> {
-    check_options(options)?;
+    let supported = ["image size", "input", "extents", "image rule"];
+    options.check_supported(&supported, "ONNX models, which return the outputs of their file")?;
     let image = match options.input {
         InputKind::Tensors => Err(NotImages::new("it was loaded for tensors")),
         InputKind::Pixels | InputKind::PixelValues => ImageInput::new(&hipvit_onnx::inputs(path)?),
@@ -161,21 +162,6 @@ fn prepare(path: &Path, options: &LoadOptions) -> Result<(Prepared, PixelInput)>
             Err(Error::argument("model", reason))
         }
     }
-}
-
-/// Refuses options that apply to Vision Transformers only.
-fn check_options(options: &LoadOptions) -> Result<()> {
-    let what = if options.packed.is_some() {
-        "packed"
-    } else if options.tokens || options.embedded_tokens {
-        "tokens"
-    } else if !options.hidden_layers.is_empty() {
-        "hidden layers"
-    } else {
-        return Ok(());
-    };
-    let reason = "is not an option of ONNX models, which return the outputs of their file";
-    Err(Error::argument(what, reason))
 }
 
 /// Loads the model with the inputs and outputs of the file. `reason` says why it does not take images.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::onnx::image_rule::ImageRule;
+use crate::error::{Error, Result};
 
 /// Options of [`load`](super::load()).
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,26 @@ pub struct LoadOptions {
     pub extents: BTreeMap<String, usize>,
     /// Preprocessing of an ONNX model, in place of a configuration beside the file.
     pub image_rule: Option<ImageRule>,
+}
+
+impl LoadOptions {
+    /// Checks that only options in `supported` are given, of those that a model may not have. `kind` completes "is not an option of".
+    pub(super) fn check_supported(&self, supported: &[&str], kind: &str) -> Result<()> {
+        let given = [
+            (self.image_size.is_some(), "image size"),
+            (self.packed.is_some(), "packed"),
+            (self.tokens || self.embedded_tokens, "tokens"),
+            (!self.hidden_layers.is_empty(), "hidden layers"),
+            (self.input != InputKind::Pixels, "input"),
+            (!self.extents.is_empty(), "extents"),
+            (self.image_rule.is_some(), "image rule"),
+        ];
+        let refused = |(given, option): &(bool, &str)| *given && !supported.contains(option);
+        match given.into_iter().find(refused) {
+            Some((_, option)) => Err(Error::argument(option, format!("is not an option of {kind}"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Default limit of floating-point operations per image, several times what the largest supported models take at their

@@ -21,7 +21,7 @@ use super::info::{Family, Info, Library};
 use super::layers::Layers;
 use super::loaded::Model;
 use super::onnx::check_flops;
-use super::options::{InputKind, LoadOptions};
+use super::options::LoadOptions;
 use super::pixel_input::PixelInput;
 use super::source::Source;
 use super::weights::Weights;
@@ -53,7 +53,7 @@ pub(super) fn is_rt_detr(config: Fields<'_>) -> bool {
 /// - [`Error::Argument`] for an option that RT-DETR does not have.
 /// - The errors of [`load`](super::load()) about files.
 pub(super) fn detect_source(path: &Path, options: &LoadOptions) -> Result<DetectSource> {
-    check_options(options)?;
+    options.check_supported(&["image size"], "RT-DETR, which detects objects")?;
     let source = Source::open(path)?;
     let document = source.config()?;
     let fields = document.fields()?;
@@ -180,23 +180,5 @@ fn info(config: &Config, image: [usize; 2], parameters: u64) -> Info {
         sparsity: None,
         depth_map: None,
         onnx: None,
-    }
-}
-
-fn check_options(options: &LoadOptions) -> Result<()> {
-    let given = [
-        (options.packed.is_some(), "packed"),
-        (options.tokens || options.embedded_tokens, "tokens"),
-        (!options.hidden_layers.is_empty(), "hidden layers"),
-        (options.input != InputKind::Pixels, "input"),
-        (!options.extents.is_empty(), "extents"),
-        (options.image_rule.is_some(), "image rule"),
-    ];
-    match given.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Error::argument(
-            option,
-            "is not an option of RT-DETR, which detects objects",
-        )),
-        None => Ok(()),
     }
 }

@@ -19,7 +19,7 @@ pub(crate) use self::prompts::{PromptEncoder, PromptPoint};
 use super::info::{Family, Info, Library};
 use super::loaded::Model;
 use super::onnx::{check_flops, is_onnx};
-use super::options::{InputKind, LoadOptions};
+use super::options::LoadOptions;
 use super::source::Source;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -107,7 +107,7 @@ pub(crate) fn sam_source(path: &Path, options: &LoadOptions) -> Result<SamSource
         );
         return Err(Error::argument("model", reason));
     }
-    check_options(options)?;
+    options.check_supported(&[], "SAM, which segments images of its own size")?;
     let source = Source::open(path)?;
     let document = source.config()?;
     if source.is_open_clip() {
@@ -186,24 +186,5 @@ fn info(config: &Config, parameters: u64) -> Info {
         sparsity: None,
         depth_map: None,
         onnx: None,
-    }
-}
-
-fn check_options(options: &LoadOptions) -> Result<()> {
-    let given = [
-        (options.image_size.is_some(), "image size"),
-        (options.packed.is_some(), "packed"),
-        (options.tokens || options.embedded_tokens, "tokens"),
-        (!options.hidden_layers.is_empty(), "hidden layers"),
-        (options.input != InputKind::Pixels, "input"),
-        (!options.extents.is_empty(), "extents"),
-        (options.image_rule.is_some(), "image rule"),
-    ];
-    match given.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(Error::argument(
-            option,
-            "is not an option of SAM, which segments images of its own size",
-        )),
-        None => Ok(()),
     }
 }

@@ -32,6 +32,19 @@ pub(super) fn check_layers(config: Fields<'_>) -> Result<()> {
     }
 }
 
+/// Checks that the first of `architectures` is `class`.
+pub(in crate::model) fn check_architecture(config: Fields<'_>, class: &str) -> Result<()> {
+    let first = config.get("architectures").and_then(|list| list.get(0));
+    match first.and_then(Value::as_str) {
+        Some(found) if found == class => Ok(()),
+        Some(other) => Err(config.error(
+            "architectures",
+            format_args!("is \"{other}\"; \"{class}\" is supported"),
+        )),
+        None => Err(config.error("architectures", format_args!("is missing; expected \"{class}\""))),
+    }
+}
+
 pub(in crate::model) fn activation(
     fields: Fields<'_>,
     key: &'static str,

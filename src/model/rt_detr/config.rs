@@ -138,15 +138,8 @@ pub(super) fn check_class(config: Fields<'_>) -> Result<&'static str> {
         );
         return Err(config.error("model_type", reason));
     };
-    let first = config.get("architectures").and_then(|list| list.get(0));
-    match first.and_then(Value::as_str) {
-        Some(found) if found == class => Ok(class),
-        Some(other) => Err(config.error(
-            "architectures",
-            format_args!("is \"{other}\"; \"{class}\" is supported"),
-        )),
-        None => Err(config.error("architectures", format_args!("is missing; expected \"{class}\""))),
-    }
+    hugging_face::check_architecture(config, class)?;
+    Ok(class)
 }
 
 /// Reads the sizes. Missing keys have the library's defaults.

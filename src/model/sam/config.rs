@@ -1,7 +1,5 @@
 //! Reads the configuration of transformers' `SamModel`.
 
-use serde_json::Value;
-
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::hugging_face;
@@ -98,15 +96,7 @@ pub(super) fn check_class(config: Fields<'_>) -> Result<()> {
         );
         return Err(config.error("model_type", reason));
     }
-    let class = config.get("architectures").and_then(|list| list.get(0));
-    match class.and_then(Value::as_str) {
-        Some(CLASS) => Ok(()),
-        Some(other) => Err(config.error(
-            "architectures",
-            format_args!("is \"{other}\"; \"{CLASS}\" is supported"),
-        )),
-        None => Err(config.error("architectures", format_args!("is missing; expected \"{CLASS}\""))),
-    }
+    hugging_face::check_architecture(config, CLASS)
 }
 
 /// Reads the sizes. Missing keys have the library's defaults.
