@@ -106,13 +106,9 @@ impl Detokenizer {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the steps of the tokenizer fail.
+    /// [`Error::Config`] if the tokenizer fails.
     pub fn tokens(&self, text: &str) -> Result<Vec<u32>> {
-        guarded(&self.file, || {
-            let encoding = self.tokenizer.encode(text, false);
-            let encoding = encoding.map_err(|error| Error::config(&self.file, shortened(&error)))?;
-            Ok(encoding.get_ids().to_vec())
-        })
+        self.encode(text, false)
     }
 
     /// Returns the tokens of a text, with the special ones that the tokenizer puts around it.
@@ -121,8 +117,12 @@ impl Detokenizer {
     ///
     /// [`Error::Config`] if the tokenizer fails.
     pub fn target_tokens(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode(text, true)
+    }
+
+    fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         guarded(&self.file, || {
-            let encoding = self.tokenizer.encode(text, true);
+            let encoding = self.tokenizer.encode(text, add_special);
             let encoding = encoding.map_err(|error| {
                 let reason = format!("cannot convert \"{text}\" to tokens: {}", shortened(&error));
                 Error::config(&self.file, reason)
