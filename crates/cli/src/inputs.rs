@@ -4,14 +4,13 @@
 mod paths;
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::fmt::{self, Display};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result, anyhow};
-use hipvit::image::{EXTENSIONS, RgbImage};
+use hipvit::image::{RgbImage, has_image_extension};
 use hipvit::pipeline::Source;
 use hipvit_files::identity;
 use rayon::prelude::*;
@@ -420,8 +419,7 @@ impl Display for Skipped {
 
 /// Returns true if a file in a directory is an image by its name. Files that are named explicitly can have any name.
 pub(crate) fn is_image(path: &Path) -> bool {
-    let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
-    EXTENSIONS.iter().any(|e| extension.eq_ignore_ascii_case(e))
+    has_image_extension(path)
 }
 
 fn is_other_link(path: &Path) -> bool {

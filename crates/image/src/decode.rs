@@ -58,6 +58,7 @@ mod unsupported;
 #[cfg(feature = "webp")]
 mod webp;
 
+use std::ffi::OsStr;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -112,6 +113,16 @@ impl From<&Limits> for DecodeOptions {
 
 /// Usual extensions of the names of images, in lower case.
 pub const EXTENSIONS: [&str; 9] = ["png", "jpg", "jpeg", "jpe", "webp", "bmp", "gif", "tif", "tiff"];
+
+/// Returns true if the file's name has an extension of images, in lower or upper case.
+pub fn has_image_extension(path: &Path) -> bool {
+    let extension = path.extension().and_then(OsStr::to_str);
+    extension.is_some_and(|extension| {
+        EXTENSIONS
+            .iter()
+            .any(|known| extension.eq_ignore_ascii_case(known))
+    })
+}
 
 /// Decodes a file's content. Stores the pixels in the given vector if the decoder supports it.
 type Decoder = fn(&[u8], &mut Claim<'_>, Vec<u8>) -> Result<RgbImage, Failure>;

@@ -29,7 +29,7 @@ pub mod threads;
 pub use decode::{
     Cancellation, DecodeBuffers, DecodeOptions, DeviceImage, EXTENSIONS, JpegCoefficients, JpegColor,
     JpegGeometry, JpegPlane, JpegUpsampling, Limits, Permit, decode, decode_for_device, decode_in,
-    decode_memory, decode_unless, open, open_for_device, open_in, read,
+    decode_memory, decode_unless, has_image_extension, open, open_for_device, open_in, read,
 };
 pub use encode::{encode_gray_png, encode_gray16_png, encode_png};
 pub use error::{Error, ImageErrorKind, Result};

@@ -1,13 +1,12 @@
 //! Measures sessions in several dtypes on images.
 
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ndarray::{Array2, ArrayView1};
 
 use crate::error::{Error, Result};
-use crate::image::{EXTENSIONS, Limits, RgbImage, open};
+use crate::image::{Limits, RgbImage, has_image_extension, open};
 use crate::session::Session;
 use crate::session::dtype_choice::MeasuredDtype;
 
@@ -72,12 +71,7 @@ fn images_in(directory: &Path) -> Result<Vec<PathBuf>> {
     let entries = directory.read_dir().map_err(failed)?;
     let paths = entries.map(|entry| Ok(entry.map_err(failed)?.path()));
     let mut paths = paths.collect::<Result<Vec<_>>>()?;
-    paths.retain(|path| {
-        let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
-        EXTENSIONS
-            .iter()
-            .any(|known| extension.eq_ignore_ascii_case(known))
-    });
+    paths.retain(|path| has_image_extension(path));
     if paths.is_empty() {
         let reason = format!("{} has no image to calibrate with", directory.display());
         return Err(Error::argument("calibrate", reason));

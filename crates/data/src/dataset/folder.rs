@@ -4,10 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hipvit_image::EXTENSIONS;
+use hipvit_image::{EXTENSIONS, has_image_extension};
 use walkdir::WalkDir;
 
-use super::{Content, Dataset, Splits, has_extension, name_of};
+use super::{Content, Dataset, Splits, name_of};
 use crate::error::{Error, Result};
 
 /// Names of the directory of validation, the first of which that exists counts.
@@ -125,7 +125,7 @@ fn images_below(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Returns true if the name is that of an image. Files of macOS that begin with a dot are none.
 fn is_image(path: &Path) -> bool {
-    EXTENSIONS.iter().any(|extension| has_extension(path, extension)) && !name_of(path).starts_with('.')
+    has_image_extension(path) && !name_of(path).starts_with('.')
 }
 
 impl Dataset for ImageFolder {
