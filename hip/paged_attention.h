@@ -5,7 +5,13 @@
 namespace hipvit {
 
 /// Threads per block of `paged_attention`.
-constexpr unsigned PAGED_ATTENTION_THREADS = 256;
+constexpr unsigned PAGED_ATTENTION_THREADS = 128;
+
+/// Threads per block of `paged_attention_few`.
+constexpr unsigned PAGED_ATTENTION_FEW = 512;
+
+/// Maximum blocks of `paged_attention_few`: more do not run at the same time.
+constexpr unsigned PAGED_ATTENTION_FEW_BLOCKS = 256;
 
 /// Maximum channels per head of `paged_attention`.
 constexpr unsigned PAGED_ATTENTION_CHANNELS = 256;
@@ -15,7 +21,7 @@ constexpr unsigned PAGED_ATTENTION_LANES = 16;
 
 /// `paged_attention`: attention of one query per row over the first tokens of its pages.
 struct PagedAttentionArgs {
-    /// T `[rows, heads, head_dim]`.
+    /// T `[rows, columns]`, of which the first are `[heads, head_dim]`.
     DEVICE_POINTER(const void) q;
     /// T `[places, 2, kv_heads, head_dim]`: keys, then values.
     DEVICE_POINTER(const void) cache;
@@ -43,8 +49,8 @@ struct PagedAttentionArgs {
     unsigned lanes;
     /// Factor of the scores.
     float scale;
-    /// Unused; the structure has no padding.
-    unsigned reserved;
+    /// Columns of q, at least `heads · head_dim`.
+    unsigned columns;
 };
 
 } // namespace hipvit

@@ -7,16 +7,22 @@ namespace hipvit {
 /// Threads per block of `top_k`.
 constexpr unsigned TOP_K_THREADS = 256;
 
-/// Maximum elements that a block takes of a row of its own. At most `TOP_K_THREADS`.
+/// Threads per block of `top_k_few`.
+constexpr unsigned TOP_K_FEW_THREADS = 1024;
+
+/// Neighbouring threads of `top_k_few` whose elements have one maximum.
+constexpr unsigned TOP_K_GROUP = 4;
+
+/// Maximum elements that a block of `top_k_few` takes of its row.
 constexpr unsigned TOP_K_FEW = 64;
 
-/// Minimum length of a row of which a block takes few elements. At least `TOP_K_THREADS`.
-constexpr unsigned TOP_K_LONG = 1024;
+/// Minimum length of a row of `top_k_few`, of which `TOP_K_FEW` groups of threads have an element.
+constexpr unsigned TOP_K_LONG = 2048;
 
 /// Elements in LDS of which a block takes few.
 constexpr unsigned TOP_K_CANDIDATES = 1024;
 
-/// `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
+/// `top_k`, and `top_k_few` for `k` up to `TOP_K_FEW` and `length` from `TOP_K_LONG` on: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
 /// NaN counts as the largest element.
 struct TopKArgs {
     /// T, f32 or i32 `[rows, length]`.
@@ -35,8 +41,8 @@ struct TopKArgs {
     unsigned largest;
     /// 0: elements are T; 1: f32; 2: i32.
     unsigned kind;
-    /// 1: a block per row, for `k` up to `TOP_K_FEW` and `length` from `TOP_K_LONG` on; 0: a thread per element.
-    unsigned few;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

@@ -2,10 +2,12 @@
 //
 // Shapes: x T, f32 or i32 [rows, length]; values as x, [rows, k]; indices i32 [rows, k], k ≤ length. All row-major.
 // Alignment: any.
-// Geometry: blocks of TOP_K_THREADS. If many elements are taken, a thread has one element of a row, and counts the elements that precede it, which
-//   is its place in the result. The row goes through LDS in parts. Few elements of a long row are taken by a block: the k-th largest of the
-//   threads' maxima is at most the k-th largest element. The elements from it on are few. They go to LDS, where each counts those that precede it.
+// Geometry: blocks of TOP_K_THREADS. A thread has one element of a row, and counts the elements that precede it, which is its place in the
+//   result. The row goes through LDS in parts. `top_k_few`, for few elements of a long row: a block of TOP_K_FEW_THREADS per row. The k-th
+//   largest of the maxima of its groups of threads is at most the k-th largest element. The elements from it on are few. They go to LDS,
+//   where each counts those that precede it.
 #include "top_k.h"
+#include "atomics.hpp"
 #include "vec128.hpp"
 #include "wave.hpp"
 
@@ -44,89 +46,91 @@ template <class E> HIPVIT_DEVICE void select(const TopKArgs &a, u32 (&part)[TOP_
     a.indices[u64(row) * a.k + place] = int(index);
 }
 
-// Returns the sum of `count` of all threads before this one, and the sum of all in `total`. `sums` is LDS.
-HIPVIT_DEVICE u32 sum_before(u32 count, u32 (&sums)[TOP_K_THREADS], u32 &total) {
-    u32 sum = count;
-    for (int step = 1; step < WAVE; step *= 2) {
-        const int lane = lane_index() - step;
-        const u32 other = read_lane(sum, lane < 0 ? 0 : lane);
-        sum += lane < 0 ? 0 : other;
+// Calls `use` with the index of each element of a row that this thread looks at, and the number that orders it. A vec128 per step; the elements
+// before the first aligned one, and after the last one, are single.
+template <class E, class Use> HIPVIT_DEVICE void for_each_element(const TopKArgs &a, const E *x, const Use &use) {
+    const u32 reversed = a.largest ? 0 : 0xffffffff;
+    const u32 misaligned = u32((u64)x % VEC128_BYTES) / u32(sizeof(E));
+    const u32 first = misaligned ? VEC<E> - misaligned : 0, vecs = (a.length - first) / VEC<E>, last = first + vecs * VEC<E>;
+    if (thread_index() < first) use(thread_index(), order_of(x[thread_index()]) ^ reversed);
+#pragma unroll 4
+    for (u32 v = thread_index(); v < vecs; v += TOP_K_FEW_THREADS) {
+        Vec<E> vec;
+        vec.whole = *reinterpret_cast<const Vec128 *>(x + first + v * VEC<E>);
+#pragma unroll
+        for (u32 i = 0; i < VEC<E>; ++i) use(first + v * VEC<E> + i, order_of(vec.element[i]) ^ reversed);
     }
-    barrier(); // the maxima have been read
-    if (lane_index() == WAVE - 1) sums[wave_index()] = sum;
-    barrier();
-    u32 before = sum - count;
-    total = 0;
-    for (int wave = 0; wave < int(TOP_K_THREADS) / WAVE; ++wave) {
-        if (wave < wave_index()) before += sums[wave];
-        total += sums[wave];
-    }
-    return before;
+    const u32 index = last + thread_index();
+    if (index < a.length) use(index, order_of(x[index]) ^ reversed);
 }
 
-struct TopKShared {
-    u32 part[TOP_K_THREADS], keys[TOP_K_CANDIDATES], indices[TOP_K_CANDIDATES], bound;
+constexpr u32 TOP_K_GROUPS = TOP_K_FEW_THREADS / TOP_K_GROUP;
+
+struct TopKFewShared {
+    u32 largest[TOP_K_GROUPS], keys[TOP_K_CANDIDATES], indices[TOP_K_CANDIDATES], bound, candidates;
 };
 
-template <class E> HIPVIT_DEVICE void select_few(const TopKArgs &a, TopKShared &shared) {
+template <class E> HIPVIT_DEVICE void select_few(const TopKArgs &a, TopKFewShared &shared) {
+    static_assert(TOP_K_LONG / VEC<E> / TOP_K_GROUP >= TOP_K_FEW, "k groups need an element");
     const u32 row = block_index();
     if (row >= a.rows) return; // the whole block
     const E *x = (const E *)a.x + u64(row) * a.length;
-    const u32 reversed = a.largest ? 0 : 0xffffffff;
-    const auto key_of = [&](u32 index) { return order_of(x[index]) ^ reversed; };
     u32 own = 0;
-#pragma unroll 8
-    for (u32 index = thread_index(); index < a.length; index += TOP_K_THREADS) {
-        const u32 key = key_of(index);
-        own = key > own ? key : own;
+    for_each_element(a, x, [&](u32, u32 key) { own = key > own ? key : own; });
+    for (int bit = 1; bit < int(TOP_K_GROUP); bit *= 2) {
+        const u32 other = read_lane(own, lane_index() ^ bit);
+        own = other > own ? other : own;
     }
-    shared.part[thread_index()] = own;
+    if (thread_index() % TOP_K_GROUP == 0) shared.largest[thread_index() / TOP_K_GROUP] = own;
+    if (thread_index() == 0) shared.candidates = 0;
     barrier();
-    u32 place = 0;
-    for (u32 i = 0; i < TOP_K_THREADS; ++i) {
-        const u32 other = shared.part[i];
-        place += other > own || (other == own && i < thread_index()) ? 1 : 0;
+    if (thread_index() < TOP_K_GROUPS) {
+        const u32 mine = shared.largest[thread_index()];
+        u32 place = 0;
+#pragma unroll 16
+        for (u32 i = 0; i < TOP_K_GROUPS; ++i) {
+            const u32 other = shared.largest[i];
+            place += other > mine || (other == mine && i < thread_index()) ? 1 : 0;
+        }
+        if (place == a.k - 1) shared.bound = mine;
     }
-    if (place == a.k - 1) shared.bound = own;
     barrier();
     const u32 bound = shared.bound;
-    u32 count = 0;
-    if (own >= bound) {
-#pragma unroll 8
-        for (u32 index = thread_index(); index < a.length; index += TOP_K_THREADS) count += key_of(index) >= bound ? 1 : 0;
-    }
-    u32 total;
-    u32 next = sum_before(count, shared.part, total);
+    const auto for_each_candidate = [&](const auto &use) {
+        if (own < bound) return;
+        for_each_element(a, x, [&](u32 index, u32 key) {
+            if (key >= bound) use(index, key);
+        });
+    };
+    for_each_candidate([&](u32 index, u32 key) {
+        const u32 next = take_next(&shared.candidates); // in any order, as they are ranked below
+        if (next >= TOP_K_CANDIDATES) return;
+        shared.keys[next] = key;
+        shared.indices[next] = index;
+    });
+    barrier();
+    const u32 total = shared.candidates;
     const auto write = [&](u32 at, u32 index) {
         if (at >= a.k) return;
         ((E *)a.values)[u64(row) * a.k + at] = x[index];
         a.indices[u64(row) * a.k + at] = int(index);
     };
     if (total > TOP_K_CANDIDATES) { // many equal elements
-        for (u32 index = thread_index(); count > 0 && index < a.length; index += TOP_K_THREADS) {
-            const u32 key = key_of(index);
-            if (key < bound) continue;
+        const u32 reversed = a.largest ? 0 : 0xffffffff;
+        for_each_candidate([&](u32 index, u32 key) {
             u32 at = 0;
             for (u32 i = 0; i < a.length && at < a.k; ++i) {
-                const u32 other = key_of(i);
+                const u32 other = order_of(x[i]) ^ reversed;
                 at += other > key || (other == key && i < index) ? 1 : 0;
             }
             write(at, index);
-        }
+        });
         return;
     }
-    if (count > 0) {
-        for (u32 index = thread_index(); index < a.length; index += TOP_K_THREADS) {
-            const u32 key = key_of(index);
-            if (key < bound) continue;
-            shared.keys[next] = key;
-            shared.indices[next++] = index;
-        }
-    }
-    barrier();
-    for (u32 own_place = thread_index(); own_place < total; own_place += TOP_K_THREADS) {
+    for (u32 own_place = thread_index(); own_place < total; own_place += TOP_K_FEW_THREADS) {
         const u32 key = shared.keys[own_place], index = shared.indices[own_place];
         u32 at = 0;
+#pragma unroll 8
         for (u32 i = 0; i < total; ++i) {
             const u32 other = shared.keys[i];
             at += other > key || (other == key && shared.indices[i] < index) ? 1 : 0;
@@ -135,25 +139,29 @@ template <class E> HIPVIT_DEVICE void select_few(const TopKArgs &a, TopKShared &
     }
 }
 
-template <class E> HIPVIT_DEVICE void select_any(const TopKArgs &a, TopKShared &shared) {
-    if (a.few) {
-        select_few<E>(a, shared);
+template <class T> HIPVIT_DEVICE void top_k(const TopKArgs &a) {
+    HIPVIT_LDS static u32 part[TOP_K_THREADS];
+    if (a.kind == 2) {
+        select<int>(a, part);
+    } else if (a.kind == 1) {
+        select<float>(a, part);
     } else {
-        select<E>(a, shared.part);
+        select<T>(a, part);
     }
 }
 
-template <class T> HIPVIT_DEVICE void top_k(const TopKArgs &a) {
-    HIPVIT_LDS static TopKShared shared;
+template <class T> HIPVIT_DEVICE void top_k_few(const TopKArgs &a) {
+    HIPVIT_LDS static TopKFewShared shared;
     if (a.kind == 2) {
-        select_any<int>(a, shared);
+        select_few<int>(a, shared);
     } else if (a.kind == 1) {
-        select_any<float>(a, shared);
+        select_few<float>(a, shared);
     } else {
-        select_any<T>(a, shared);
+        select_few<T>(a, shared);
     }
 }
 
 #define ENTRY(name, T)                                                                                                 \
-    HIPVIT_KERNEL(TOP_K_THREADS) name##_##T(TopKArgs a) { name<T>(a); }
+    HIPVIT_KERNEL(TOP_K_THREADS) name##_##T(TopKArgs a) { name<T>(a); }                                                \
+    HIPVIT_KERNEL(TOP_K_FEW_THREADS) name##_few_##T(TopKArgs a) { name##_few<T>(a); }
 HIPVIT_FOR_DTYPES(ENTRY, top_k)

@@ -11,7 +11,7 @@ constexpr unsigned WRITE_ROWS_THREADS = 256;
 struct WriteRowsArgs {
     /// T `[places, each]`. Copied to `out`, unless both are one buffer.
     DEVICE_POINTER(const void) x;
-    /// T `[images, each]`.
+    /// T `[images, stride]`, of which the last `each` columns are written.
     DEVICE_POINTER(const void) rows;
     /// i32 `[images]`: the slots, which differ.
     DEVICE_POINTER(const int) slots;
@@ -19,12 +19,16 @@ struct WriteRowsArgs {
     DEVICE_POINTER(void) out;
     /// Elements of an image, at least 1.
     unsigned each;
+    /// Elements from one image of `rows` to the next, at least `each`.
+    unsigned stride;
     /// Number of images.
     unsigned images;
     /// Number of slots.
     unsigned places;
     /// 1 if elements of `x` are copied to the other places.
     unsigned copies;
+    /// Unused; the structure has no padding.
+    unsigned reserved;
 };
 
 } // namespace hipvit

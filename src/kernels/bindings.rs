@@ -4699,7 +4699,13 @@ const _: () = {
 };
 
 /// Threads per block of `paged_attention`.
-pub const PAGED_ATTENTION_THREADS: u32 = 256;
+pub const PAGED_ATTENTION_THREADS: u32 = 128;
+
+/// Threads per block of `paged_attention_few`.
+pub const PAGED_ATTENTION_FEW: u32 = 512;
+
+/// Maximum blocks of `paged_attention_few`: more do not run at the same time.
+pub const PAGED_ATTENTION_FEW_BLOCKS: u32 = 256;
 
 /// Maximum channels per head of `paged_attention`.
 pub const PAGED_ATTENTION_CHANNELS: u32 = 256;
@@ -4711,7 +4717,7 @@ pub const PAGED_ATTENTION_LANES: u32 = 16;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct PagedAttentionArgs {
-    /// T `[rows, heads, head_dim]`.
+    /// T `[rows, columns]`, of which the first are `[heads, head_dim]`.
     pub q: DeviceAddress,
     /// T `[places, 2, kv_heads, head_dim]`: keys, then values.
     pub cache: DeviceAddress,
@@ -4739,8 +4745,8 @@ pub struct PagedAttentionArgs {
     pub lanes: u32,
     /// Factor of the scores.
     pub scale: f32,
-    /// Unused; the structure has no padding.
-    pub reserved: u32,
+    /// Columns of q, at least `heads · head_dim`.
+    pub columns: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -4793,8 +4799,8 @@ const _: () = {
         "Offset of field: PagedAttentionArgs::scale",
     ][::core::mem::offset_of!(PagedAttentionArgs, scale) - 72usize];
     [
-        "Offset of field: PagedAttentionArgs::reserved",
-    ][::core::mem::offset_of!(PagedAttentionArgs, reserved) - 76usize];
+        "Offset of field: PagedAttentionArgs::columns",
+    ][::core::mem::offset_of!(PagedAttentionArgs, columns) - 76usize];
 };
 
 /// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.
@@ -6659,16 +6665,22 @@ const _: () = {
 /// Threads per block of `top_k`.
 pub const TOP_K_THREADS: u32 = 256;
 
-/// Maximum elements that a block takes of a row of its own. At most `TOP_K_THREADS`.
+/// Threads per block of `top_k_few`.
+pub const TOP_K_FEW_THREADS: u32 = 1024;
+
+/// Neighbouring threads of `top_k_few` whose elements have one maximum.
+pub const TOP_K_GROUP: u32 = 4;
+
+/// Maximum elements that a block of `top_k_few` takes of its row.
 pub const TOP_K_FEW: u32 = 64;
 
-/// Minimum length of a row of which a block takes few elements. At least `TOP_K_THREADS`.
-pub const TOP_K_LONG: u32 = 1024;
+/// Minimum length of a row of `top_k_few`, of which `TOP_K_FEW` groups of threads have an element.
+pub const TOP_K_LONG: u32 = 2048;
 
 /// Elements in LDS of which a block takes few.
 pub const TOP_K_CANDIDATES: u32 = 1024;
 
-/** `top_k`: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
+/** `top_k`, and `top_k_few` for `k` up to `TOP_K_FEW` and `length` from `TOP_K_LONG` on: the k largest or smallest elements of each row in order, and their indices. Equal elements are ordered by their index.
  NaN counts as the largest element.*/
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -6689,8 +6701,8 @@ pub struct TopKArgs {
     pub largest: u32,
     /// 0: elements are T; 1: f32; 2: i32.
     pub kind: u32,
-    /// 1: a block per row, for `k` up to `TOP_K_FEW` and `length` from `TOP_K_LONG` on; 0: a thread per element.
-    pub few: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -6716,7 +6728,9 @@ const _: () = {
     [
         "Offset of field: TopKArgs::kind",
     ][::core::mem::offset_of!(TopKArgs, kind) - 40usize];
-    ["Offset of field: TopKArgs::few"][::core::mem::offset_of!(TopKArgs, few) - 44usize];
+    [
+        "Offset of field: TopKArgs::reserved",
+    ][::core::mem::offset_of!(TopKArgs, reserved) - 44usize];
 };
 
 /// Maximum number of rows of `x` in a block's tile.
@@ -6878,7 +6892,7 @@ pub const WRITE_ROWS_THREADS: u32 = 256;
 pub struct WriteRowsArgs {
     /// T `[places, each]`. Copied to `out`, unless both are one buffer.
     pub x: DeviceAddress,
-    /// T `[images, each]`.
+    /// T `[images, stride]`, of which the last `each` columns are written.
     pub rows: DeviceAddress,
     /// i32 `[images]`: the slots, which differ.
     pub slots: DeviceAddress,
@@ -6886,16 +6900,20 @@ pub struct WriteRowsArgs {
     pub out: DeviceAddress,
     /// Elements of an image, at least 1.
     pub each: u32,
+    /// Elements from one image of `rows` to the next, at least `each`.
+    pub stride: u32,
     /// Number of images.
     pub images: u32,
     /// Number of slots.
     pub places: u32,
     /// 1 if elements of `x` are copied to the other places.
     pub copies: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of WriteRowsArgs"][::core::mem::size_of::<WriteRowsArgs>() - 48usize];
+    ["Size of WriteRowsArgs"][::core::mem::size_of::<WriteRowsArgs>() - 56usize];
     ["Alignment of WriteRowsArgs"][::core::mem::align_of::<WriteRowsArgs>() - 8usize];
     [
         "Offset of field: WriteRowsArgs::x",
@@ -6913,14 +6931,20 @@ const _: () = {
         "Offset of field: WriteRowsArgs::each",
     ][::core::mem::offset_of!(WriteRowsArgs, each) - 32usize];
     [
+        "Offset of field: WriteRowsArgs::stride",
+    ][::core::mem::offset_of!(WriteRowsArgs, stride) - 36usize];
+    [
         "Offset of field: WriteRowsArgs::images",
-    ][::core::mem::offset_of!(WriteRowsArgs, images) - 36usize];
+    ][::core::mem::offset_of!(WriteRowsArgs, images) - 40usize];
     [
         "Offset of field: WriteRowsArgs::places",
-    ][::core::mem::offset_of!(WriteRowsArgs, places) - 40usize];
+    ][::core::mem::offset_of!(WriteRowsArgs, places) - 44usize];
     [
         "Offset of field: WriteRowsArgs::copies",
-    ][::core::mem::offset_of!(WriteRowsArgs, copies) - 44usize];
+    ][::core::mem::offset_of!(WriteRowsArgs, copies) - 48usize];
+    [
+        "Offset of field: WriteRowsArgs::reserved",
+    ][::core::mem::offset_of!(WriteRowsArgs, reserved) - 52usize];
 };
 
 /// The head sizes that attention has entries for, in ascending order.

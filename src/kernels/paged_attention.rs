@@ -1,9 +1,12 @@
 //! `paged_attention`: attention of single queries over keys and values in pages.
 
+use std::borrow::Cow;
+
 use hipvit_graph::op::PagedAttention;
 
 use super::bindings::{
-    PAGED_ATTENTION_CHANNELS, PAGED_ATTENTION_LANES, PAGED_ATTENTION_THREADS, PagedAttentionArgs,
+    PAGED_ATTENTION_CHANNELS, PAGED_ATTENTION_FEW, PAGED_ATTENTION_FEW_BLOCKS, PAGED_ATTENTION_LANES,
+    PAGED_ATTENTION_THREADS, PagedAttentionArgs,
 };
 use super::lower::{Call, Lower, Lowering, one};
 use super::{Access, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
@@ -30,8 +33,19 @@ impl Lower for PagedAttention {
             pages: extent(pages)?,
             lanes: 1,
             scale: self.scale,
-            reserved: 0,
+            columns: extent(step.shape_of(0)?[1])?,
         })
+    }
+}
+
+impl PagedAttentionArgs {
+    fn blocks(&self) -> u64 {
+        u64::from(self.rows) * u64::from(self.heads)
+    }
+
+    /// Returns true if all blocks run at the same time.
+    fn are_few(&self) -> bool {
+        self.blocks() <= PAGED_ATTENTION_FEW_BLOCKS.into()
     }
 }
 
@@ -39,6 +53,16 @@ impl Lower for PagedAttention {
 // assumes of these.
 unsafe impl KernelArguments for PagedAttentionArgs {
     const FILE: &'static str = "paged_attention";
+
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
+        let few = self.are_few();
+        Ok(if few {
+            "paged_attention_few"
+        } else {
+            "paged_attention"
+        }
+        .into())
+    }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         let extents = [
@@ -52,7 +76,9 @@ unsafe impl KernelArguments for PagedAttentionArgs {
         if extents.contains(&0) {
             return Err("attends to no keys".into());
         }
-        let fits = self.heads.is_multiple_of(self.kv_heads)
+        let columns = u64::from(self.columns);
+        let fits = columns >= u64::from(self.heads) * u64::from(self.head_dim)
+            && self.heads.is_multiple_of(self.kv_heads)
             && self.head_dim <= PAGED_ATTENTION_CHANNELS
             && self.places >= self.page
             && self.places.is_multiple_of(self.page)
@@ -68,13 +94,17 @@ unsafe impl KernelArguments for PagedAttentionArgs {
         let vecs = u64::from(self.head_dim).div_ceil(target.vec128());
         // A power of two that is at most the constant.
         self.lanes = (vecs.next_power_of_two() as u32).min(PAGED_ATTENTION_LANES);
-        let heads = u64::from(self.rows).saturating_mul(self.heads.into());
-        target.blocks(heads, PAGED_ATTENTION_THREADS)
+        let threads = if self.are_few() {
+            PAGED_ATTENTION_FEW
+        } else {
+            PAGED_ATTENTION_THREADS
+        };
+        target.blocks(self.blocks(), threads)
     }
 
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let cache = bytes(element, &[self.places, 2, self.kv_heads, self.head_dim]);
-        let queries = bytes(element, &[self.rows, self.heads, self.head_dim]);
+        let queries = bytes(element, &[self.rows, self.columns]);
         visit(Access::read("q", self.q, queries));
         visit(Access::read("cache", self.cache, cache));
         visit(Access::read(
@@ -83,6 +113,7 @@ unsafe impl KernelArguments for PagedAttentionArgs {
             bytes(4, &[self.rows, self.pages]),
         ));
         visit(Access::read("lengths", self.lengths, bytes(4, &[self.rows])));
-        visit(Access::write("out", self.out, queries));
+        let results = bytes(element, &[self.rows, self.heads, self.head_dim]);
+        visit(Access::write("out", self.out, results));
     }
 }

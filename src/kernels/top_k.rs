@@ -1,8 +1,10 @@
 //! `top_k`: the largest or smallest elements of rows.
 
+use std::borrow::Cow;
+
 use hipvit_graph::op::TopK;
 
-use super::bindings::{TOP_K_FEW, TOP_K_LONG, TOP_K_THREADS, TopKArgs};
+use super::bindings::{TOP_K_FEW, TOP_K_FEW_THREADS, TOP_K_LONG, TOP_K_THREADS, TopKArgs};
 use super::lower::{Call, Lower, Lowering, one, rows};
 use super::{Access, DeviceAddress, KernelArguments, KernelError, Launch, Target, Unit, bytes, extent};
 use crate::tensor::DType;
@@ -38,23 +40,31 @@ impl TopKArgs {
                 Some(DType::I32) => INTEGER,
                 Some(_) => SINGLE,
             },
-            few: 0,
+            reserved: 0,
         })
+    }
+
+    /// Returns true if a block takes few elements of a long row.
+    fn takes_few(&self) -> bool {
+        self.k <= TOP_K_FEW && self.length >= TOP_K_LONG
     }
 }
 
 // SAFETY: see hip/top_k.hip. Blocks beyond the last row return. Places of the elements of a row are different, and only those below k are
-// written. Rows of which a block takes few elements have an element for each thread.
+// written. Rows of `top_k_few` have an element for each of k groups of threads.
 unsafe impl KernelArguments for TopKArgs {
     const FILE: &'static str = "top_k";
+
+    fn entry(&self) -> Result<Cow<'static, str>, KernelError> {
+        Ok(if self.takes_few() { "top_k_few" } else { "top_k" }.into())
+    }
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if [self.rows, self.length, self.k].contains(&0) || self.k > self.length {
             return Err("takes no elements, or more than there are".into());
         }
-        self.few = (self.k <= TOP_K_FEW && self.length >= TOP_K_LONG).into();
-        if self.few == 1 {
-            return target.blocks(self.rows.into(), TOP_K_THREADS);
+        if self.takes_few() {
+            return target.blocks(self.rows.into(), TOP_K_FEW_THREADS);
         }
         let parts = u64::from(self.length.div_ceil(TOP_K_THREADS));
         target.blocks(parts.saturating_mul(self.rows.into()), TOP_K_THREADS)

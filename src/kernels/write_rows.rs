@@ -1,6 +1,7 @@
 //! `write_rows`: rows that are replaced.
 
 use hipvit_graph::op::WriteRows;
+use hipvit_graph::op::write_rows::extents;
 
 use super::bindings::{WRITE_ROWS_THREADS, WriteRowsArgs};
 use super::lower::{Call, Lower, Lowering, one};
@@ -14,8 +15,7 @@ impl Lower for WriteRows {
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let (x, out) = (step.address(0)?, step.out);
         let images: usize = step.shape_of(2)?.iter().product();
-        let rows: usize = step.shape_of(1)?.iter().product();
-        let each = rows / images.max(1);
+        let (stride, each) = extents(step.shape_of(1)?, step.shape_of(0)?[1]);
         let all: usize = step.shape.iter().product();
         one(WriteRowsArgs {
             x,
@@ -23,9 +23,11 @@ impl Lower for WriteRows {
             slots: step.integers(2)?,
             out,
             each: extent(each)?,
+            stride: extent(stride)?,
             images: extent(images)?,
             places: extent(all / each.max(1))?,
             copies: u32::from(x != out),
+            reserved: 0,
         })
     }
 }
@@ -35,7 +37,7 @@ unsafe impl KernelArguments for WriteRowsArgs {
     const FILE: &'static str = "write_rows";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        if [self.each, self.images, self.places].contains(&0) {
+        if [self.each, self.images, self.places].contains(&0) || self.stride < self.each {
             return Err("writes no rows".into());
         }
         let rows = if self.copies == 0 {
@@ -52,7 +54,7 @@ unsafe impl KernelArguments for WriteRowsArgs {
         if self.copies != 0 {
             visit(Access::read("x", self.x, all));
         }
-        let rows = bytes(element, &[self.images, self.each]);
+        let rows = bytes(element, &[self.images, self.stride]);
         visit(Access::read("rows", self.rows, rows));
         visit(Access::read("slots", self.slots, bytes(4, &[self.images])));
         visit(Access::write("out", self.out, all));

@@ -12,6 +12,7 @@ impl CpuOp for PagedAttention {
         let (q, cache, table, lengths) = (values(0)?, values(1)?, values(2)?, values(3)?);
         let (d, width) = (self.head_dim, self.kv_heads * self.head_dim);
         let pages = table.len() / lengths.len().max(1);
+        let columns = operands.shape(0)?[1];
         let heads = results[0].par_chunks_mut(d).enumerate();
         heads.for_each_item(|(index, out)| {
             let (row, head) = (index / self.heads, index % self.heads);
@@ -19,7 +20,7 @@ impl CpuOp for PagedAttention {
             let rows: Vec<usize> = self
                 .rows(table, lengths[row], cache.len() / (2 * width))
                 .collect();
-            let q = &q[index * d..][..d];
+            let q = &q[row * columns + head * d..][..d];
             let first = head / (self.heads / self.kv_heads) * d;
             let mut weights: Vec<f32> = rows
                 .iter()

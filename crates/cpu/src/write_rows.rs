@@ -14,10 +14,10 @@ impl CpuOp for WriteRows {
         if let Source::At(x) = operands.source(0)? {
             result.copy_from_slice(x);
         }
-        let each = rows.len() / slots.len().max(1);
-        for (image, &slot) in rows.chunks_exact(each.max(1)).zip(slots) {
+        let (stride, each) = write_rows::extents(operands.shape(1)?, operands.shape(0)?[1]);
+        for (image, &slot) in rows.chunks_exact(stride).zip(slots) {
             if let Some(place) = write_rows::place(slot, result.len() / each) {
-                result[place * each..][..each].copy_from_slice(image);
+                result[place * each..][..each].copy_from_slice(&image[stride - each..]);
             }
         }
         Ok(())

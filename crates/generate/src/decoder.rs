@@ -191,7 +191,8 @@ impl Decoder {
         for output in outputs {
             let values = output.values.slice_move(s![..rows.len(), ..]);
             match output.kind {
-                OutputKind::Logits => all = Some(values),
+                // Without the padding.
+                OutputKind::Logits => all = Some(values.slice_move(s![.., ..self.spec.vocabulary])),
                 _ => named.push(values),
             }
         }

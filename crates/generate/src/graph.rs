@@ -44,6 +44,9 @@ pub(crate) mod inputs {
 /// Name of the state with the tokens of images in the decoder's own sequence.
 pub(crate) const FEATURES: &str = "images";
 
+/// A step's logits are padded to a multiple of these: libraries' products with rows that are not aligned to 16 bytes take several times as long.
+const ALIGNED_TOKENS: usize = 8;
+
 /// Maximum elements of a state, which kernels address by 32 bits.
 const MAX_STATE: usize = 1 << 31;
 
@@ -70,7 +73,7 @@ pub(crate) fn cross_state(layer: usize) -> String {
     format!("cross.{layer}")
 }
 
-/// Builds the graph of a step.
+/// Builds the graph of a step. The logits after those of the vocabulary, if there are any, are padding.
 ///
 /// # Errors
 ///
@@ -78,6 +81,7 @@ pub(crate) fn cross_state(layer: usize) -> String {
 pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -> Result<Graph> {
     let graph = Graph::of_values("decoder", inputs::TOKENS, [1], DType::I32)?;
     let mut builder = Builder::new(graph, spec, weights);
+    builder.padding = spec.vocabulary.next_multiple_of(ALIGNED_TOKENS) - spec.vocabulary;
     let logits = match &spec.llama {
         Some(llama) => builder.llama_step(llama, cache)?,
         None => builder.step(cache)?,
@@ -132,6 +136,8 @@ pub(crate) struct Builder<'a> {
     pub(crate) graph: Graph,
     pub(crate) spec: &'a DecoderSpec,
     weights: &'a Checkpoint,
+    /// Tokens after the vocabulary. Their embeddings are zeros, and their logits are −∞.
+    padding: usize,
     /// Initial elements of states, one of each size.
     zeros: Vec<Tensor>,
 }
@@ -142,6 +148,7 @@ impl<'a> Builder<'a> {
             graph,
             spec,
             weights,
+            padding: 0,
             zeros: Vec::new(),
         }
     }
@@ -197,8 +204,8 @@ impl<'a> Builder<'a> {
     /// Adds the embeddings of tokens and the weight of the projection to logits.
     pub(crate) fn embedding_and_head(&mut self) -> Result<(ValueId, ValueId)> {
         let (names, shape) = (self.spec.names, [self.spec.vocabulary, self.spec.width]);
-        let table = self.tensor(names.embedding, &shape);
-        let head = self.tensor(names.head.weight, &shape);
+        let table = self.padded(names.embedding, shape);
+        let head = self.padded(names.head.weight, shape);
         // Files have tied weights once, under either name.
         match (table, head, self.spec.ties_embedding) {
             (Ok(table), _, true) => Ok((table, table)),
@@ -218,15 +225,14 @@ impl<'a> Builder<'a> {
     ) -> Result<ValueId> {
         let (names, width) = (&self.spec.names.own, self.spec.width);
         let input = self.norm_before(layer, names.norm, x)?;
-        let q = self.query(layer, names, input)?;
-        let rows = self.keys_and_values(layer, names, width, input)?;
+        let qkv = self.packed(layer, &[names.query, names.key, names.value], width, input)?;
         let state = self.state(&format!("self.{layer}"), [cache.pages * PAGE, 2 * width])?;
         let name = format!("blocks.{layer}.self.cache");
-        let cached = self.push(Role::Attention, &name, WriteRows, &[state, rows, places])?;
+        let cached = self.push(Role::Attention, &name, WriteRows, &[state, qkv, places])?;
         self.graph.update(state, cached)?;
         let name = format!("blocks.{layer}.self.attention");
         let attention = self.attention(PAGE);
-        let attended = self.push(Role::Attention, &name, attention, &[q, cached, table, lengths])?;
+        let attended = self.push(Role::Attention, &name, attention, &[qkv, cached, table, lengths])?;
         self.attended(layer, names, attended, x)
     }
 
@@ -261,28 +267,29 @@ impl<'a> Builder<'a> {
         channels: usize,
         x: ValueId,
     ) -> Result<ValueId> {
+        self.packed(layer, &[names.key, names.value], channels, x)
+    }
+
+    /// One layer that is several projections of rows of `channels` channels, side by side.
+    fn packed(&mut self, layer: usize, names: &[&str], channels: usize, x: ValueId) -> Result<ValueId> {
         let width = self.spec.width;
-        let [key, value] = [names.key, names.value].map(|name| self.name(layer, name));
-        let mut both = |suffix: &str, shape: &[usize]| -> Result<ValueId> {
+        let name = format!("{}{}", self.name(layer, ""), names.join("+"));
+        let mut all = |suffix: &str, shape: &[usize]| -> Result<ValueId> {
             let mut values = Vec::new();
-            for name in [&key, &value] {
-                values.extend_from_slice(&self.checked(&format!("{name}.{suffix}"), shape)?.to_f32());
+            for name in names {
+                let name = format!("{}.{suffix}", self.name(layer, name));
+                values.extend_from_slice(&self.checked(&name, shape)?.to_f32());
             }
-            let shape = [&[2 * width], &shape[1..]].concat();
-            self.computed(&format!("{key}+{}.{suffix}", names.value), &shape, values)
+            let shape = [&[names.len() * width], &shape[1..]].concat();
+            self.computed(&format!("{name}.{suffix}"), &shape, values)
         };
-        let weight = both("weight", &[width, channels])?;
-        let bias = both("bias", &[width])?;
+        let weight = all("weight", &[width, channels])?;
+        let bias = all("bias", &[width])?;
         let spec = Linear {
             bias: true,
             ..Linear::default()
         };
-        self.push(
-            Role::Qkv,
-            &format!("{key}+{}", names.value),
-            spec,
-            &[x, weight, bias],
-        )
+        self.push(Role::Qkv, &name, spec, &[x, weight, bias])
     }
 
     /// Adds a constant that is computed from the file's tensors.
@@ -346,7 +353,7 @@ impl<'a> Builder<'a> {
     /// The layers from channels to logits. `weight` is the weight of the projection to logits.
     fn head(&mut self, mut x: ValueId, weight: ValueId) -> Result<ValueId> {
         let HeadNames { transform, bias, .. } = &self.spec.names.head;
-        let (width, vocabulary) = (self.spec.width, self.spec.vocabulary);
+        let width = self.spec.width;
         if let Some([layer, norm]) = transform {
             let activated = Linear {
                 activation: Some(self.spec.activation),
@@ -355,14 +362,28 @@ impl<'a> Builder<'a> {
             x = self.linear(Role::Other, layer, [width, width], x, activated)?;
             x = self.norm(norm, x)?;
         }
+        let exists = |name: &&&str| self.weights.names().any(|known| known == **name);
+        let bias = bias.iter().find(exists).or(bias.first());
+        self.logits(x, weight, bias.copied())
+    }
+
+    /// The projection to logits. `bias` is the name of its bias.
+    pub(crate) fn logits(&mut self, x: ValueId, weight: ValueId, bias: Option<&str>) -> Result<ValueId> {
+        let tokens = self.spec.vocabulary;
         let mut operands = vec![x, weight];
-        if let Some(first) = bias.first() {
-            let exists = |name: &&&str| self.weights.names().any(|known| known == **name);
-            let name = bias.iter().find(exists).unwrap_or(first);
-            operands.push(self.tensor(name, &[vocabulary])?);
+        if self.padding > 0 {
+            let mut values = match bias {
+                Some(name) => self.checked(name, &[tokens])?.to_f32().into_owned(),
+                None => vec![0.0; tokens],
+            };
+            let rows = tokens + self.padding;
+            values.resize(rows, f32::NEG_INFINITY);
+            operands.push(self.computed("bias of logits", &[rows], values)?);
+        } else if let Some(name) = bias {
+            operands.push(self.tensor(name, &[tokens])?);
         }
         let spec = Linear {
-            bias: !bias.is_empty(),
+            bias: operands.len() > 2,
             ..Linear::default()
         };
         self.push(Role::Other, "logits", spec, &operands)
@@ -422,6 +443,17 @@ impl<'a> Builder<'a> {
     pub(crate) fn tensor(&mut self, name: &str, shape: &[usize]) -> Result<ValueId> {
         let tensor = self.checked(name, shape)?;
         Ok(self.graph.constant(name, tensor))
+    }
+
+    /// Adds a tensor with rows of tokens, and those of the padding.
+    fn padded(&mut self, name: &str, [tokens, width]: [usize; 2]) -> Result<ValueId> {
+        if self.padding == 0 {
+            return self.tensor(name, &[tokens, width]);
+        }
+        let mut values = self.checked(name, &[tokens, width])?.to_f32().into_owned();
+        let rows = tokens + self.padding;
+        values.resize(rows * width, 0.0);
+        self.computed(name, &[rows, width], values)
     }
 
     /// Returns a tensor of the file, which must have this shape.

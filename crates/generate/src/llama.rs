@@ -87,7 +87,7 @@ impl Builder<'_> {
         if let Some(norm) = self.spec.names.final_norm {
             x = self.rms_norm(norm, x)?;
         }
-        self.push(Role::Other, "logits", Linear::default(), &[x, head])
+        self.logits(x, head, None)
     }
 
     fn gathered(&mut self, name: &str, table: ValueId, rows: ValueId) -> Result<ValueId> {

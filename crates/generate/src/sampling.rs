@@ -148,6 +148,12 @@ impl Rules<'_> {
         if self.forced.is_some() {
             return self.forced;
         }
+        if let Logits::Largest { tokens, .. } = logits
+            && self.sampling.is_none()
+            && self.repetition.changes_nothing()
+        {
+            return tokens.first().map(|&token| token as u32);
+        }
         let (mut scores, known, least): (Vec<f64>, _, _) = match logits {
             Logits::All(values) => {
                 let scores = values.iter().map(|&logit| logit.into());
@@ -191,6 +197,10 @@ impl Rules<'_> {
 }
 
 impl Repetition {
+    fn changes_nothing(&self) -> bool {
+        self.penalty == 1.0 && self.no_repeat_ngram_size == 0
+    }
+
     /// Changes the scores of a text with these tokens. `place_of` returns the place of a token's score.
     pub(crate) fn apply(&self, scores: &mut [f64], tokens: &[u32], place_of: &dyn Fn(u32) -> Option<usize>) {
         if self.penalty != 1.0 {

@@ -15,7 +15,7 @@ use crate::tolerance::tolerance;
 /// heads share keys and values, as in grouped-query attention (Ainslie et al., 2023, <https://arxiv.org/abs/2305.13245>). Pages are those of
 /// PagedAttention (Kwon et al., 2023, <https://arxiv.org/abs/2309.06180>).
 ///
-/// A row of length 0 gets zeros. Numbers of pages beyond an end become the last or first page, and lengths end with the table.
+/// q may be wider, `[B, W]`: the queries are its first columns, as in packed queries, keys and values. A row of length 0 gets zeros. Numbers of pages beyond an end become the last or first page, and lengths end with the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PagedAttention {
     /// Heads of the queries.
@@ -87,7 +87,7 @@ impl Definition for PagedAttention {
             )
             .into());
         }
-        let &[rows, _] = q else {
+        let &[rows, columns] = q else {
             return Err(OpError::layout("`q`", q, format!("[B, {}]", heads * head_dim)));
         };
         let width = 2 * kv_heads * head_dim;
@@ -103,11 +103,13 @@ impl Definition for PagedAttention {
         let &[_, pages] = table else {
             return Err(OpError::layout("`table`", table, "[B, pages]".to_owned()));
         };
-        expect("q", q, &[rows, heads * head_dim])?;
+        if columns < heads * head_dim {
+            return Err(OpError::layout("`q`", q, format!("[B, {}]", heads * head_dim)));
+        }
         expect("cache", cache, &[places, width])?;
         expect("table", table, &[rows, pages])?;
         expect("lengths", lengths, &[rows])?;
-        one(q)
+        one(&[rows, heads * head_dim])
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
@@ -126,6 +128,7 @@ impl Definition for PagedAttention {
     fn elements_read(&self, index: usize, operands: &[&[usize]], _results: &[Shape]) -> usize {
         let all: usize = operands[index].iter().product();
         match index {
+            0 => operands[0][0] * self.heads * self.head_dim,
             1 => {
                 let tokens = operands[2].iter().product::<usize>() * self.page;
                 all.min(tokens * 2 * self.kv_heads * self.head_dim)
@@ -141,7 +144,7 @@ impl Definition for PagedAttention {
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
         let [q, cache, table, lengths] = [0, 1, 2, 3].map(|index: usize| operands[index]);
         let (d, values) = (self.head_dim, self.kv_heads * self.head_dim);
-        let (places, pages) = (cache.shape()[0], table.shape()[1]);
+        let (places, pages, columns) = (cache.shape()[0], table.shape()[1], q.shape()[1]);
         let scale = T::from_f32(self.scale);
         let outs = results[0].values_mut().chunks_exact_mut(self.heads * d);
         for (row, out) in outs.enumerate() {
@@ -151,7 +154,7 @@ impl Definition for PagedAttention {
                 continue;
             }
             for (head, out) in out.chunks_exact_mut(d).enumerate() {
-                let q = &q.values()[(row * self.heads + head) * d..][..d];
+                let q = &q.values()[row * columns + head * d..][..d];
                 let first = head / (self.heads / self.kv_heads) * d;
                 let of =
                     |at: usize, from: usize| cache.values()[at * 2 * values + from + first..][..d].to_vec();
@@ -199,6 +202,9 @@ impl Definition for PagedAttention {
             cases.push(op, case(op, 2 * pages + 1, pages, tokens));
             let whole = Self { page: tokens, ..op };
             cases.push(whole, case(whole, 3, 1, tokens));
+            let mut packed = case(op, pages + 2, pages, tokens);
+            packed[0] = activation(&[rows, 3 * heads * head_dim]);
+            cases.push(op, packed);
             if heads > 1 {
                 let shared = Self { kv_heads: 1, ..op };
                 cases.push(shared, case(shared, pages + 1, pages, tokens));

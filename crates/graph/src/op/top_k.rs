@@ -115,7 +115,11 @@ impl Definition for TopK {
                 let op = Self { k: 5, largest: true };
                 cases.push(op, vec![integers(&[3, 300], 50)]);
                 cases.push_result(1, op, vec![integers(&[3, 300], 50)]);
-                // Long rows, and one with more equal elements than a block keeps.
+                // Long rows, whose starts have different alignments.
+                let op = Self { k: 64, largest: true };
+                cases.push(op, vec![activation(&[3, 4999])]);
+                cases.push_result(1, op, vec![activation(&[3, 4999])]);
+                // One with more equal elements than a block keeps.
                 for (k, largest, range) in [(1, true, 5000), (64, true, 5000), (7, false, 5000), (5, true, 3)]
                 {
                     let op = Self { k, largest };

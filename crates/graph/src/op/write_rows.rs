@@ -7,7 +7,8 @@ use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
 
 /// `(x [S, C], rows [B, …, C], slots [B] i32) → x with rows`: the `N` rows of each image, whose number divides `S`, replace rows `slot · N` to
-/// `slot · N + N` of x. A slot beyond an end writes nothing. Slots of images must differ.
+/// `slot · N + N` of x. A slot beyond an end writes nothing. Slots of images must differ. With one row per image, rows may be wider than x:
+/// `[B, W]`, whose last `C` columns are written, such as the keys and values of packed queries, keys and values.
 ///
 /// If x is a state that the result updates, executors write to the state itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,13 @@ pub fn place<T: Real>(slot: T, places: usize) -> Option<usize> {
     (slot >= 0.0 && slot < places as f64).then_some(slot as usize)
 }
 
+/// Returns the elements of an image in `rows`, and the last of them that are written to a matrix of `channels` columns.
+pub fn extents(rows: &[usize], channels: usize) -> (usize, usize) {
+    let stride: usize = rows[1..].iter().product();
+    let width = rows[rows.len() - 1];
+    (stride, stride / width.max(1) * channels)
+}
+
 impl Definition for WriteRows {
     const NAME: &'static str = "write_rows";
 
@@ -28,7 +36,8 @@ impl Definition for WriteRows {
             return Err(format!("cannot write rows {rows:?} to {x:?}, which is not [S, C]").into());
         };
         let each: usize = inner.iter().product();
-        if *last != channels || slots != [*images] {
+        let fits = *last == channels || inner.is_empty() && *last > channels;
+        if !fits || slots != [*images] {
             let reason = format!(
                 "rows {rows:?} and slots {slots:?} do not fit {x:?}: expected [B, …, {channels}] and [B]"
             );
@@ -74,10 +83,10 @@ impl Definition for WriteRows {
         result.copy_from_slice(operands[0].values());
         let slots = operands[2].values();
         let images = operands[1].values();
-        let each = images.len() / slots.len().max(1);
-        for (image, &slot) in images.chunks_exact(each.max(1)).zip(slots) {
+        let (stride, each) = extents(operands[1].shape(), operands[0].shape()[1]);
+        for (image, &slot) in images.chunks_exact(stride).zip(slots) {
             if let Some(place) = place(slot, result.len() / each) {
-                result[place * each..][..each].copy_from_slice(image);
+                result[place * each..][..each].copy_from_slice(&image[stride - each..]);
             }
         }
     }
@@ -91,6 +100,9 @@ impl Definition for WriteRows {
             if batch == 1 || cases.is_micro() {
                 let x = activation(&[5, channels]);
                 cases.push(Self, vec![x, activation(&[1, channels]), integers(&[1], 9)]);
+                let x = activation(&[5, channels]);
+                let packed = activation(&[1, 3 * channels + 1]);
+                cases.push(Self, vec![x, packed, integers(&[1], 6)]);
             }
         });
     }
@@ -117,5 +129,10 @@ mod tests {
         assert_eq!(y[0].values(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, -5.0, -6.0]);
         let three = Array::new([1, 3, 2], vec![0.0; 6]).unwrap();
         assert!(WriteRows.eval(&[&x, &three, &slots]).is_err());
+        let packed = Array::new([1, 3], vec![1.0, -5.0, -6.0]).unwrap();
+        let from_packed = WriteRows.eval(&[&x, &packed, &slots]).unwrap();
+        assert_eq!(from_packed[0], y[0]);
+        let narrow = Array::new([1, 1], vec![1.0]).unwrap();
+        assert!(WriteRows.eval(&[&x, &narrow, &slots]).is_err());
     }
 }
