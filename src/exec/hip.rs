@@ -33,6 +33,7 @@ mod constants;
 mod context;
 mod data_rank;
 mod direct;
+mod downloads;
 mod elements;
 mod exchanges;
 mod executor;

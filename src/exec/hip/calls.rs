@@ -7,6 +7,7 @@ use super::elements::append;
 use super::executor::HipExecutor;
 use super::steps::Steps;
 use crate::error::Result;
+use crate::exec::executor::Download;
 use crate::exec::input::{InputData, Inputs, PlanInputs};
 use crate::graph::plan::{Plan, PlanInput};
 use crate::hip::Work;
@@ -91,7 +92,7 @@ impl HipExecutor {
         let mut run = |count: u32| -> Result<Duration> {
             let before = stream.record()?;
             for _ in 0..count {
-                self.compute(&mut context, plan, &mut turn, &mut None)?;
+                self.compute(&mut context, plan, &mut turn, &mut None, Download::All)?;
             }
             Ok(stream.record()?.since(&before)? / count)
         };

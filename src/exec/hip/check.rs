@@ -10,7 +10,7 @@ use super::steps::Steps;
 use crate::error::{Error, Result};
 use crate::exec::executor::Download;
 use crate::graph::plan::{BufferId, Plan};
-use crate::hip::{self, DeviceBuffer, Operand, Pending, PinnedBuffer, Stream, Work};
+use crate::hip::{DeviceBuffer, Operand, PinnedBuffer, Stream, Work};
 use crate::kernels::{ChecksumArgs, KernelCall};
 use crate::timeline::{self, Activity};
 
@@ -193,8 +193,7 @@ impl HipExecutor {
 
     /// Returns all results of the submitted steps.
     fn read_results(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
-        let downloads = self.download(context, plan, Download::All)?.into_iter();
-        Ok(downloads.map(Pending::wait).collect::<hip::Result<_>>()?)
+        self.wait_for_results(self.download(context, plan, Download::All)?)
     }
 
     /// Returns the activations for the next stage, if there is one.

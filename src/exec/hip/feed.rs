@@ -12,7 +12,7 @@ use super::staging::Uploaded;
 use crate::error::{Error, Result};
 use crate::exec::input::{InputData, PlanInputs};
 use crate::exec::staging::{Given, HostPool};
-use crate::graph::plan::{Plan, PlanInput};
+use crate::graph::plan::{ALIGNMENT, Plan, PlanInput};
 use crate::tensor::{DType, Input};
 
 /// The copies of a run's inputs to the device.
@@ -55,10 +55,49 @@ impl HipExecutor {
         } else {
             0
         };
-        let mut uploads = self.feed_first(context, plan, first, clock)?;
-        for (input, data) in plan.inputs().iter().skip(1).zip(rest) {
-            self.feed_other(context, plan, input, data, &mut uploads.others)?;
+        let joins_first = !rest.is_empty() && matches!(first, InputData::Host(_) | InputData::Bytes(_));
+        let (mut uploads, given, skipped) = if joins_first {
+            let given = std::iter::once(first).chain(rest).collect();
+            (Uploads::default(), given, 0)
+        } else {
+            (self.feed_first(context, plan, first, clock)?, rest, 1)
+        };
+        let mut tick = || match clock {
+            Some(clock) if joins_first => clock.tick_input(&self.memory.copier),
+            _ => Ok(()),
+        };
+        tick()?;
+        let mut joined = Joined::default();
+        for (input, data) in plan.inputs().iter().skip(skipped).zip(&given) {
+            let bytes = match data {
+                InputData::Device(source) => {
+                    expect_bytes(plan, input, source.bytes())?;
+                    let mut copies = context.memory.input_target().uploads_on(source.stream())?;
+                    copies.push_foreign(input.offset, source)?;
+                    uploads.others.push_back(copies.finish()?);
+                    continue;
+                }
+                InputData::Host(values) => {
+                    plan.graph()
+                        .check_one_of_inputs(input.input, *values, plan.batch())?;
+                    elements(input.dtype, *values)
+                }
+                InputData::Bytes(bytes) => (*bytes).into(),
+                InputData::Staged(staging) => (&**staging).into(),
+                InputData::Images(_) | InputData::Peer(_) => {
+                    let name = plan.graph().input_name(input.input);
+                    let reason = format!("`{name}` must be elements. Only the first input can be images");
+                    return Err(Error::argument("inputs", reason));
+                }
+            };
+            expect_bytes(plan, input, bytes.len())?;
+            if !joined.extends_to(input.offset) {
+                self.upload_joined(context, std::mem::take(&mut joined), &mut uploads.others)?;
+            }
+            joined.push(input.offset, bytes);
         }
+        self.upload_joined(context, joined, &mut uploads.others)?;
+        tick()?;
         let Memory { input, ahead, .. } = &mut context.memory;
         if let Some(ahead) = ahead {
             input.copy_part_from_peer(from, ahead.reading().part(from..plan.input_bytes())?)?;
@@ -66,48 +105,20 @@ impl HipExecutor {
         Ok(uploads)
     }
 
-    /// Submits the copy of an input beside the first one.
-    fn feed_other(
+    /// Submits the copy of inputs beside each other.
+    fn upload_joined(
         &self,
         context: &mut ExecutionContext,
-        plan: &Plan,
-        input: &PlanInput,
-        data: InputData<'_>,
+        joined: Joined<'_>,
         submitted: &mut VecDeque<Uploaded>,
     ) -> Result<()> {
-        let name = plan.graph().input_name(input.input);
-        let expect = |bytes: usize| {
-            if bytes == input.bytes {
-                return Ok(());
-            }
-            let reason = format!("`{name}` has {bytes} bytes, expected {}", input.bytes);
-            Err(Error::argument("inputs", reason))
-        };
-        let target = context.memory.input_target();
-        let bytes: Cow<'_, [u8]> = match &data {
-            InputData::Host(values) => {
-                plan.graph()
-                    .check_one_of_inputs(input.input, *values, plan.batch())?;
-                elements(input.dtype, *values)
-            }
-            InputData::Bytes(bytes) => (*bytes).into(),
-            InputData::Staged(staging) => (&**staging).into(),
-            InputData::Device(source) => {
-                expect(source.bytes())?;
-                let mut uploads = target.uploads_on(source.stream())?;
-                uploads.push_foreign(input.offset, source)?;
-                submitted.push_back(uploads.finish()?);
-                return Ok(());
-            }
-            InputData::Images(_) | InputData::Peer(_) => {
-                let reason = format!("`{name}` must be elements. Only the first input can be images");
-                return Err(Error::argument("inputs", reason));
-            }
-        };
-        expect(bytes.len())?;
-        let uploads = target.uploads_on(&self.memory.copier)?;
+        if joined.parts.is_empty() {
+            return Ok(());
+        }
+        let parts: Vec<&[u8]> = joined.parts.iter().map(|part| &**part).collect();
+        let uploads = context.memory.input_target().uploads_on(&self.memory.copier)?;
         let (pieces, threads) = (&self.memory.pieces, self.info.host.pool());
-        pieces.upload(uploads, input.offset, &[&bytes], &self.device, threads, submitted)
+        pieces.upload(uploads, joined.start, &parts, &self.device, threads, submitted)
     }
 
     /// Submits the copy of the first input, or the resizing that produces it.
@@ -201,6 +212,44 @@ impl HipExecutor {
         tick()?;
         Ok(uploads)
     }
+}
+
+/// Inputs in host memory that are beside each other in the device's, with the padding between them. One copy takes less time than one for each.
+#[derive(Default)]
+struct Joined<'a> {
+    /// Offset of the first input.
+    start: usize,
+    /// End of the last input.
+    end: usize,
+    parts: Vec<Cow<'a, [u8]>>,
+}
+
+impl<'a> Joined<'a> {
+    /// Returns true if nothing but padding is between the last input and `offset`.
+    fn extends_to(&self, offset: usize) -> bool {
+        self.parts.is_empty() || offset - self.end < ALIGNMENT
+    }
+
+    fn push(&mut self, offset: usize, bytes: Cow<'a, [u8]>) {
+        const PADDING: [u8; ALIGNMENT] = [0; ALIGNMENT];
+        if self.parts.is_empty() {
+            self.start = offset;
+        } else {
+            self.parts.push(Cow::Borrowed(&PADDING[..offset - self.end]));
+        }
+        self.end = offset + bytes.len();
+        self.parts.push(bytes);
+    }
+}
+
+/// Checks the size of an input beside the first one.
+fn expect_bytes(plan: &Plan, input: &PlanInput, bytes: usize) -> Result<()> {
+    if bytes == input.bytes {
+        return Ok(());
+    }
+    let name = plan.graph().input_name(input.input);
+    let reason = format!("`{name}` has {bytes} bytes, expected {}", input.bytes);
+    Err(Error::argument("inputs", reason))
 }
 
 /// Returns the input's bytes in the device's format. Values are rounded to `dtype`.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::clock::{Anchor, Clock, Stage, StageObserver};
 use super::context::{ExecutionContext, Reserved};
+use super::downloads::Downloads;
 use super::elements::unpack;
 use super::executor::HipExecutor;
 use super::feed::Uploads;
@@ -17,15 +18,15 @@ use crate::exec::input::{InputData, PlanInputs};
 use crate::exec::output::RunOutput;
 use crate::exec::staging::Staging;
 use crate::graph::plan::Plan;
-use crate::graph::{OutputKind, Role, matrix};
-use crate::hip::{self, Event, Operand, Pending, PinnedBuffer};
+use crate::graph::{Role, matrix};
+use crate::hip::{Event, Operand, PinnedBuffer};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
 /// A submitted run. Dropping it waits for its copies.
 pub(super) struct Running {
     uploads: Uploads,
-    downloads: Vec<Pending<PinnedBuffer<u8>>>,
+    downloads: Downloads,
     /// Stage that produced the input.
     entry: Stage<'static>,
     /// Completion event of the run, for a thread that blocks on it, or if the run has no results.
@@ -46,8 +47,7 @@ impl Running {
 
     /// Returns the event at which the device finishes the run.
     pub(super) fn end(&self) -> Option<Event> {
-        let last = self.downloads.last().map(Pending::event);
-        last.or(self.end.as_ref()).cloned()
+        self.downloads.end().or(self.end.as_ref()).cloned()
     }
 
     /// Returns the activations that the next stage reads, if there is one.
@@ -127,7 +127,7 @@ impl HipExecutor {
         let uploads = self.feed(&mut context, &plan, inputs, &mut clock)?;
         let stream = context.stream.clone();
         let backup = self.backup_if_due(&mut context, &plan, &turn)?;
-        let mut compute = || self.compute(&mut context, &plan, &mut turn, &mut clock);
+        let mut compute = || self.compute(&mut context, &plan, &mut turn, &mut clock, submission.download);
         let submitted = match &self.order {
             Some(order) => order.submit_next(&stream, compute)?,
             None => compute()?,
@@ -191,10 +191,7 @@ impl HipExecutor {
         if let Some(end) = end {
             end.synchronize()?;
         }
-        let results = downloads
-            .into_iter()
-            .map(Pending::wait)
-            .collect::<hip::Result<_>>()?;
+        let results = self.wait_for_results(downloads)?;
         drop(waiting);
         if let (Some(clock), Some(anchor), Some(context)) = (&clock, anchor, &context) {
             let streams = [self.memory.copier.id(), context.stream.id()];
@@ -308,20 +305,6 @@ impl HipExecutor {
             self.give_results(&completed, keep)?;
         }
         self.collect_results(completed, observer)
-    }
-
-    pub(super) fn download(
-        &self,
-        context: &ExecutionContext,
-        plan: &Plan,
-        download: Download,
-    ) -> Result<Vec<Pending<PinnedBuffer<u8>>>> {
-        let one = |(_, _, id): (OutputKind, _, _)| {
-            let buffer = plan.buffer(id);
-            let target = self.memory.results.take(buffer.bytes)?;
-            Ok(context.memory.arena.download(buffer.offset, target)?)
-        };
-        downloaded(plan, download).map(one).collect()
     }
 }
 

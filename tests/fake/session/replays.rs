@@ -158,8 +158,8 @@ fn events_between_steps_are_made_for_a_timing_alone() {
         };
         events(false);
         let (without, with) = (events(false), events(true));
-        // One before the input's copy and one after it, and one after each output's.
-        assert_eq!(without, 2 + 2);
+        // One before the input's copy and one after it, and one after the copy of both outputs.
+        assert_eq!(without, 2 + 1);
         // Before and after the input's copy, before the steps, after each, and after the outputs.
         assert_eq!(with, without + 4 + session.graph().nodes().len() as u64);
     }
