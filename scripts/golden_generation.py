@@ -67,12 +67,12 @@ def trocr(encoder, text_decoder: TrOCRConfig, ends: list[int]) -> VisionEncoderD
     return VisionEncoderDecoderModel(config)
 
 
-def blip() -> BlipForConditionalGeneration:
+def blip(width: int = 24, encoder: int = 32, **more) -> BlipForConditionalGeneration:
     text = {
-        "vocab_size": len(VOCABULARY), "hidden_size": 24, "encoder_hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 3, "max_position_embeddings": 40, "bos_token_id": 0, "sep_token_id": 27, "pad_token_id": 1,
+        "vocab_size": len(VOCABULARY), "hidden_size": width, "encoder_hidden_size": encoder, "intermediate_size": 2 * width, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "max_position_embeddings": 40, "bos_token_id": 0, "sep_token_id": 27, "pad_token_id": 1, **more,
     }
-    return BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=small(32)))
+    return BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=small(encoder)))
 
 
 def donut(size: list[int], encoder: dict, width: int, ends: list[int], **more) -> VisionEncoderDecoderModel:
@@ -126,6 +126,11 @@ CASES = {
         ),
         donut_processor([56, 40]),
     ),
+}
+# Three models of each family.
+CASES |= {
+    "blip_wide": (lambda: blip(48, 16, num_attention_heads=2), BlipImageProcessorPil(size=SQUARE)),
+    "blip_eight": (lambda: blip(40, 40, num_attention_heads=5), BlipImageProcessorPil(size=SQUARE)),
 }
 PROMPTS = {
     "donut": "<s_docvqa><s_question>the cat of a dog?</s_question><s_answer>",
@@ -203,7 +208,7 @@ def write(name: str, make, processor) -> dict:
     (donut_tokenizer if name.startswith("donut") else tokenizer)(directory)
 
     model = loaded(directory, type(model))
-    ends = [27] if name == "blip" else model.generation_config.eos_token_id
+    ends = [27] if name.startswith("blip") else model.generation_config.eos_token_id
     images = [Image.open(GOLDEN / "images" / image).convert("RGB") for image in IMAGES]
     pixels = processor(images, return_tensors="pt")["pixel_values"].double()
     results = model.generate(
@@ -233,11 +238,11 @@ def beams(name: str, make, processor) -> list[dict]:
     """The texts of `generate` by beam search."""
     directory = DIRECTORY / name
     model = loaded(directory, type(make()))
-    ends = [27] if name == "blip" else model.generation_config.eos_token_id
+    ends = [27] if name.startswith("blip") else model.generation_config.eos_token_id
     images = [Image.open(GOLDEN / "images" / image).convert("RGB") for image in IMAGES]
     pixels = processor(images, return_tensors="pt")["pixel_values"].double()
     cases = []
-    for number, penalty, stopping in SEARCHES[:1] if name == "blip" else SEARCHES:
+    for number, penalty, stopping in SEARCHES[:1] if name.startswith("blip") else SEARCHES:
         results = model.generate(
             pixel_values=pixels, do_sample=False, num_beams=number, length_penalty=penalty, early_stopping=stopping, max_new_tokens=NEW_TOKENS,
             **prompt(name),
@@ -258,7 +263,7 @@ def prompted(name: str, text: str, make, processor) -> dict:
     directory = DIRECTORY / name
     model = loaded(directory, type(make()))
     ids = Tokenizer.from_file(str(directory / "tokenizer.json")).encode(text, add_special_tokens=False).ids
-    ends = [27] if name == "blip" else model.generation_config.eos_token_id
+    ends = [27] if name.startswith("blip") else model.generation_config.eos_token_id
     images = [Image.open(GOLDEN / "images" / image).convert("RGB") for image in IMAGES]
     pixels = processor(images, return_tensors="pt")["pixel_values"].double()
     # BLIP puts its first token in place of BERT's, and drops BERT's last one.

@@ -10,6 +10,7 @@ mod command_line;
 mod compare;
 mod compressed_tensors;
 mod configs;
+mod crops;
 mod custom_op;
 mod damaged_images;
 mod depth;

@@ -3,6 +3,7 @@
 pub(crate) mod attention_statistics;
 pub(crate) mod bench;
 pub(crate) mod cache;
+pub(crate) mod crops;
 pub(crate) mod custom_op;
 pub(crate) mod depth;
 pub(crate) mod detect;

@@ -13,8 +13,9 @@ use crate::support::server::{Running, options};
 #[test]
 fn texts_and_logits_are_those_of_transformers() {
     let Some((device, _shared)) = device() else { return };
-    // Emulated GPUs take long. The other two Donuts differ in the encoder's windows, which the CPU's tests and those of Swin check.
-    let others = ["donut_wide", "donut_stages"];
+    // Emulated GPUs take long. The other two Donuts differ in the encoder's windows, which the CPU's tests and those of Swin check, the other
+    // two BLIPs in sizes.
+    let others = ["donut_wide", "donut_stages", "blip_wide", "blip_eight"];
     for case in cases()
         .into_iter()
         .filter(|case| !others.contains(&case.name.as_str()))

@@ -198,7 +198,7 @@ impl Searched {
         let options = case.options();
         let mut generator = Generator::load(model.path(), &builder, &options).unwrap();
         let options = GenerateOptions {
-            beams: (self.name == "blip").then_some(self.num_beams),
+            beams: self.name.starts_with("blip").then_some(self.num_beams),
             ..options
         };
         let mut streamed = vec![Vec::new(); case.texts.len()];
