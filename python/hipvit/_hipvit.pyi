@@ -276,6 +276,7 @@ class Model:
         top_p: Optional[float] = None,
         seed: int = 0,
         speculate: int = 0,
+        draft_model: Optional[Union[str, PathLike[str]]] = None,
         beams: Optional[int] = None,
         prompt: Optional[str] = None,
     ) -> list[str]:
@@ -284,7 +285,8 @@ class Model:
 
         Each token is the most likely one. With ``temperature``, ``top_k`` or ``top_p`` it is a random one: among the ``top_k`` most likely
         tokens, or the most likely ones of total probability ``top_p``. The same ``seed`` gives the same texts. With
-        ``speculate``, up to that many tokens are guessed from repetitions in a text, and checked in one step. The text is the same.
+        ``speculate``, up to that many tokens are guessed from repetitions in a text, or by the smaller model ``draft_model``, and checked in
+        one step. The text is the same.
         With ``beams``, the most likely texts are continued together, and the best one is returned; the default is that of the model's files.
         The text continues ``prompt``, such as a task of Donut or a question for SmolVLM, and does not repeat it.
         """

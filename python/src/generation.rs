@@ -18,7 +18,13 @@ pub struct Generation {
     /// Path of the model; `None` for the embedded one.
     path: Option<PathBuf>,
     /// `None` until the first text is made. One call at a time uses it.
-    loaded: Mutex<Option<Generator>>,
+    loaded: Mutex<Option<Loaded>>,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    generator: Generator,
+    draft_model: Option<PathBuf>,
 }
 
 impl Generation {
@@ -34,12 +40,13 @@ impl Generation {
         drop(self.loaded.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Makes the texts of images. An error has the position of its image.
+    /// Makes the texts of images. `draft_model` guesses tokens. An error has the position of its image.
     pub fn texts(
         &self,
         session: &Session,
         sources: Vec<Source>,
         options: &GenerateOptions,
+        draft_model: Option<PathBuf>,
     ) -> Result<Vec<String>, (Error, Option<usize>)> {
         let whole = |error| (error, None);
         options.check().map_err(whole)?;
@@ -51,14 +58,26 @@ impl Generation {
         };
         let path: &Path = self.path.as_deref().ok_or_else(embedded).map_err(whole)?;
         let mut held = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_room = held.as_ref().map(|generator| generator.has_room(options));
+        let has_room = held.as_ref().map(|held| held.generator.has_room(options));
         if !has_room.transpose().map_err(whole)?.unwrap_or(false) {
             // Free the smaller cache first.
             *held = None;
-            *held = Some(Generator::of_session(session.clone(), path, options).map_err(whole)?);
+            *held = Some(Loaded {
+                generator: Generator::of_session(session.clone(), path, options).map_err(whole)?,
+                draft_model: None,
+            });
         }
         let unloaded = || Error::internal("decoder", "is not loaded");
-        let generator = held.as_mut().ok_or_else(unloaded).map_err(whole)?;
+        let held = held.as_mut().ok_or_else(unloaded).map_err(whole)?;
+        let generator = &mut held.generator;
+        if draft_model != held.draft_model {
+            generator.remove_draft_model();
+            held.draft_model = None;
+            if let Some(path) = &draft_model {
+                generator.load_draft_model(path, options).map_err(whole)?;
+            }
+            held.draft_model = draft_model;
+        }
         let mut texts = Vec::with_capacity(sources.len());
         let mut sources = sources.into_iter();
         loop {

@@ -146,12 +146,17 @@ impl LoadedModel {
     }
 
     /// Returns the text of each image.
-    pub fn texts(&self, images: &Bound<'_, PyAny>, options: GenerateOptions) -> PyResult<Vec<String>> {
+    pub fn texts(
+        &self,
+        images: &Bound<'_, PyAny>,
+        options: GenerateOptions,
+        draft_model: Option<PathBuf>,
+    ) -> PyResult<Vec<String>> {
         let py = images.py();
         let session = self.session(py)?;
         self.check_takes_images(py, "generate")?;
         let sources = images::collect(images)?;
-        let texts = py.detach(|| self.generation.texts(&session, sources, &options));
+        let texts = py.detach(|| self.generation.texts(&session, sources, &options, draft_model));
         texts.map_err(|(error, index)| convert(py, &error, index))
     }
 

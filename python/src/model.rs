@@ -192,7 +192,7 @@ impl Model {
     }
 
     /// Returns the text of each image. Requires a model with a decoder of texts.
-    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0, speculate = 0, beams = None, prompt = None))]
+    #[pyo3(signature = (images, max_tokens = None, *, temperature = None, top_k = None, top_p = None, seed = 0, speculate = 0, draft_model = None, beams = None, prompt = None))]
     #[expect(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     fn generate(
         &self,
@@ -203,6 +203,7 @@ impl Model {
         top_p: Option<f64>,
         seed: u64,
         speculate: usize,
+        draft_model: Option<PathBuf>,
         beams: Option<usize>,
         prompt: Option<String>,
     ) -> PyResult<Vec<String>> {
@@ -214,7 +215,7 @@ impl Model {
             draft: speculate,
             first_index: 0,
         };
-        self.texts(images, options)
+        self.texts(images, options, draft_model)
     }
 
     /// Returns the model's input for the images: float32 `[B, 3, H, W]`, or uint8 `[B, H, W, 3]` without normalisation. A model for images

@@ -31,6 +31,8 @@ def test_texts_are_those_of_transformers(case: dict[str, Any]) -> None:
         assert sampled == model.generate(images, LENGTH, temperature=2.0, top_p=1.0, seed=1)
         assert sampled != expected
         assert model.generate(images, LENGTH, speculate=4, beams=1, prompt=prompt) == expected
+        smaller = GOLDEN / "generation" / case["name"]
+        assert model.generate(images, LENGTH, speculate=4, draft_model=smaller, beams=1, prompt=prompt) == expected
         assert model.generate(images, LENGTH, beams=3, prompt=prompt) != expected
     with pytest.raises(hipvit.ClosedError):
         model.generate(images)

@@ -1,6 +1,7 @@
 //! `hipvit read` and `hipvit caption`.
 
 use std::io::{IsTerminal as _, Write};
+use std::path::PathBuf;
 
 use anyhow::Result;
 use hipvit::run_config::parsers::positive;
@@ -57,9 +58,20 @@ pub(crate) struct Args {
     beams: Option<usize>,
     /// Guess up to N tokens, and check them in one step
     ///
-    /// They are guessed from repetitions in the text. The text is the same, and a text that repeats itself takes fewer steps. Not with random tokens.
+    /// They are guessed from repetitions in the text, or by --draft-model. The text is the same, and takes fewer steps if guesses are right. Not with random tokens.
     #[arg(long, value_name = "N", value_parser = positive, help_heading = "Output", conflicts_with_all = ["temperature", "top_k", "top_p"])]
     speculate: Option<usize>,
+    /// Smaller model of the same tokens, which guesses them
+    ///
+    /// It runs on the same device. By default tokens are looked up in the text.
+    #[arg(
+        long,
+        value_name = "MODEL",
+        help_heading = "Output",
+        requires = "speculate",
+        hide_short_help = true
+    )]
+    draft_model: Option<PathBuf>,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
@@ -127,6 +139,9 @@ impl Args {
         let streams = self.streams(format, &sink, listed)?;
         let mut generator = Generator::load(path, &self.model.builder(), &self.options(0))?;
         self.model.note(generator.session());
+        if let Some(path) = &self.draft_model {
+            generator.load_draft_model(path, &self.options(0))?;
+        }
         let is_single = self.speculate.is_some() || self.sampling.sampling().is_some();
         if generator.beams() > 1 && self.beams.is_none() && is_single {
             let beams = generator.beams();

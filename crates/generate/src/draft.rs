@@ -1,6 +1,6 @@
 //! Drafts of the next tokens of a text, which one step checks together (speculative decoding).
 //!
-//! A draft is what followed the last tokens of the text where they occurred before. It costs nothing but rows of the step, and is good for texts that repeat
+//! Without a [draft model](crate::Generator::load_draft_model), a draft is what followed the last tokens of the text where they occurred before. It costs nothing but rows of the step, and is good for texts that repeat
 //! themselves (Saxena, 2023, *Prompt Lookup Decoding*, <https://github.com/apoorvumang/prompt-lookup-decoding>).
 
 /// Largest number of last tokens that are looked up.

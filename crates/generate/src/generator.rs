@@ -40,6 +40,8 @@ pub struct Generator {
     /// Number of texts that were started.
     pub(crate) started: u64,
     pub(crate) speculation: Speculation,
+    /// Guesses tokens.
+    pub(crate) draft_model: Option<Box<Self>>,
 }
 
 /// The files of a model with a decoder.
@@ -189,6 +191,7 @@ impl Generator {
             active: Vec::new(),
             started: 0,
             speculation: Speculation::default(),
+            draft_model: None,
         };
         generator.reset_cache();
         Ok(generator)

@@ -13,7 +13,8 @@
 //! | `spec`, `names` | the configuration; the names of tensors |
 //! | `graph`, `llama`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
 //! | `beam`, `beam_texts` | beam search; the texts of images by it |
-//! | `pages`, `sampling`, `draft` | allocates the cache; chooses tokens; guesses them |
+//! | `pages`, `sampling` | allocates the cache; chooses tokens |
+//! | `draft`, `draft_model` | guesses tokens: from the text; by a smaller model |
 //! | `prompt`, `template` | the tokens that a text begins with; the chat around a prompt |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |
 //! | `training` | what training needs of a decoder |
@@ -22,6 +23,7 @@ mod beam;
 mod beam_texts;
 mod decoder;
 mod draft;
+mod draft_model;
 mod generator;
 mod graph;
 mod llama;

@@ -2,7 +2,6 @@
 
 use hipvit::error::Error;
 
-use crate::draft;
 use crate::prompt::First;
 use crate::sampling::{Repetition, Rules, Sampling};
 use crate::step_inputs::Row;
@@ -99,15 +98,15 @@ impl Sequence {
         }
     }
 
-    /// Returns the guessed tokens for the next step.
-    pub(crate) fn guess(&self) -> Vec<u32> {
+    /// Returns the maximum number of guessed tokens for the next step.
+    pub(crate) fn draft_tokens(&self) -> usize {
         let rules = &self.rules;
         if rules.sampling.is_some() || self.cached + 1 < self.tokens.len() {
-            return Vec::new();
+            return 0;
         }
         // The token after the draft is within the length too.
         let most = rules.length.saturating_sub(self.tokens.len() + 1);
-        draft::lookup(&self.tokens, rules.draft.min(most))
+        rules.draft.min(most)
     }
 
     /// Returns true if there is a page for the next token.

@@ -11,7 +11,8 @@ use hipvit::{RunInput, RunOptions};
 use ndarray::ArrayView3;
 
 use crate::decoder::Encoded;
-use crate::draft::Speculation;
+use crate::draft::{self, Speculation};
+use crate::draft_model::Wanted;
 use crate::generator::Generator;
 use crate::prompt::{first_tokens, grid};
 use crate::sampling::{GenerateOptions, Logits};
@@ -59,8 +60,14 @@ impl Generator {
         let images = images.into();
         let tiles = self.tiles(&images)?;
         let rules = self.rules_of_all(options, tiles.as_deref())?;
+        let for_drafts = images.clone();
         let numbers = self.encode_images(images, tiles)?;
-        self.start_all(numbers, rules)
+        let texts = self.start_all(numbers, rules)?;
+        if let Err(error) = self.start_drafts(for_drafts, options, &texts) {
+            texts.iter().for_each(|&text| _ = self.cancel(text));
+            return Err(error);
+        }
+        Ok(texts)
     }
 
     /// Divides images, for a decoder that reads their tiles. `None` for another one.
@@ -232,7 +239,7 @@ impl Generator {
             return Ok(Vec::new());
         }
         self.reserve()?;
-        self.guess();
+        self.guess()?;
         let choices = self.choose()?;
         let rules = &self.decoder.spec().rules;
         let (mut events, mut ended) = (Vec::new(), Vec::new());
@@ -350,18 +357,31 @@ impl Generator {
     }
 
     /// Guesses tokens where the cache has room for them.
-    fn guess(&mut self) {
-        for sequence in &mut self.active {
-            sequence.draft.clear();
-            if !sequence.is_computed() {
-                continue;
+    fn guess(&mut self) -> Result<()> {
+        self.active.iter_mut().for_each(|sequence| sequence.draft.clear());
+        let guessed = self.active.iter().enumerate();
+        let guessed = guessed.filter(|(_, sequence)| sequence.is_computed() && sequence.draft_tokens() > 0);
+        let (indices, wanted): (Vec<usize>, Vec<Wanted<'_>>) = guessed
+            .map(|(index, sequence)| (index, Wanted::of(sequence)))
+            .unzip();
+        let drafts = match &mut self.draft_model {
+            Some(model) if !wanted.is_empty() => model.guess_all(&wanted)?,
+            Some(_) => return Ok(()),
+            None => {
+                let texts = indices.iter().map(|&index| &self.active[index]);
+                texts
+                    .map(|text| draft::lookup(&text.tokens, text.draft_tokens()))
+                    .collect()
             }
-            let draft = sequence.guess();
+        };
+        for (index, draft) in indices.into_iter().zip(drafts) {
+            let sequence = &mut self.active[index];
             let tokens = sequence.cached + 1 + draft.len();
             if !draft.is_empty() && self.pages.grow(&mut sequence.pages, tokens) {
                 sequence.draft = draft;
             }
         }
+        Ok(())
     }
 
     /// Returns the use of drafts since the generator was loaded.
@@ -402,13 +422,19 @@ impl Generator {
         })
     }
 
+    /// Returns the index of a text in progress.
+    pub(crate) fn sequence(&self, text: TextId) -> Option<usize> {
+        // Ids are in ascending order.
+        let found = self.active.binary_search_by_key(&text, |sequence| sequence.id);
+        found.ok()
+    }
+
     /// Removes a text from those in progress, and frees its part of the cache.
     fn remove(&mut self, text: TextId) -> Option<Sequence> {
-        // Ids are in ascending order.
-        let index = self
-            .active
-            .binary_search_by_key(&text, |sequence| sequence.id)
-            .ok()?;
+        if let Some(model) = &mut self.draft_model {
+            model.remove(text);
+        }
+        let index = self.sequence(text)?;
         let mut sequence = self.active.remove(index);
         self.pages.release(&mut sequence.pages);
         self.numbers.push(sequence.image);
@@ -424,6 +450,9 @@ impl Generator {
     pub fn cancel_all(&mut self) {
         self.active.clear();
         self.reset_cache();
+        if let Some(model) = &mut self.draft_model {
+            model.cancel_all();
+        }
     }
 
     /// Reserves the page of each sequence's next token. If there are too few, the last sequences lose theirs, and compute their tokens again.

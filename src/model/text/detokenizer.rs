@@ -120,6 +120,12 @@ impl Detokenizer {
         self.encode(text, true)
     }
 
+    /// Returns the first of `count` tokens that `other` writes in another way, or does not have.
+    pub fn first_difference(&self, other: &Self, count: usize) -> Option<u32> {
+        let mut tokens = 0..u32::try_from(count).unwrap_or(u32::MAX);
+        tokens.find(|&token| self.tokenizer.id_to_token(token) != other.tokenizer.id_to_token(token))
+    }
+
     fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>> {
         guarded(&self.file, || {
             let encoding = self.tokenizer.encode(text, add_special);
