@@ -15,6 +15,8 @@ mod run;
 mod tensors;
 #[cfg(feature = "text")]
 mod text;
+#[cfg(feature = "text")]
+mod text_runner;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -87,6 +89,8 @@ struct Loaded {
     load_sized: Option<Arc<LoadSized>>,
     /// Set if the model is an ONNX file.
     onnx: Option<OnnxFile<Session>>,
+    #[cfg(feature = "text")]
+    texts: text_runner::KeptTexts,
 }
 
 /// Loads a model for images of a height and a width. The input is set for an ONNX file.

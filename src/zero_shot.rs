@@ -104,7 +104,7 @@ impl Session {
         let tower = self.text_tower()?;
         let labels = labels.into_iter().map(|label| label.as_ref().to_owned());
         let prompts = Prompts::new(labels.collect(), &options.templates)?;
-        let embedded = self.embed_texts(prompts.texts())?;
+        let embedded = self.embed_texts_once(prompts.texts())?;
         let width = embedded.embeddings.ncols();
         let of_images = self.no_outputs()?.embeddings().ncols();
         if width != of_images {

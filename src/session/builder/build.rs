@@ -16,6 +16,8 @@ use crate::session::devices::{DeviceSet, Places};
 use crate::session::dtype_choice::AutoDtype;
 use crate::session::onnx_file::OnnxFile;
 use crate::session::parallelism::Degrees;
+#[cfg(feature = "text")]
+use crate::session::text_runner::KeptTexts;
 use crate::session::{Device, Loaded, LoadedModel, Origin, ResizeOn, Session};
 use crate::tensor::{DType, Tensor};
 use crate::timeline::{self, Activity};
@@ -333,6 +335,8 @@ impl SessionBuilder {
             select: self.select,
             non_finite,
             world: self.processes().cloned(),
+            #[cfg(feature = "text")]
+            texts: KeptTexts::default(),
         }))
     }
 }
