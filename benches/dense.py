@@ -1,11 +1,11 @@
-"""Times depth and masks beside transformers with torch.compile, in one run: milliseconds from PIL images to NumPy arrays, medians of rounds in which
+"""Times depth, masks and boxes beside transformers with torch.compile, in one run: milliseconds from PIL images to NumPy arrays, medians of rounds in which
 the engines take turns. The results are compared first.
 
     pip install ./python torch transformers pillow safetensors
     python benches/dense.py --device hip --dtype bfloat16 --batches 1,8
 
-The models have the sizes of Depth-Anything-V2-Small and sam-vit-base, and random weights. Images have 640×480 pixels. SAM encodes each image and finds
-the masks in one box. transformers prepares the images on the GPU, hipvit on the host.
+The models have the sizes of Depth-Anything-V2-Small, sam-vit-base and RT-DETR-R50, and random weights. Images have 640×480 pixels. SAM encodes each image and
+finds the masks in one box. Of RT-DETR's boxes, the scores are compared, as their order depends on rounding. transformers prepares the images on the GPU, hipvit on the host.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ def write_models(directory: Path) -> None:
     ).save_pretrained(directory / "depth")
     randomise(hf.SamModel(hf.SamConfig())).save_pretrained(directory / "sam")
     hf.SamImageProcessor().save_pretrained(directory / "sam")
+    randomise(hf.RTDetrForObjectDetection(hf.RTDetrConfig())).save_pretrained(directory / "boxes")
+    hf.RTDetrImageProcessor().save_pretrained(directory / "boxes")
 
 
 def pictures(count: int) -> list[Image.Image]:
@@ -102,10 +104,40 @@ def torch_masks(directory: Path, arguments: argparse.Namespace) -> Callable[[lis
     return lambda images: lambda: [run(image) for image in images]
 
 
+def hipvit_boxes(directory: Path, arguments: argparse.Namespace) -> Callable[[list[Image.Image]], Run]:
+    import hipvit
+
+    detector = hipvit.Detector(str(directory / "boxes"), arguments.device, dtype=arguments.dtype)
+
+    def scores(images: list[Image.Image]) -> list[np.ndarray]:
+        return [np.array([found.score for found in of_image]) for of_image in detector.detect(images, threshold=0.0)]
+
+    return lambda images: lambda: scores(images)
+
+
+def torch_boxes(directory: Path, arguments: argparse.Namespace) -> Callable[[list[Image.Image]], Run]:
+    device, dtype = arguments.device.replace("hip", "cuda"), getattr(torch, arguments.dtype)
+    processor = hf.AutoImageProcessor.from_pretrained(directory / "boxes")
+    model = hf.RTDetrForObjectDetection.from_pretrained(directory / "boxes", dtype=dtype).eval().to(device)
+    model.forward = torch.compile(model.forward)
+
+    def run(images: list[Image.Image]) -> list[np.ndarray]:
+        inputs = processor(images, return_tensors="pt", device=device)
+        with torch.inference_mode():
+            outputs = model(pixel_values=inputs["pixel_values"].to(device, dtype))
+        sizes = [(image.height, image.width) for image in images]
+        found = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sizes)
+        return [of_image["scores"].float().cpu().numpy() for of_image in found]
+
+    return lambda images: lambda: run(images)
+
+
 def agreement(task: str, ours: list[np.ndarray], theirs: list[np.ndarray]) -> str:
     if task == "depth":
         error = max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(ours, theirs))
         return f"largest difference {error:.1e} of the largest depth"
+    if task == "boxes":
+        return f"largest difference of scores {max(np.abs(a - b).max() for a, b in zip(ours, theirs)):.1e}"
     return f"{100 * np.mean([np.mean(a == b) for a, b in zip(ours, theirs)]):.1f} % of the masks' pixels are equal"
 
 
@@ -114,14 +146,16 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=["float32", "float16", "bfloat16"])
     parser.add_argument("--batches", default="1")
+    parser.add_argument("--tasks", default="depth,masks,boxes")
     parser.add_argument("--rounds", type=int, default=7)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
-    tasks: dict[str, list[Any]] = {"depth": [hipvit_depth, torch_depth], "masks": [hipvit_masks, torch_masks]}
+    tasks: dict[str, list[Any]] = {"depth": [hipvit_depth, torch_depth], "masks": [hipvit_masks, torch_masks], "boxes": [hipvit_boxes, torch_boxes]}
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         write_models(directory)
-        for task, engines in tasks.items():
+        for task in arguments.tasks.split(","):
+            engines = tasks[task]
             cases = [engine(directory, arguments) for engine in engines]
             for batch in map(int, arguments.batches.split(",")):
                 runs = [case(pictures(batch)) for case in cases]
