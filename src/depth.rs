@@ -123,11 +123,7 @@ impl DepthEstimator {
         let depths = self.predict(images)?;
         let resized = images.par_iter().zip(depths).map(|(image, depth)| {
             let image = image.as_ref();
-            let (height, width) = depth.dim();
-            let values: Vec<f32> = depth.iter().copied().collect();
-            let to = [image.height, image.width];
-            let values = model::resample_cubic(&values, [height, width], to);
-            Array2::from_shape_vec(to, values).map_err(|e| Error::internal("depths", e))
+            resize(&depth, [image.height, image.width])
         });
         resized.collect()
     }
@@ -219,6 +215,18 @@ impl DepthEstimator {
         }
         Ok(depths.outer_iter().map(|map| map.to_owned()).collect())
     }
+}
+
+/// Interpolates depths to a height and a width, as [`DepthEstimator::estimate`] does for those of [`DepthEstimator::predict`].
+///
+/// # Errors
+///
+/// None for sides above 0.
+pub fn resize(depth: &Array2<f32>, size: [usize; 2]) -> Result<Array2<f32>> {
+    let (height, width) = depth.dim();
+    let values: Vec<f32> = depth.iter().copied().collect();
+    let values = model::resample_cubic(&values, [height, width], size);
+    Array2::from_shape_vec(size, values).map_err(|e| Error::internal("depths", e))
 }
 
 impl fmt::Debug for DepthEstimator {

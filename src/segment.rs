@@ -178,6 +178,11 @@ impl Segmenter {
         self.source.masks
     }
 
+    /// Returns the height and the width of the masks that the model predicts, before they are interpolated to the size of the image.
+    pub fn mask_side(&self) -> usize {
+        self.source.mask_side
+    }
+
     /// Checks that an image can be resized to the model's size.
     ///
     /// # Errors

@@ -42,6 +42,7 @@ mod rt_detr;
 mod search;
 mod segment;
 mod selection;
+mod serve_vision;
 mod sparse;
 mod states;
 mod training;

@@ -59,6 +59,7 @@ mod swin;
 #[cfg_attr(not(feature = "text"), allow(dead_code))]
 mod text;
 mod timm;
+mod vision_task;
 mod vit;
 mod weights;
 
@@ -89,4 +90,5 @@ pub use text::TextInfo;
 pub use text::TextTower;
 #[cfg(feature = "text")]
 pub use text::{Detokenizer, Tokenizer, Tokens};
+pub use vision_task::{VisionTask, vision_task};
 pub use weights::Ignored;

@@ -18,6 +18,7 @@ use self::facts::{info, name};
 use self::image_input::{ImageInput, NotImages};
 pub use self::image_rule::ImageRule;
 use self::rule::Prepared;
+pub(super) use self::rule::config_beside;
 use super::depth_source::DepthSource;
 use super::detect_source::{BoxScoring, DetectSource};
 use super::loaded::Model;

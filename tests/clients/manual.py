@@ -70,6 +70,9 @@ def main():
         (work / "models/vit").symlink_to(ROOT / "tests/golden/timm_vit_class_token")
         (work / "models/clip").symlink_to(ROOT / "tests/golden/zero_shot/hf_clip")
         (work / "models/trocr").symlink_to(ROOT / "tests/golden/generation/trocr_base")
+        (work / "models/detr").symlink_to(ROOT / "tests/golden/rt_detr/rt_detr")
+        (work / "models/sam").symlink_to(ROOT / "tests/golden/segment/sam")
+        (work / "models/depth").symlink_to(ROOT / "tests/golden/depth/dpt")
         shutil.copy(ROOT / "tests/golden/images/photo.jpg", work / "cat.jpg")
         # An HTTP error fails the command.
         (work / ".curlrc").write_text("silent\nshow-error\nfail-with-body\n")

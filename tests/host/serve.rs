@@ -20,4 +20,5 @@ mod tensors;
 mod texts;
 mod traces;
 mod triton;
+mod vision;
 mod web;

@@ -3,6 +3,7 @@
 
 pub(crate) mod grpc;
 pub(crate) mod process;
+pub(crate) mod vision;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};

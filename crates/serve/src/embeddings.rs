@@ -425,6 +425,13 @@ impl Request {
             );
             return Err(Failure::invalid(reason));
         }
+        if model.vision.is_some() {
+            let name = &model.name;
+            let reason = format!(
+                "model `{name}` finds objects, masks or depths, and has no embeddings. Send the image to /v2/models/{name}/infer"
+            );
+            return Err(Failure::invalid(reason));
+        }
         let width = model.outputs.embedding;
         if self.dimensions.is_some_and(|wanted| wanted != width as u64) {
             let reason = format!(

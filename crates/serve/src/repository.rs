@@ -2,6 +2,7 @@
 
 mod generators;
 mod model;
+mod vision;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +27,7 @@ use super::scheduler::{
 };
 use super::statistics::Statistics;
 use hipvit::error::{Error, Result};
-use hipvit::model::InputKind;
+use hipvit::model::{InputKind, vision_task};
 use hipvit::session::{ResizeOn, Session, SessionBuilder};
 use hipvit_explain::Explainer;
 use hipvit_generate::makes_texts;
@@ -350,6 +351,12 @@ impl Repository {
         if let Some(directory) = directory.filter(|directory| options.texts && makes_texts(directory)) {
             return self.load_generator(name, version, directory);
         }
+        if let Some(directory) = directory
+            && let Some(task) = vision_task(directory)
+            && let Some(model) = self.load_vision(name, version, directory, task)?
+        {
+            return Ok(model);
+        }
         let statistics: Arc<Statistics> = Arc::default();
         let (mut sessions, mut engines) = (Vec::new(), Vec::new());
         let kinds = if options.pixel_values {
@@ -411,6 +418,7 @@ impl Repository {
                 inputs: session.tensor_inputs(),
                 outputs: session.tensor_outputs(),
             }),
+            vision: None,
             generation: None,
             loaded: SystemTime::now(),
             statistics,

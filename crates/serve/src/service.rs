@@ -3,6 +3,7 @@
 mod generation;
 mod record;
 mod tensors;
+mod vision;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use super::metrics::Metrics;
 use super::options::ServerOptions;
 use super::priority::Priority;
 use super::protocol::outputs::{Results, Rows, Selected};
-use super::protocol::parameters::{GENERATION, Parameters};
+use super::protocol::parameters::{GENERATION, Parameters, VISION};
 use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT, decoded_size};
 use super::protocol::{InferRequest, InferResponse};
 use super::repository::{Indexed, Model, Repository};
@@ -186,7 +187,13 @@ impl Service {
                 .infer_texts(call, request, (&model, protocol), deadline, record)
                 .await;
         }
+        if let Some(protocol) = &model.vision {
+            return self
+                .infer_vision(call, request, (&model, protocol), deadline, record)
+                .await;
+        }
         parameters.only_for(&GENERATION, "models that make texts of images")?;
+        parameters.only_for(&VISION, "models that find objects or masks")?;
         if let Some(named) = &model.named {
             return self
                 .infer_tensors(call, request, (&model, named), deadline, record)

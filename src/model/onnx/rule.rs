@@ -48,6 +48,11 @@ impl Prepared {
     }
 }
 
+/// Returns the configuration beside the file `path`, if there is one.
+pub(in crate::model) fn config_beside(path: &Path) -> Result<Option<Document>> {
+    Ok(Beside::open(path)?.config)
+}
+
 /// The configuration in the directory of the file, or in the one above if that is called `onnx`.
 struct Beside {
     source: Source<'static>,

@@ -5,7 +5,6 @@ use hipvit_serve::proto::ModelInferRequest;
 use hipvit_serve::proto::model_infer_request::InferInputTensor;
 use serde_json::json;
 
-use crate::support::at;
 use crate::support::onnx::{Golden, views};
 use crate::support::server::grpc::{block_on, client};
 use crate::support::server::{MODEL, Running, floats, options};
@@ -125,34 +124,4 @@ fn grpc_sends_raw_tensors() {
             );
         }
     });
-}
-
-/// A model that estimates depth takes pixels of its own size, and returns depths.
-#[test]
-fn depths_are_served_by_name() {
-    let mut options = options();
-    options.models = vec![ModelSource::new(MODEL, at("tests/golden/depth/dpt"))];
-    let running = Running::new(options);
-    let model = running.get(&format!("/v2/models/{MODEL}")).json();
-    assert_eq!(
-        (&model["inputs"], &model["outputs"]),
-        (
-            &json!([{"name": "pixels", "datatype": "UINT8", "shape": [-1, 48, 48, 3]}]),
-            &json!([{"name": "predicted_depth", "datatype": "FP32", "shape": [-1, 96, 96]}]),
-        )
-    );
-    let pixels = ndarray::Array4::<u8>::from_shape_fn((2, 48, 48, 3), |(b, y, x, c)| {
-        (9 * b + 2 * y + 3 * x + c) as u8
-    });
-    let data: Vec<u8> = pixels.iter().copied().collect();
-    let body =
-        json!({"inputs": [{"name": "pixels", "datatype": "UINT8", "shape": [2, 48, 48, 3], "data": data}]});
-    let response = running.infer(&body);
-    assert_eq!(response.status, 200, "{}", response.text());
-    let session = Session::builder().device(Device::Cpu).threads(1);
-    let session = session.load(at("tests/golden/depth/dpt")).unwrap();
-    let expected = session.run_tensors([("pixels", &pixels)]).unwrap();
-    let expected = expected.get("predicted_depth").unwrap().as_f32().unwrap();
-    let expected: Vec<f32> = expected.iter().copied().collect();
-    assert_eq!(floats(&response.json(), "predicted_depth"), expected);
 }

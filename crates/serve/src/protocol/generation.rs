@@ -7,6 +7,7 @@ use hipvit::model::Detokenizer;
 use hipvit_generate::{Finish, GenerateOptions, Generated, Sampling};
 
 use super::parameters::Parameters;
+use super::selection::select;
 use super::{Datatype, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
 use crate::failure::Failure;
 
@@ -60,32 +61,7 @@ impl TextProtocol {
     /// Returns the names of the requested outputs, or of all.
     pub(crate) fn select(requested: &[RequestedOutput]) -> Result<Vec<&'static str>, Failure> {
         let names = OUTPUTS.map(|(name, _)| name);
-        if requested.is_empty() {
-            return Ok(names.to_vec());
-        }
-        let select = |(index, output): (usize, &RequestedOutput)| {
-            let name = output.name.as_str();
-            if requested[..index].iter().any(|before| before.name == name) {
-                let reason = "is named more than once. Name each output once";
-                return Err(Failure::output(name, reason));
-            }
-            let checked = output.parameters.check_tensor().and_then(|()| {
-                output
-                    .parameters
-                    .only_for(&["classification", "k", "class", "method"], "other models")
-            });
-            checked.map_err(|failure| {
-                Failure::new(failure.kind(), format!("output `{name}`: {}", failure.message()))
-            })?;
-            let found = names.into_iter().find(|known| *known == name);
-            found.ok_or_else(|| {
-                let names = names.map(|name| format!("`{name}`")).join(", ");
-                let reason =
-                    format!("the model makes texts of images, and has no such output; it has {names}");
-                Failure::output(name, reason)
-            })
-        };
-        requested.iter().enumerate().map(select).collect()
+        select(requested, &names, "the model makes texts of images, and")
     }
 
     /// Reads the options of texts from the parameters of a request.

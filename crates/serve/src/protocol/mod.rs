@@ -27,6 +27,8 @@
 //!
 //! A model that takes tensors by name, such as an ONNX model without preprocessing, has the inputs and outputs of its file instead.
 //!
+//! Models that find [objects, masks or depths](vision) have outputs of their own, and SAM has inputs for points and boxes.
+//!
 //! `explanation` has two parameters, which may also be parameters of the request: `class` selects the logit
 //! (default: the largest), and `method` is `attnlrp` or `conservative`.
 
@@ -37,8 +39,10 @@ pub(super) mod json;
 pub(super) mod named;
 pub(super) mod outputs;
 pub(super) mod parameters;
+mod selection;
 pub(super) mod tensor_error;
 pub(super) mod tensors;
+pub(super) mod vision;
 
 use std::borrow::Cow;
 use std::fmt;

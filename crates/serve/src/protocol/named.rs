@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use hipvit::ndarray::{ArrayD, IxDyn};
 use hipvit::tensors::{ElementType, NamedTensors, TensorArray, TensorInfo};
 
+use super::selection::select;
 use super::tensor_error::TensorError;
 use super::{Data, Datatype, InputTensor, OutputData, OutputTensor, RequestedOutput, TensorMetadata};
 use crate::failure::Failure;
@@ -61,29 +62,8 @@ impl NamedProtocol {
 
     /// Returns the names of the requested outputs, or of all.
     pub(crate) fn select(&self, requested: &[RequestedOutput]) -> Result<Vec<String>, Failure> {
-        if requested.is_empty() {
-            return Ok(self.outputs.iter().map(|info| info.name.clone()).collect());
-        }
-        let select = |(index, output): (usize, &RequestedOutput)| {
-            let name = &output.name;
-            if requested[..index].iter().any(|before| before.name == *name) {
-                return Err(Failure::output(
-                    name,
-                    "is named more than once. Name each output once",
-                ));
-            }
-            if self.outputs.iter().any(|info| info.name == *name) {
-                return Ok(name.clone());
-            }
-            let names: Vec<String> = self
-                .outputs
-                .iter()
-                .map(|info| format!("`{}`", info.name))
-                .collect();
-            let reason = format!("the model has no such output; it has {}", names.join(", "));
-            Err(Failure::output(name, reason))
-        };
-        requested.iter().enumerate().map(select).collect()
+        let names: Vec<String> = self.outputs.iter().map(|info| info.name.clone()).collect();
+        select(requested, &names, "the model")
     }
 
     /// Returns the maximum memory of the results and the answer for inputs of these shapes.
@@ -126,7 +106,7 @@ impl NamedProtocol {
 }
 
 /// Converts a tensor of any data type of numbers.
-fn array(input: InputTensor) -> Result<TensorArray, TensorError> {
+pub(super) fn array(input: InputTensor) -> Result<TensorArray, TensorError> {
     let datatype: Datatype = input.datatype.parse()?;
     let extent = |&side: &i64| usize::try_from(side).ok();
     let shape: Option<Vec<usize>> = input.shape.iter().map(extent).collect();

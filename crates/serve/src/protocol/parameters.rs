@@ -19,7 +19,8 @@ use crate::proto::{InferParameter, infer_parameter::ParameterChoice};
 pub(crate) struct Parameters(HashMap<String, Value>);
 
 /// Names of the parameters that JSON is parsed for. Others are skipped, so that they take no memory.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 24] = [
+    "best_mask",
     "binary_data",
     "binary_data_output",
     "binary_data_size",
@@ -38,6 +39,7 @@ const KNOWN: [&str; 22] = [
     "shared_memory_region",
     "temperature",
     "template",
+    "threshold",
     "timeout",
     "top_k",
     "top_p",
@@ -148,6 +150,9 @@ impl From<HashMap<String, InferParameter>> for Parameters {
 
 /// Parameters of models that make texts of images.
 pub(crate) const GENERATION: [&str; 5] = ["max_tokens", "seed", "temperature", "top_k", "top_p"];
+
+/// Parameters of models that find objects or masks.
+pub(crate) const VISION: [&str; 2] = ["best_mask", "threshold"];
 
 /// A refused parameter, the kind of failure, and the reason.
 type Rule = (&'static str, Kind, &'static str);

@@ -72,6 +72,7 @@ impl Repository {
             inputs,
             outputs,
             named: None,
+            vision: None,
             generation: Some(protocol),
             loaded: SystemTime::now(),
             statistics,

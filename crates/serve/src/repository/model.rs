@@ -8,6 +8,7 @@ use crate::protocol::generation::TextProtocol;
 use crate::protocol::named::NamedProtocol;
 use crate::protocol::outputs::Outputs;
 use crate::protocol::tensors::Inputs;
+use crate::protocol::vision::VisionProtocol;
 use crate::scheduler::Engine;
 use crate::statistics::Statistics;
 use hipvit::zero_shot::Similarity;
@@ -23,6 +24,8 @@ pub(crate) struct Model {
     pub(crate) outputs: Outputs,
     /// Inputs and outputs of a model that takes tensors by name, in place of those above.
     pub(crate) named: Option<NamedProtocol>,
+    /// Inputs and outputs of a model that finds objects, masks or depths, in place of those above.
+    pub(crate) vision: Option<VisionProtocol>,
     /// Outputs of a model that makes texts of images, in place of those above.
     pub(crate) generation: Option<TextProtocol>,
     /// Time of loading.
@@ -46,16 +49,20 @@ pub(crate) struct Texts {
 impl Model {
     /// Returns the inputs that the model takes.
     pub(crate) fn input_metadata(&self) -> Vec<TensorMetadata> {
-        let named = self.named.as_ref();
-        named.map_or_else(|| self.inputs.metadata(), NamedProtocol::input_metadata)
+        match (&self.named, &self.vision) {
+            (Some(named), _) => named.input_metadata(),
+            (None, Some(vision)) => vision.input_metadata(&self.inputs),
+            (None, None) => self.inputs.metadata(),
+        }
     }
 
     /// Returns the outputs that the model gives.
     pub(crate) fn output_metadata(&self) -> Vec<TensorMetadata> {
-        match (&self.named, &self.generation) {
-            (Some(named), _) => named.output_metadata(),
-            (None, Some(_)) => TextProtocol::output_metadata(),
-            (None, None) => self.outputs.metadata(),
+        match (&self.named, &self.vision, &self.generation) {
+            (Some(named), ..) => named.output_metadata(),
+            (None, Some(vision), _) => vision.output_metadata(),
+            (None, None, Some(_)) => TextProtocol::output_metadata(),
+            (None, None, None) => self.outputs.metadata(),
         }
     }
 

@@ -108,7 +108,7 @@ pub(crate) trait Backend: Send + Sync {
 }
 
 /// Decodes an image. Returns it with the permit for the memory of its pixels.
-fn decode_timed(
+pub(super) fn decode_timed(
     name: &str,
     bytes: &[u8],
     how: Preparation<'_>,
@@ -233,6 +233,7 @@ impl SessionBackend {
             Some(Prepared::ToText(..)) => Err(Error::internal("batch", "is to become texts")),
             Some(Prepared::Text(_)) => Err(Error::internal("batch", "has texts for images")),
             Some(Prepared::Tensors(_)) => Err(Error::internal("batch", "has tensors for images")),
+            Some(Prepared::ToFind(_)) => Err(Error::internal("batch", "asks for something to find")),
             Some(Prepared::Values(_)) | None => {
                 let values = batch.iter().map(|image| match image {
                     Prepared::Values(values) => Some(values.as_slice()),
@@ -295,6 +296,7 @@ impl Backend for SessionBackend {
             Content::ToText(..) => return Err(Error::internal("content", "is to become a text")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
             Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
+            Content::ToFind(..) => return Err(Error::internal("content", "asks for something to find")),
         };
         let start = Instant::now();
         let pixels = self.session.preprocess().apply(&image)?.data;
@@ -394,6 +396,7 @@ impl Backend for ExplainerBackend {
             Content::ToText(..) => return Err(Error::internal("content", "is to become a text")),
             Content::Text(_) => return Err(Error::internal("content", "is a text, not an image")),
             Content::Tensors(_) => return Err(Error::internal("content", "is tensors, not an image")),
+            Content::ToFind(..) => return Err(Error::internal("content", "asks for something to find")),
         };
         let start = Instant::now();
         let (resized, values) = self.0.pixel_values(&image)?;

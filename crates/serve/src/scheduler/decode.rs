@@ -195,7 +195,7 @@ impl Shared {
                 let failure = match Failure::of_content(&error) {
                     failure if failure.kind() == Kind::Internal => failure,
                     // The message contains the name of an image, but not that of an argument.
-                    failure if failure.message().starts_with(&name) => failure,
+                    failure if failure.message().starts_with("input `") => failure,
                     failure => Failure::invalid(format!("{name}: {}", failure.message())),
                 };
                 item.finish(Err(failure));

@@ -18,6 +18,8 @@ mod tests;
 mod texts;
 mod threads;
 mod turns;
+mod vision;
+mod vision_backend;
 mod worker;
 
 use std::collections::HashMap;
@@ -45,6 +47,8 @@ use self::shared::{Item, NO_DEVICE, Shared, Slot, Stage, State};
 pub(crate) use self::tensor_backend::TensorBackend;
 use self::threads::join_until;
 pub(crate) use self::turns::Turns;
+pub(crate) use self::vision::{ObjectPrompt, VisionQuery, VisionRequest, VisionResult};
+pub(crate) use self::vision_backend::{ImageSegmenter, VisionBackend, VisionModel};
 use super::failure::{Failure, Kind};
 use super::metrics::EngineMetrics;
 use super::priority::Priority;

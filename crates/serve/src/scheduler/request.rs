@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use super::vision::{VisionRequest, VisionResult};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::memory::Charge;
@@ -48,6 +49,8 @@ pub(crate) enum Content {
     Text(String),
     /// All inputs of a model by name.
     Tensors(Vec<(String, TensorArray)>),
+    /// An image in which something is to be found.
+    ToFind(Box<Content>, VisionRequest),
 }
 
 /// One image or text as part of a batch.
@@ -70,6 +73,19 @@ pub(crate) enum Prepared {
     Text(Tokens),
     /// All inputs of a model by name.
     Tensors(Vec<(String, TensorArray)>),
+    /// An image of any size in which something is to be found.
+    ToFind(Arc<ToFind>),
+}
+
+/// An image with what is to be found in it. It keeps its decoding memory until its batch has run.
+#[derive(Debug)]
+pub(crate) struct ToFind {
+    pub(super) image: RgbImage,
+    pub(super) request: VisionRequest,
+    /// SHA-256 of the image, for a model that keeps embeddings.
+    pub(super) digest: Option<[u8; 32]>,
+    #[allow(dead_code, reason = "counts until it is dropped")]
+    pub(super) permit: Option<Permit>,
 }
 
 /// The results of a batch.
@@ -83,6 +99,8 @@ pub(crate) enum BatchResults {
     Generated(Generated),
     /// Outputs of a model by name, for each request. A failure is that of the request.
     Tensors(Vec<Result<NamedTensors, Failure>>),
+    /// What was found in each image.
+    Found(Vec<VisionResult>),
 }
 
 /// What an explanation shows.
@@ -139,6 +157,7 @@ impl BatchResults {
             Self::Texts(texts) => texts.embeddings.nrows(),
             Self::Generated(_) => 1,
             Self::Tensors(results) => results.len(),
+            Self::Found(found) => found.len(),
         }
     }
 }
@@ -191,6 +210,14 @@ impl ImageResult {
     pub(crate) fn tensors(&self) -> Option<&Result<NamedTensors, Failure>> {
         match &*self.batch {
             BatchResults::Tensors(results) => results.get(self.row),
+            _ => None,
+        }
+    }
+
+    /// Returns what was found in an image.
+    pub(crate) fn found(&self) -> Option<&VisionResult> {
+        match &*self.batch {
+            BatchResults::Found(found) => found.get(self.row),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use super::{Call, Service, refuse_templates};
 use crate::blocking::at_length;
 use crate::failure::{Failure, Kind};
 use crate::protocol::generation::TextProtocol;
-use crate::protocol::parameters::Parameters;
+use crate::protocol::parameters::{Parameters, VISION};
 use crate::protocol::tensors::{IMAGE, Images, PIXEL_VALUES, decoded_size};
 use crate::protocol::{InferRequest, InferResponse};
 use crate::repository::Model;
@@ -44,6 +44,9 @@ impl Service {
     ) -> Result<InferResponse, Failure> {
         let selected = TextProtocol::select(&request.outputs)?;
         refuse_templates(&request.parameters)?;
+        request
+            .parameters
+            .only_for(&VISION, "models that find objects or masks")?;
         let options = protocol.options(&request.parameters)?;
         if request.inputs.iter().any(|input| input.name == PIXEL_VALUES) {
             let reason =
