@@ -9,7 +9,7 @@ use hyper::header::{
 };
 
 /// Paths of the page and its parts. They contain no data, so that they need no token; the page's requests do.
-pub(super) const PATHS: [&str; 3] = ["/", "/page.css", "/page.js"];
+pub(super) const PATHS: [&str; 4] = ["/", "/page.css", "/page.js", "/vision.js"];
 
 /// Scripts, styles and requests only from and to this server. The empty icon is a `data:` URL.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
@@ -17,7 +17,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Returns the routes of the page.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let [index, style, script] = PATHS;
+    let [index, style, script, vision] = PATHS;
     Router::new()
         .route(
             index,
@@ -30,6 +30,10 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
         .route(
             script,
             get(async || file("text/javascript; charset=utf-8", include_str!("page/page.js"))),
+        )
+        .route(
+            vision,
+            get(async || file("text/javascript; charset=utf-8", include_str!("page/vision.js"))),
         )
 }
 

@@ -1,12 +1,16 @@
 // The page of `hipvit serve`: sends a picture to a model by the Open Inference Protocol, and draws the answer.
 
+import { drawBoxes, drawCross, drawDepth, drawMask, drawPoints, heat, objectsOf, placeOn, readTensors } from "./vision.js";
+
 const element = (id) => document.getElementById(id);
 const canvas = element("canvas");
 const context = canvas.getContext("2d");
 
 let picture = null; // { url: data URL of the file, bitmap: what the browser decodes, if it can }
 let model = null; // the metadata of the selected model
-let chosen = null; // index of the class that is explained; null for the most likely one
+let chosen = null; // index of the class that is explained, or of the box that stands out; null for the most likely class
+let found = []; // objects of the picture
+let [points, mask, cross] = [[], null, null]; // of the object that is segmented; the cross is what the keyboard moves
 const turns = { model: 0, picture: 0, result: 0 }; // numbers of the latest actions, since answers may overtake each other
 
 class Refused extends Error {}
@@ -18,6 +22,8 @@ async function call(path, body) {
   if (body) headers["Content-Type"] = "application/json";
   const response = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
   if (response.status === 401) element("token-field").hidden = false;
+  const length = response.headers.get("Inference-Header-Content-Length");
+  if (response.ok && length !== null) return { outputs: readTensors(await response.arrayBuffer(), Number(length)) };
   const answer = await response.json();
   if (!response.ok) throw new Refused(answer.error?.message ?? answer.error ?? response.statusText);
   return answer;
@@ -70,15 +76,44 @@ async function selectModel() {
   model = metadata;
   chosen = null;
   element("texts").hidden = !(offers("inputs", "text") && offers("outputs", "probabilities"));
-  element("views").hidden = !offers("outputs", "explanation");
+  const [explains, hasDepth] = ["explanation", "predicted_depth"].map((name) => offers("outputs", name));
+  element("views").hidden = !(explains || hasDepth);
   // Texts have no class whose pixels could be shown.
-  element("of-class").hidden = !element("texts").hidden;
-  document.querySelector("input[name=view][value=picture]").checked = true;
+  element("of-class").hidden = !explains || !element("texts").hidden;
+  element("of-blocks").hidden = !explains;
+  element("of-depth").hidden = !hasDepth;
+  document.querySelector(`input[name=view][value=${hasDepth ? "depth" : "picture"}]`).checked = true;
+  element("scores").hidden = !offers("outputs", "boxes");
+  setPointing(segments());
+  clearResult();
   if (!offers("inputs", "image")) {
     throw new Refused(`${model.name} takes tensors, not pictures: ${model.inputs.map((input) => input.name).join(", ")}.`);
   }
   if (picture) await classify();
   else say("Waiting for a picture.");
+}
+
+/// Makes the canvas a control on which points are chosen, or a picture.
+function setPointing(isOn) {
+  element("pointing").hidden = !isOn;
+  canvas.classList.toggle("pointing", isOn);
+  canvas.setAttribute("role", isOn ? "application" : "img");
+  if (isOn) {
+    canvas.tabIndex = 0;
+    canvas.setAttribute("aria-describedby", "pointing-help");
+  } else {
+    canvas.removeAttribute("tabindex");
+    canvas.removeAttribute("aria-describedby");
+  }
+}
+
+/// Removes the result of another model.
+function clearResult() {
+  found = [];
+  element("text").hidden = true;
+  element("top").replaceChildren();
+  element("time").textContent = "";
+  if (picture) drawPicture();
 }
 
 async function open(file) {
@@ -105,8 +140,10 @@ async function infer(request) {
 }
 
 async function classify() {
+  if (segments()) return clearPoints();
+  if (offers("outputs", "predicted_depth")) return view() === "depth" ? showDepth() : drawPicture();
   const isLatest = begin("result");
-  const request = { inputs: [image()] };
+  const request = { inputs: [offers("outputs", "boxes") ? drawnImage() : image()] };
   if (!element("texts").hidden) {
     const labels = element("labels").value.split("\n").map((line) => line.trim()).filter(Boolean);
     if (labels.length) {
@@ -116,18 +153,25 @@ async function classify() {
     }
   } else if (offers("outputs", "top")) {
     request.outputs = [{ name: "top", parameters: { k: 5 } }];
+  } else if (offers("outputs", "boxes")) {
+    request.parameters = { threshold: Number(element("threshold").value) };
   }
   say(`${model.name} is running.`);
   const start = performance.now();
   const outputs = await current(isLatest, infer(request));
   if (!outputs) return;
-  element("time").textContent = `${(performance.now() - start).toFixed(1)} ms from request to answer`;
+  showTime(start);
   showOutputs(outputs);
-  await explain();
+  if (!offers("outputs", "boxes")) await explain();
+}
+
+function showTime(start) {
+  element("time").textContent = `${(performance.now() - start).toFixed(1)} ms from request to answer`;
 }
 
 function showOutputs(outputs) {
   const named = Object.fromEntries(outputs.map((output) => [output.name, output]));
+  if (named.boxes) return showObjects(named);
   element("text").hidden = !named.text;
   element("text").textContent = named.text?.data.join("\n") ?? "";
   const top = (named.top?.data ?? []).map((entry) => {
@@ -142,12 +186,13 @@ function showOutputs(outputs) {
 
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 
-/// A class of the result. Choosing it explains it.
-function entryOf({ share, index, label }, rank) {
+/// A class of the result, or an object with its place. Choosing it explains it, or highlights its box.
+function entryOf({ share, index, label, place }, rank) {
   const item = document.createElement("li");
   const button = document.createElement("button");
   button.type = "button";
-  button.setAttribute("aria-pressed", String(chosen === null ? rank === 0 : chosen === index));
+  const isFirst = !place && rank === 0;
+  button.setAttribute("aria-pressed", String(chosen === null ? isFirst : chosen === index));
   button.style.background = `linear-gradient(to right, var(--bar) ${100 * share}%, transparent 0)`;
   for (const [name, text] of [["label", label], ["share", percent(share)]]) {
     const span = document.createElement("span");
@@ -155,10 +200,16 @@ function entryOf({ share, index, label }, rank) {
     span.textContent = text;
     button.append(span);
   }
+  if (place) {
+    const span = document.createElement("span");
+    span.className = "visually-hidden";
+    span.textContent = `, from ${place[0]}, ${place[1]} to ${place[2]}, ${place[3]}`;
+    button.append(span);
+  }
   button.addEventListener("click", () => {
-    chosen = index;
+    chosen = place ? rank : index;
     for (const other of element("top").querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
-    shown(explain);
+    shown(place ? drawObjects : explain);
   });
   item.append(button);
   return item;
@@ -180,13 +231,19 @@ async function explain() {
   drawExplanation(map, resized.data, method);
 }
 
-function drawPicture() {
+/// Width and height of the drawn picture.
+function drawnSize() {
+  const { bitmap } = picture;
+  if (!bitmap) return [448, 336];
+  const scale = Math.min(1, 1024 / Math.max(bitmap.width, bitmap.height));
+  return [bitmap.width, bitmap.height].map((side) => Math.max(1, Math.round(side * scale)));
+}
+
+function drawPicture(enlarged = 1) {
   element("hint").hidden = true;
   element("legend").hidden = true;
   const { bitmap, name } = picture;
-  const scale = bitmap ? Math.min(1, 1024 / Math.max(bitmap.width, bitmap.height)) : 1;
-  canvas.width = bitmap ? Math.max(1, Math.round(bitmap.width * scale)) : 448;
-  canvas.height = bitmap ? Math.max(1, Math.round(bitmap.height * scale)) : 336;
+  [canvas.width, canvas.height] = drawnSize().map((side) => Math.round(side * enlarged));
   if (bitmap) context.drawImage(bitmap, 0, 0, canvas.width, canvas.height);
   else element("hint").hidden = !(element("hint").textContent = `${name}: the browser cannot show this format.`);
   canvas.setAttribute("aria-label", name);
@@ -215,12 +272,127 @@ function drawExplanation({ shape, data }, resized, method) {
   canvas.setAttribute("aria-label", `${picture.name}. ${text}`);
 }
 
-/// A colour from dark violet over red to light yellow, for 0 to 1.
-function heat(share) {
-  const stops = [[20, 8, 48], [106, 23, 110], [188, 55, 84], [243, 120, 25], [252, 255, 164]];
-  const at = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
-  const low = Math.min(Math.floor(at), stops.length - 2);
-  return [0, 1, 2].map((c) => stops[low][c] + (stops[low + 1][c] - stops[low][c]) * (at - low)).concat(255);
+/// True if the selected model segments at points.
+const segments = () => offers("outputs", "masks");
+
+function drawObjects() {
+  // Boxes and labels are drawn sharply on a small picture, too.
+  const [width, height] = drawnSize();
+  const enlarged = Math.max(1, 900 / Math.max(width, height));
+  drawPicture(enlarged);
+  if (!found.length || !picture.bitmap) return;
+  drawBoxes(context, found, enlarged, chosen);
+  canvas.setAttribute("aria-label", `${picture.name} with ${found.length} boxes, which the list describes`);
+}
+
+/// Shows the objects on the picture and in a list.
+function showObjects(named) {
+  found = objectsOf(named);
+  chosen = null;
+  drawObjects();
+  const entries = found.map((object, rank) => ({ ...object, rank, place: object.box.map(Math.round) }));
+  element("top").replaceChildren(...entries.map(entryOf));
+  say(`${picture.name}: ${found.length === 1 ? "1 object" : `${found.length} objects`}.`);
+}
+
+async function showDepth() {
+  const isLatest = begin("result");
+  const request = { inputs: [drawnImage()], outputs: [{ name: "predicted_depth", parameters: { binary_data: true } }] };
+  say(`${model.name} is running.`);
+  const start = performance.now();
+  const outputs = await current(isLatest, infer(request));
+  if (!outputs) return;
+  showTime(start);
+  drawPicture();
+  const [least, most] = drawDepth(context, outputs[0]).map((depth) => depth.toPrecision(3));
+  const text = "Bright pixels have large depths: of a relative model they are near, of a metric one they are far.";
+  element("legend").textContent = text;
+  element("legend").hidden = false;
+  element("hint").hidden = true;
+  canvas.setAttribute("aria-label", `Depth of ${picture.name}. ${text}`);
+  say(`${picture.name}: depths from ${least} to ${most}.`);
+}
+
+/// The picture as it is drawn, for a model whose results are places on it. Cameras' orientation is applied, which the server ignores.
+function drawnImage() {
+  if (!picture.bitmap) return image();
+  const copy = document.createElement("canvas");
+  [copy.width, copy.height] = drawnSize();
+  copy.getContext("2d").drawImage(picture.bitmap, 0, 0, copy.width, copy.height);
+  const url = copy.toDataURL("image/png");
+  return { name: "image", datatype: "BYTES", shape: [1], data: [url.slice(url.indexOf(",") + 1)] };
+}
+
+function drawPointing() {
+  drawPicture();
+  if (mask) drawMask(context, mask);
+  drawPoints(context, points);
+  if (document.activeElement === canvas && cross) drawCross(context, cross);
+}
+
+/// Begins with a picture without points.
+function clearPoints() {
+  begin("result");
+  [points, mask, cross] = [[], null, null];
+  element("top").replaceChildren();
+  element("time").textContent = "";
+  if (!picture) return;
+  drawPointing();
+  if (picture.bitmap) say(`${picture.name}: choose a point of an object.`);
+  else say(`${picture.name}: the browser cannot show this format, so that no point can be chosen.`, true);
+}
+
+async function addPoint({ x, y }) {
+  const isLatest = begin("result");
+  points.push({ x, y, inside: !element("outside").checked });
+  drawPointing();
+  const request = {
+    inputs: [
+      drawnImage(),
+      { name: "input_points", datatype: "FP32", shape: [1, 1, points.length, 2], data: points.flatMap((point) => [point.x, point.y]) },
+      { name: "input_labels", datatype: "INT32", shape: [1, 1, points.length], data: points.map((point) => Number(point.inside)) },
+    ],
+    outputs: [{ name: "masks", parameters: { binary_data: true } }, { name: "iou_scores" }],
+    parameters: { best_mask: true },
+  };
+  say(`${model.name} is running.`);
+  const start = performance.now();
+  const outputs = await current(isLatest, infer(request));
+  if (!outputs) return;
+  showTime(start);
+  const [masks, scores] = ["masks", "iou_scores"].map((wanted) => outputs.find(({ name }) => name === wanted));
+  mask = masks.data;
+  drawPointing();
+  const share = mask.reduce((sum, inside) => sum + inside, 0) / mask.length;
+  say(`${picture.name}: the mask has ${percent(share)} of the picture, score ${scores.data[0].toFixed(2)}.`);
+}
+
+/// Moves the cross, adds a point or removes all.
+function pressKey(event) {
+  if (!segments() || !picture?.bitmap) return;
+  const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+  const step = steps[event.key];
+  if (step) {
+    const size = Math.max(canvas.width, canvas.height) / (event.shiftKey ? 10 : 50);
+    const moved = (place, direction, side) => Math.min(Math.max(place + direction * size, 0), side);
+    cross = { x: moved(cross.x, step[0], canvas.width), y: moved(cross.y, step[1], canvas.height) };
+    drawPointing();
+    say(`Cross at ${percent(cross.x / canvas.width)} from the left, ${percent(cross.y / canvas.height)} from the top.`);
+  } else if (event.key === "Enter" || event.key === " ") {
+    shown(() => addPoint(cross));
+  } else if (event.key === "Delete" || event.key === "Backspace") {
+    clearPoints();
+    focusCanvas();
+  } else {
+    return;
+  }
+  event.preventDefault();
+}
+
+function focusCanvas() {
+  if (!segments() || !picture?.bitmap) return;
+  cross ??= { x: canvas.width / 2, y: canvas.height / 2 };
+  drawPointing();
 }
 
 element("model").addEventListener("change", () => shown(selectModel));
@@ -228,7 +400,18 @@ element("token-field").addEventListener("submit", (event) => event.preventDefaul
 element("token").addEventListener("change", () => shown(listModels));
 element("run").addEventListener("click", () => picture && shown(classify));
 element("file").addEventListener("change", ({ target }) => target.files[0] && shown(() => open(target.files[0])));
-for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => shown(explain));
+const changeView = () => (offers("outputs", "predicted_depth") ? picture && classify() : explain());
+for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => shown(changeView));
+element("threshold").addEventListener("input", ({ target }) => (element("threshold-value").textContent = Number(target.value).toFixed(2)));
+element("threshold").addEventListener("change", () => picture && shown(classify));
+element("clear").addEventListener("click", () => segments() && clearPoints());
+canvas.addEventListener("click", (event) => {
+  const place = segments() && picture?.bitmap && placeOn(canvas, event);
+  if (place) shown(() => addPoint(place));
+});
+canvas.addEventListener("keydown", pressKey);
+canvas.addEventListener("focus", focusCanvas);
+canvas.addEventListener("blur", () => segments() && picture && drawPointing());
 document.addEventListener("paste", ({ clipboardData }) => clipboardData.files[0] && shown(() => open(clipboardData.files[0])));
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
