@@ -4,6 +4,7 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use super::protocol::tensors::Inputs;
+use super::protocol::vision::VisionProtocol;
 use super::protocol::{InferRequest, json};
 use super::{chat, embeddings, grpc, proto, wire};
 
@@ -47,7 +48,7 @@ pub fn embeddings(body: &[u8]) {
 /// Reads the body of a request for a chat.
 pub fn chat(body: &[u8]) {
     if let Ok(request) = chat::read(body) {
-        let _ = request.image();
+        let _ = request.content();
     }
 }
 
@@ -60,5 +61,9 @@ fn check(request: InferRequest) {
         max_images: 256,
         no_texts: None,
     };
+    let segmenter = VisionProtocol::Segmenter { masks: 3, logits: 64 };
+    for protocol in [VisionProtocol::Detector, segmenter, VisionProtocol::Depth] {
+        let _ = protocol.read(request.inputs.clone(), &inputs, &request.parameters);
+    }
     let _ = inputs.read(request.inputs);
 }
