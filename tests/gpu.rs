@@ -42,7 +42,7 @@ mod rt_detr;
 mod search;
 mod segment;
 mod selection;
-mod serve_vision;
+mod serve;
 mod sparse;
 mod states;
 mod training;

@@ -73,6 +73,7 @@ def main():
         (work / "models/detr").symlink_to(ROOT / "tests/golden/rt_detr/rt_detr")
         (work / "models/sam").symlink_to(ROOT / "tests/golden/segment/sam")
         (work / "models/depth").symlink_to(ROOT / "tests/golden/depth/dpt")
+        (work / "models/smolvlm").symlink_to(ROOT / "tests/golden/smolvlm/smolvlm")
         shutil.copy(ROOT / "tests/golden/images/photo.jpg", work / "cat.jpg")
         # An HTTP error fails the command.
         (work / ".curlrc").write_text("silent\nshow-error\nfail-with-body\n")

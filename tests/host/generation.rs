@@ -270,7 +270,7 @@ fn questions_are_asked_by_the_command_line() {
         &case.options(),
     )
     .unwrap();
-    assert!(generator.divides_images() && makes_texts(case.path()));
+    assert!(generator.tiling().is_some() && makes_texts(case.path()));
     let encoded = ndarray::Array3::zeros((1, 16, 32));
     let error = generator.start_encoded(encoded.view(), &[case.options()]);
     let error = error.unwrap_err().to_string();

@@ -1,6 +1,8 @@
 //! `hipvit serve` on the CPU: its protocols, limits, operation and end.
 
 mod access_log;
+mod chat_load;
+mod chats;
 mod connections;
 mod encoded;
 mod generation;

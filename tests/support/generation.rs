@@ -69,7 +69,7 @@ pub(crate) struct Tiled {
 
 #[derive(Deserialize)]
 pub(crate) struct TiledText {
-    image: String,
+    pub(crate) image: String,
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
     ended: bool,

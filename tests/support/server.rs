@@ -1,6 +1,7 @@
 //! `hipvit serve` in this process on a free loopback port, and its clients: handwritten HTTP/1.1, and the
 //! generated gRPC client.
 
+pub(crate) mod chats;
 pub(crate) mod grpc;
 pub(crate) mod process;
 pub(crate) mod vision;
@@ -93,13 +94,18 @@ impl Running {
 
     /// Returns the value of a metric with these labels.
     pub(crate) fn metric(&self, name: &str) -> f64 {
-        let text = self.get("/metrics").text();
-        let line = text.lines().find(|line| line.starts_with(name));
-        let value = line
-            .and_then(|line| line.rsplit_once(' '))
-            .map(|(_, value)| value);
-        value.map_or(0.0, |value| value.parse().unwrap())
+        metric(self.address, name)
     }
+}
+
+/// Returns the value of a metric with these labels, of the server at an address.
+pub(crate) fn metric(address: SocketAddr, name: &str) -> f64 {
+    let text = request(address, "GET", "/metrics", &[], b"").text();
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line
+        .and_then(|line| line.rsplit_once(' '))
+        .map(|(_, value)| value);
+    value.map_or(0.0, |value| value.parse().unwrap())
 }
 
 impl Drop for Running {

@@ -47,7 +47,7 @@ impl Generator {
     /// those being looked up in the text. Texts in progress are cancelled.
     ///
     /// Both models read the same image. The draft model should be several times as fast, since it computes its tokens one by one. It chooses the
-    /// most likely tokens. [`start_encoded`](Self::start_encoded) has no drafts by it.
+    /// most likely tokens. [`start_encoded`](Self::start_encoded) and [`start_tiles`](Self::start_tiles) have no drafts by it.
     ///
     /// # Errors
     ///

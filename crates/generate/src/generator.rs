@@ -16,7 +16,9 @@ use crate::draft::Speculation;
 use crate::graph::CacheSize;
 use crate::pages::{PAGE, Pages};
 use crate::prompt::{first_tokens, grid};
+use crate::prompts::Prompts;
 use crate::sampling::GenerateOptions;
+use crate::searched::{Searched, beam_rules};
 use crate::spec::{DecoderSpec, MODEL_TYPES};
 use crate::step_inputs::Row;
 use crate::text::{Event, Generated, Sequence, TextId, TextRules};
@@ -37,6 +39,8 @@ pub struct Generator {
     pub(crate) numbers: Vec<usize>,
     /// Texts in progress in the order of their ids. The first ones have precedence if the cache is full.
     pub(crate) active: Vec<Sequence>,
+    /// Texts in progress by beam search. Their pages are kept for them.
+    pub(crate) searching: Vec<Searched>,
     /// Number of texts that were started.
     pub(crate) started: u64,
     pub(crate) speculation: Speculation,
@@ -189,6 +193,7 @@ impl Generator {
             pages: Pages::new(0),
             numbers: Vec::new(),
             active: Vec::new(),
+            searching: Vec::new(),
             started: 0,
             speculation: Speculation::default(),
             draft_model: None,
@@ -214,9 +219,19 @@ impl Generator {
         self.detokenizer.clone()
     }
 
-    /// Returns true if the decoder reads tiles of an image, into which [`start`](Self::start) divides it. [`start_encoded`](Self::start_encoded) then fails.
-    pub fn divides_images(&self) -> bool {
-        self.tiling.is_some()
+    /// Returns what converts messages to prompts, and checks options, while texts are computed.
+    pub fn prompts(&self) -> Prompts {
+        Prompts {
+            spec: Arc::new(self.decoder.spec().clone()),
+            detokenizer: self.detokenizer.clone(),
+            tiling: self.tiling,
+            pages: self.pages.count(),
+        }
+    }
+
+    /// Returns the rule that divides images into tiles, if the decoder reads tiles: [`start_tiles`](Self::start_tiles) takes them, and [`start`](Self::start) divides images. [`start_encoded`](Self::start_encoded) then fails.
+    pub fn tiling(&self) -> Option<Tiling> {
+        self.tiling
     }
 
     /// Returns the number of beams that the model's files ask for.
@@ -273,7 +288,7 @@ impl Generator {
     ) -> Result<Vec<Generated>> {
         self.cancel_all();
         options.check()?;
-        let result = match self.beam_rules(options)? {
+        let result = match beam_rules(self.decoder.spec(), options)? {
             Some(rules) => self.search_all(images, options, &rules, each),
             None => self.generate_all(images, options, each),
         };

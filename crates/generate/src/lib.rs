@@ -12,10 +12,10 @@
 //! | `generator`, `texts` | loads models; schedules texts |
 //! | `spec`, `names` | the configuration; the names of tensors |
 //! | `graph`, `llama`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
-//! | `beam`, `beam_texts` | beam search; the texts of images by it |
+//! | `beam`, `searched`, `beam_texts` | beam search; its texts in progress; the schedule of images |
 //! | `pages`, `sampling` | allocates the cache; chooses tokens |
 //! | `draft`, `draft_model` | guesses tokens: from the text; by a smaller model |
-//! | `prompt`, `template` | the tokens that a text begins with; the chat around a prompt |
+//! | `prompt`, `template`, `prompts` | the tokens that a text begins with; the chat around a prompt; those of clients |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |
 //! | `training` | what training needs of a decoder |
 
@@ -30,7 +30,9 @@ mod llama;
 mod names;
 mod pages;
 mod prompt;
+mod prompts;
 mod sampling;
+mod searched;
 mod spec;
 mod step_inputs;
 mod stream;
@@ -41,7 +43,9 @@ mod training;
 
 pub use draft::Speculation;
 pub use generator::{Generator, makes_texts};
+pub use prompts::Prompts;
 pub use sampling::{GenerateOptions, Sampling};
 pub use stream::TextStream;
+pub use template::{Message, MessagePart};
 pub use text::{Event, Finish, Generated, Progress, TextId};
 pub use training::{LEFT_OUT, TextDecoder, TextRow, text_inputs};

@@ -30,8 +30,13 @@ impl Pages {
 
     /// Takes pages until `table` has room for `tokens` tokens. Returns false, and takes none, if there are too few.
     pub(crate) fn grow(&mut self, table: &mut Vec<u32>, tokens: usize) -> bool {
+        self.grow_beside(0, table, tokens)
+    }
+
+    /// Does what [`grow`](Self::grow) does, but leaves `kept` pages unused.
+    pub(crate) fn grow_beside(&mut self, kept: usize, table: &mut Vec<u32>, tokens: usize) -> bool {
         let missing = tokens.div_ceil(PAGE).saturating_sub(table.len());
-        if missing > self.free.len() {
+        if missing > 0 && missing + kept > self.free.len() {
             return false;
         }
         let taken = self.free.drain(self.free.len() - missing..).rev();

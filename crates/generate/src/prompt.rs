@@ -7,15 +7,14 @@ use hipvit::image::Tiles;
 use hipvit::model::Detokenizer;
 
 use crate::spec::{DecoderSpec, Llama};
-use crate::template;
-
-/// Name of an image in a prompt.
-const IMAGE: &str = "<image>";
+use crate::template::{self, IMAGE};
 
 /// The first tokens of a text.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct First {
     pub(crate) tokens: Vec<u32>,
+    /// Number of tokens of the prompt, without a start token that was added.
+    pub(crate) prompt_tokens: usize,
     /// The index of an image's token among those of the image, for each of the first tokens.
     features: Arc<[Option<u32>]>,
 }
@@ -28,10 +27,15 @@ impl First {
     }
 }
 
-/// Returns the rows and columns of tiles of image `index`. An image that is not divided has none.
+/// Returns the rows and columns of tiles. An image that is not divided has none.
+pub(crate) fn grid_of(tiles: &Tiles) -> [usize; 2] {
+    [tiles.rows, tiles.columns]
+}
+
+/// Returns the rows and columns of tiles of image `index`.
 pub(crate) fn grid(tiles: Option<&[Tiles]>, index: usize) -> [usize; 2] {
     let tiles = tiles.and_then(|tiles| tiles.get(index));
-    tiles.map_or([0, 0], |tiles| [tiles.rows, tiles.columns])
+    tiles.map_or([0, 0], grid_of)
 }
 
 /// Returns the first tokens of a text with this prompt: the model's first token, and those of the prompt. Donut's prompts have a first token of their
@@ -53,7 +57,7 @@ pub(crate) fn first_tokens(
     let Some(prompt) = prompt else {
         return Ok(First {
             tokens: vec![start],
-            features: Arc::default(),
+            ..First::default()
         });
     };
     let mut tokens = detokenizer.tokens(prompt)?;
@@ -64,11 +68,13 @@ pub(crate) fn first_tokens(
             "is empty. Leave it out, or give a text",
         )),
         Some(&first) => {
+            let prompt_tokens = tokens.len();
             if !spec.rules.prompt_is_start && first != start {
                 tokens.insert(0, start);
             }
             Ok(First {
                 tokens,
+                prompt_tokens,
                 features: Arc::default(),
             })
         }
@@ -132,5 +138,9 @@ fn around_image(
         );
         return Err(Error::argument("prompt", reason));
     }
-    Ok(First { tokens, features })
+    Ok(First {
+        prompt_tokens: tokens.len(),
+        tokens,
+        features,
+    })
 }

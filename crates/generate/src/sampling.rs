@@ -17,7 +17,7 @@ pub struct GenerateOptions {
     /// Random choice of tokens. `None`: the most likely token, the first of equally likely ones.
     pub sampling: Option<Sampling>,
     /// Number of texts of an image that are continued together, of which the best one is returned. `None`: as the model's files say, or 1 with
-    /// `sampling` or a `draft`. [`Generator::start`](crate::Generator::start) always uses one.
+    /// `sampling` or a `draft`.
     pub beams: Option<usize>,
     /// Maximum number of tokens that are guessed from the text so far, and checked in the same step. 0: none. Only for texts without `sampling`.
     ///

@@ -61,9 +61,55 @@ fn read(directory: &Path) -> Result<Option<String>> {
     Ok(None)
 }
 
+/// Name of an image in a conversation.
+pub(crate) const IMAGE: &str = "<image>";
+
+/// A message of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Who says it, such as `user`, `assistant` or `system`.
+    pub role: String,
+    /// What is said, in this order.
+    pub parts: Vec<MessagePart>,
+}
+
+/// A part of a [`Message`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessagePart {
+    /// The image that the text is made of.
+    Image,
+    /// A text.
+    Text(String),
+}
+
+/// Returns the conversation up to the answer.
+pub(crate) fn conversation(messages: &[Message]) -> String {
+    let mut text = "<|im_start|>".to_owned();
+    for Message { role, parts } in messages {
+        let mut letters = role.chars();
+        // As Jinja's `capitalize` does.
+        text.extend(letters.next().into_iter().flat_map(char::to_uppercase));
+        text.extend(letters.flat_map(char::to_lowercase));
+        text.push(':');
+        if parts.first() != Some(&MessagePart::Image) {
+            text.push(' ');
+        }
+        for part in parts {
+            text.push_str(match part {
+                MessagePart::Image => IMAGE,
+                MessagePart::Text(part) => part,
+            });
+        }
+        text.push_str("<end_of_utterance>\n");
+    }
+    text + "Assistant:"
+}
+
 /// Returns the conversation with a question about an image, up to the answer.
 pub(crate) fn question(prompt: &str) -> String {
-    format!("<|im_start|>User:<image>{prompt}<end_of_utterance>\nAssistant:")
+    let parts = vec![MessagePart::Image, MessagePart::Text(prompt.to_owned())];
+    let role = "user".to_owned();
+    conversation(&[Message { role, parts }])
 }
 
 /// Returns the text that stands for an image of `rows` by `columns` tiles, each of `tokens` tokens. An image that is not divided has 0 rows.
@@ -81,4 +127,33 @@ pub(crate) fn image(rows: usize, columns: usize, tokens: usize) -> String {
         text.push('\n');
     }
     text + &format!("{AROUND}<global-img>{tile}{AROUND}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected text is that of `apply_chat_template` of transformers 5.24 with either template.
+    #[test]
+    fn conversations_are_those_of_the_template() {
+        let message = |role: &str, parts: &[MessagePart]| Message {
+            role: role.to_owned(),
+            parts: parts.to_vec(),
+        };
+        let text = |text: &str| MessagePart::Text(text.to_owned());
+        let messages = [
+            message("system", &[text("Be brief.")]),
+            message("user", &[text("What is the thing?"), MessagePart::Image]),
+            message("assistant", &[text("a cat")]),
+            message("user", &[text("Read it, please")]),
+        ];
+        assert_eq!(
+            conversation(&messages),
+            "<|im_start|>System: Be brief.<end_of_utterance>\nUser: What is the thing?<image><end_of_utterance>\nAssistant: a cat<end_of_utterance>\nUser: Read it, please<end_of_utterance>\nAssistant:"
+        );
+        assert_eq!(
+            question("Why?"),
+            "<|im_start|>User:<image>Why?<end_of_utterance>\nAssistant:"
+        );
+    }
 }

@@ -19,6 +19,8 @@ pub struct Generated {
     pub tokens: Vec<u32>,
     /// Why the text ended.
     pub finish: Finish,
+    /// Number of tokens of the prompt, with those of an image in the text's sequence. 0 without a prompt.
+    pub prompt_tokens: usize,
 }
 
 /// Why a text ended.

@@ -1,5 +1,6 @@
 //! The schedule of texts in progress: they enter and leave between steps.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use hipvit::error::{Error, Result};
@@ -14,10 +15,18 @@ use crate::decoder::Encoded;
 use crate::draft::{self, Speculation};
 use crate::draft_model::Wanted;
 use crate::generator::Generator;
-use crate::prompt::{first_tokens, grid};
+use crate::pages::PAGE;
+use crate::prompt::{first_tokens, grid_of};
 use crate::sampling::{GenerateOptions, Logits};
+use crate::searched::{Searched, ToSearch, beam_rules, check_pages};
 use crate::step_inputs::Row;
 use crate::text::{Event, Finish, Generated, Progress, Sequence, TextId, TextRules};
+
+/// A text to be made of an image.
+enum ToMake {
+    One(TextRules),
+    Search(ToSearch),
+}
 
 /// What follows a text in progress.
 enum Choice {
@@ -37,7 +46,7 @@ impl Generator {
 
     /// Returns the number of texts in progress.
     pub fn running(&self) -> usize {
-        self.active.len()
+        self.active.len() + self.searching.len()
     }
 
     /// Returns the number of pages that texts use, and of all pages of the cache.
@@ -51,6 +60,7 @@ impl Generator {
     ///
     /// - [`Error::Argument`] if there are more images than [`vacant`](Self::vacant), if their number differs from that of the options, or for options
     ///   out of range.
+    /// - [`Error::Argument`] for beams beside which the cache has too few pages, see [`has_pages`](Self::has_pages).
     /// - The errors of [`Session::run_with`](hipvit::Session::run_with).
     pub fn start<'a>(
         &mut self,
@@ -58,16 +68,43 @@ impl Generator {
         options: &[GenerateOptions],
     ) -> Result<Vec<TextId>> {
         let images = images.into();
-        let tiles = self.tiles(&images)?;
-        let rules = self.rules_of_all(options, tiles.as_deref())?;
         let for_drafts = images.clone();
-        let numbers = self.encode_images(images, tiles)?;
-        let texts = self.start_all(numbers, rules)?;
+        let texts = match self.tiles(&images)? {
+            Some(tiles) => self.start_tiles(&tiles, options)?,
+            None => {
+                let texts = self.texts_to_make(options, None)?;
+                let numbers = self.encode_images(images, None)?;
+                self.start_all(numbers, texts)?
+            }
+        };
         if let Err(error) = self.start_drafts(for_drafts, options, &texts) {
             texts.iter().for_each(|&text| _ = self.cancel(text));
             return Err(error);
         }
         Ok(texts)
+    }
+
+    /// Encodes the tiles of images, and starts their texts. There are options for each image.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start`](Self::start), and [`Error::Argument`] for a decoder that does not read tiles.
+    pub fn start_tiles<T: Borrow<Tiles>>(
+        &mut self,
+        tiles: &[T],
+        options: &[GenerateOptions],
+    ) -> Result<Vec<TextId>> {
+        if self.tiling.is_none() {
+            let reason = "are not taken: the model reads whole images. Start the images";
+            return Err(Error::argument("tiles", reason));
+        }
+        let grids = tiles
+            .iter()
+            .map(|tiles| grid_of(tiles.borrow()))
+            .collect::<Vec<_>>();
+        let texts = self.texts_to_make(options, Some(&grids))?;
+        let numbers = self.encode_tiles(tiles)?;
+        self.start_all(numbers, texts)
     }
 
     /// Divides images, for a decoder that reads their tiles. `None` for another one.
@@ -118,13 +155,13 @@ impl Generator {
             let reason = "of tiles are not taken: the model divides images itself. Start the images";
             return Err(Error::argument("tokens", reason));
         }
-        let rules = self.rules_of_all(options, None)?;
+        let texts = self.texts_to_make(options, None)?;
         let images = tokens.dim().0;
-        if images != rules.len() {
-            return Err(Self::other_number(rules.len(), images));
+        if images != texts.len() {
+            return Err(Self::other_number(texts.len(), images));
         }
         let numbers = self.encode(Encoded::Host(tokens.as_standard_layout()), images)?;
-        self.start_all(numbers, rules)
+        self.start_all(numbers, texts)
     }
 
     fn other_number(options: usize, images: usize) -> Error {
@@ -133,24 +170,68 @@ impl Generator {
     }
 
     /// Starts the texts of images with these numbers in the cache.
-    fn start_all(&mut self, numbers: Vec<usize>, rules: Vec<TextRules>) -> Result<Vec<TextId>> {
-        if numbers.len() != rules.len() {
-            let error = Self::other_number(rules.len(), numbers.len());
+    fn start_all(&mut self, numbers: Vec<usize>, texts: Vec<ToMake>) -> Result<Vec<TextId>> {
+        if numbers.len() != texts.len() {
+            let error = Self::other_number(texts.len(), numbers.len());
             self.numbers.extend(numbers);
             return Err(error);
         }
-        let mut ids = Vec::with_capacity(rules.len());
-        for (rules, image) in rules.into_iter().zip(numbers) {
+        let mut ids = Vec::with_capacity(texts.len());
+        for (text, image) in texts.into_iter().zip(numbers) {
             let id = TextId(self.started);
             self.started += 1;
             ids.push(id);
-            self.active.push(Sequence::new(id, rules, image));
+            match text {
+                ToMake::One(rules) => self.active.push(Sequence::new(id, rules, image)),
+                ToMake::Search(text) => {
+                    let rules = &self.decoder.spec().rules;
+                    self.searching.push(Searched::new(id, text, image, rules));
+                }
+            }
         }
+        self.give_way();
         Ok(ids)
     }
 
+    /// Returns the number of unused pages that are kept for searches.
+    fn kept(&self) -> usize {
+        let kept = |searched: &Searched| searched.promised.saturating_sub(searched.used());
+        self.searching.iter().map(kept).sum()
+    }
+
+    /// Takes the pages of the last texts of one beam until there are enough for searches. Their tokens are computed again later.
+    fn give_way(&mut self) {
+        let kept = self.kept();
+        let mut victims = self.active.iter_mut().rev().filter(|text| !text.pages.is_empty());
+        while self.pages.unused() < kept
+            && let Some(victim) = victims.next()
+        {
+            self.pages.release(&mut victim.pages);
+            victim.cached = 0;
+        }
+    }
+
+    /// Returns true if a text with these options can be started now, if a place is [vacant](Self::vacant). Beams need more pages than are free while others
+    /// search. `tiles` are those of the image, for a decoder that reads them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for options that the model cannot follow.
+    pub fn has_pages(&self, options: &GenerateOptions, tiles: Option<&Tiles>) -> Result<bool> {
+        let spec = self.decoder.spec();
+        let Some(rules) = beam_rules(spec, options)? else {
+            return Ok(true);
+        };
+        let text = self.to_search(options, rules, tiles.map_or([0, 0], grid_of))?;
+        check_pages(&text, self.pages.count())?;
+        let promised: usize = self.searching.iter().map(|searched| searched.promised).sum();
+        // Beside searches, there is room for the longest text of one beam.
+        let most = self.pages.count().saturating_sub(spec.context.div_ceil(PAGE));
+        Ok(promised == 0 || promised + text.pages() <= most)
+    }
+
     /// Encodes the tiles of images. Returns the images' numbers in the cache, which are taken.
-    fn encode_tiles(&mut self, tiles: &[Tiles]) -> Result<Vec<usize>> {
+    fn encode_tiles<T: Borrow<Tiles>>(&mut self, tiles: &[T]) -> Result<Vec<usize>> {
         let numbers = self.take_numbers(tiles.len())?;
         let written = self.write_tiles(tiles, &numbers);
         if let Err(error) = written {
@@ -160,11 +241,12 @@ impl Generator {
         Ok(numbers)
     }
 
-    fn write_tiles(&self, tiles: &[Tiles], numbers: &[usize]) -> Result<()> {
+    fn write_tiles<T: Borrow<Tiles>>(&self, tiles: &[T], numbers: &[usize]) -> Result<()> {
         let missing = || Error::internal("encoder", "returns no tokens");
         let most = self.decoder.cache().tiles;
         let of_images = tiles.iter().zip(numbers).flat_map(|(tiles, &number)| {
             let places = number * most..;
+            let tiles: &Tiles = tiles.borrow();
             tiles.images.iter().zip(places)
         });
         let (images, places): (Vec<&RgbImage>, Vec<usize>) = of_images.unzip();
@@ -184,16 +266,33 @@ impl Generator {
         Ok(())
     }
 
-    /// Returns the rules of texts, for which there must be room.
-    fn rules_of_all(&self, options: &[GenerateOptions], tiles: Option<&[Tiles]>) -> Result<Vec<TextRules>> {
+    /// Returns what is needed to make texts, for which there must be room. `grids` are the rows and columns of the images' tiles.
+    fn texts_to_make(
+        &self,
+        options: &[GenerateOptions],
+        grids: Option<&[[usize; 2]]>,
+    ) -> Result<Vec<ToMake>> {
         let (images, vacant) = (options.len(), self.vacant());
         if images > vacant {
             let reason =
                 format!("are {images}, and {vacant} texts can be started now. Start the others after a step");
             return Err(Error::argument("images", reason));
         }
-        let rules = |(index, options)| self.text_rules(options, grid(tiles, index));
-        options.iter().enumerate().map(rules).collect()
+        let mut promised: usize = self.searching.iter().map(|searched| searched.promised).sum();
+        let mut to_make = |(index, options)| {
+            let grid = grids
+                .and_then(|grids| grids.get(index))
+                .copied()
+                .unwrap_or_default();
+            let Some(rules) = beam_rules(self.decoder.spec(), options)? else {
+                return self.text_rules(options, grid).map(ToMake::One);
+            };
+            let text = self.to_search(options, rules, grid)?;
+            promised += text.pages();
+            check_pages(&text, self.pages.count().saturating_sub(promised - text.pages()))?;
+            Ok(ToMake::Search(text))
+        };
+        options.iter().enumerate().map(&mut to_make).collect()
     }
 
     /// Writes the encoder's tokens of images to the cache. Returns the images' numbers, which are taken.
@@ -235,14 +334,15 @@ impl Generator {
     ///
     /// The errors of a run. All texts stay in progress.
     pub fn step(&mut self) -> Result<Vec<Progress>> {
-        if self.active.is_empty() {
-            return Ok(Vec::new());
-        }
+        let mut events = self.step_searches()?;
         self.reserve()?;
         self.guess()?;
+        if !self.active.iter().any(Sequence::is_computed) {
+            return Ok(events);
+        }
         let choices = self.choose()?;
         let rules = &self.decoder.spec().rules;
-        let (mut events, mut ended) = (Vec::new(), Vec::new());
+        let mut ended = Vec::new();
         let computed = self.active.iter_mut().filter(|sequence| sequence.is_computed());
         for (sequence, choice) in computed.zip(choices) {
             let text = sequence.id;
@@ -358,6 +458,7 @@ impl Generator {
 
     /// Guesses tokens where the cache has room for them.
     fn guess(&mut self) -> Result<()> {
+        let kept = self.kept();
         self.active.iter_mut().for_each(|sequence| sequence.draft.clear());
         let guessed = self.active.iter().enumerate();
         let guessed = guessed.filter(|(_, sequence)| sequence.is_computed() && sequence.draft_tokens() > 0);
@@ -377,7 +478,7 @@ impl Generator {
         for (index, draft) in indices.into_iter().zip(drafts) {
             let sequence = &mut self.active[index];
             let tokens = sequence.cached + 1 + draft.len();
-            if !draft.is_empty() && self.pages.grow(&mut sequence.pages, tokens) {
+            if !draft.is_empty() && self.pages.grow_beside(kept, &mut sequence.pages, tokens) {
                 sequence.draft = draft;
             }
         }
@@ -418,6 +519,7 @@ impl Generator {
         Ok(Generated {
             text: self.detokenizer.text(&tokens)?,
             finish,
+            prompt_tokens: sequence.rules.first.prompt_tokens,
             tokens,
         })
     }
@@ -443,12 +545,21 @@ impl Generator {
 
     /// Ends a text before it is complete, and frees its part of the cache. Returns false if it is not in progress.
     pub fn cancel(&mut self, text: TextId) -> bool {
-        self.remove(text).is_some()
+        let searching = self.searching.iter().position(|searched| searched.id == text);
+        match searching.map(|index| self.searching.remove(index)) {
+            Some(mut searched) => {
+                searched.release(&mut self.pages);
+                self.leave(&searched);
+                true
+            }
+            None => self.remove(text).is_some(),
+        }
     }
 
     /// Ends all texts before they are complete.
     pub fn cancel_all(&mut self) {
         self.active.clear();
+        self.searching.clear();
         self.reset_cache();
         if let Some(model) = &mut self.draft_model {
             model.cancel_all();
@@ -457,22 +568,26 @@ impl Generator {
 
     /// Reserves the page of each sequence's next token. If there are too few, the last sequences lose theirs, and compute their tokens again.
     fn reserve(&mut self) -> Result<()> {
+        let kept = self.kept();
         let mut index = 0;
         while index < self.active.len() {
             let (before, rest) = self.active.split_at_mut(index + 1);
             let Some(sequence) = before.last_mut() else {
                 break;
             };
-            if self.pages.grow(&mut sequence.pages, sequence.tokens.len()) {
+            if self
+                .pages
+                .grow_beside(kept, &mut sequence.pages, sequence.tokens.len())
+            {
                 index += 1;
                 continue;
             }
             let victim = rest.iter_mut().rev().find(|other| !other.pages.is_empty());
             let Some(victim) = victim else {
-                // The sequence waits for those before it.
+                // The sequence waits for those before it, and for searches.
                 self.pages.release(&mut sequence.pages);
                 sequence.cached = 0;
-                if index == 0 {
+                if index == 0 && self.searching.is_empty() {
                     let reason = format!("has {} pages, too few for one text", self.pages.count());
                     return Err(Error::internal("cache", reason));
                 }

@@ -1,5 +1,5 @@
-//! `/v1/chat/completions`, OpenAI's chat, for models that make texts of images. A request has one image as a `data:` URL. The answer is the
-//! text of the image, whole or token by token as server-sent events.
+//! `/v1/chat/completions`, OpenAI's chat, for models that make texts of images. A request has one image as a `data:` URL, and the text of its messages is the
+//! model's prompt. The answer is the text of the image, whole or token by token as server-sent events.
 
 mod answer;
 mod events;
@@ -19,20 +19,25 @@ pub(super) use self::request::{Request, read};
 use super::failure::Failure;
 use super::protocol::generation::finish_reason;
 use super::scheduler::Content;
-use super::service::{Call, Chat, Service};
+use super::service::{Call, Chat, ChatContent, Service};
+use hipvit_generate::Message;
 
 /// Answers a request with the text of its image.
 pub(super) async fn complete(
     service: &Arc<Service>,
     call: Call,
     request: Request,
-    image: Bytes,
+    (image, messages): (Bytes, Vec<Message>),
 ) -> Result<Response, Failure> {
     let Request {
         model, parameters, ..
     } = &request;
-    let image = Content::Encoded(image);
-    let chat = service.chat(&call, model, image, request.stream, parameters)?;
+    let asked = ChatContent {
+        image: Content::Encoded(image),
+        messages,
+        streams: request.stream,
+    };
+    let chat = service.chat(&call, model, asked, parameters)?;
     let head = Head::new(&request.model);
     if request.stream {
         let mut events = Events::new(chat, head, request.include_usage);
@@ -61,7 +66,7 @@ pub(super) async fn complete(
         "finish_reason": finish_reason(text),
     }]);
     let mut body = head.object("chat.completion", choices);
-    body["usage"] = usage(text.tokens.len());
+    body["usage"] = usage(text);
     let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
     Ok((headers, body.to_string()).into_response())
 }

@@ -337,11 +337,11 @@ async fn chat_completions(
     let read = read_json(&service, &call, &headers, &body, advice, |model| {
         let request = chat::read(&body)?;
         model(&request.model)?;
-        let image = request.image()?;
-        Ok((request, image))
+        let content = request.content()?;
+        Ok((request, content))
     });
     let answer = match read {
-        Ok((request, image)) => chat::complete(&service, call, request, image).await,
+        Ok((request, content)) => chat::complete(&service, call, request, content).await,
         Err(failure) => Err(failure),
     };
     answer.unwrap_or_else(openai::model_error)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ndarray::Array2;
 use parking_lot::Mutex;
 
-pub(super) use self::generation::Chat;
+pub(super) use self::generation::{Chat, ChatContent};
 use self::record::Record;
 use super::access_log::{AccessLogger, Note};
 use super::blocking::at_length;

@@ -1,19 +1,13 @@
 //! Models that make texts of images, by the Open Inference Protocol and as OpenAI's chats.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::SocketAddr;
-use std::sync::Mutex;
-use std::thread;
-
-use hipvit::{Device, Session};
-use hipvit_generate::{Finish, GenerateOptions};
 use hipvit_serve::ModelSource;
 use serde_json::{Value, json};
 
 use crate::support::at;
 use crate::support::generation::{CHAT, Case, LENGTH, cases, chat, data_url};
+use crate::support::server::chats::{content, events, open_stream};
 use crate::support::server::grpc::{block_on, client, infer};
-use crate::support::server::{Response, Running, base64, connect, options, sample, tensor, wait_until};
+use crate::support::server::{Response, Running, base64, options, sample, tensor};
 
 /// Serves the golden models of texts beside the classifier of digits.
 fn texts() -> Running {
@@ -41,50 +35,10 @@ fn error(response: &Response) -> (u16, String) {
     (response.status, error["message"].as_str().unwrap().to_owned())
 }
 
-/// Sends a chat by HTTP/1.0, whose answer is not divided into chunks. Returns a reader after its head.
-fn open_stream(address: SocketAddr, body: &Value) -> (u16, BufReader<std::net::TcpStream>) {
-    let mut stream = connect(address);
-    let body = body.to_string();
-    let head = format!(
-        "POST {CHAT} HTTP/1.0\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(body.as_bytes()).unwrap();
-    let mut reader = BufReader::new(stream);
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    let status = line.split(' ').nth(1).unwrap().parse().unwrap();
-    while line != "\r\n" {
-        line.clear();
-        reader.read_line(&mut line).unwrap();
-    }
-    (status, reader)
-}
-
-/// Returns the events of a stream. The last one is `[DONE]`.
-fn events(mut reader: impl Read) -> Vec<Value> {
-    let mut text = String::new();
-    reader.read_to_string(&mut text).unwrap();
-    let mut events: Vec<&str> = text.split("\n\n").collect();
-    assert_eq!(events.pop(), Some(""));
-    assert_eq!(events.pop(), Some("data: [DONE]"), "{text}");
-    let parse = |event: &str| serde_json::from_str(event.strip_prefix("data: ").unwrap()).unwrap();
-    events.into_iter().map(parse).collect()
-}
-
-/// Returns the text of a stream's parts.
-fn content(events: &[Value]) -> String {
-    let parts = events
-        .iter()
-        .filter_map(|event| event["choices"][0]["delta"]["content"].as_str());
-    parts.collect()
-}
-
 #[test]
 fn the_protocol_gives_the_texts_of_transformers() {
     let running = texts();
-    // The server takes no prompts.
+    // Those with prompts are asked by chats.
     for case in cases().into_iter().filter(|case| case.prompt.is_none()) {
         let name = case.path().file_name().unwrap().to_str().unwrap().to_owned();
         let files: Vec<Vec<u8>> = (0..case.texts.len()).map(|index| case.file(index)).collect();
@@ -271,11 +225,48 @@ fn requests_that_a_model_cannot_follow_are_refused() {
         (json!({"messages": []}), "`messages` has no image"),
         (
             json!({"messages": [{"role": "user", "content": "What is it?"}]}),
-            "`messages`[0] has a text",
+            "`messages` has no image",
         ),
         (
-            json!({"messages": [{"role": "system", "content": "Read."}]}),
-            "`messages`[0] has the role `system`",
+            json!({"messages": [{"role": "system", "content": "Read."}, {"role": "user", "content": [two]}]}),
+            "`messages`[0] has the role `system`, and the model continues one text",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": [two]}, {"role": "user", "content": "And?"}]}),
+            "`messages`[1] has the role `user`, and the model continues one text",
+        ),
+        (
+            json!({"messages": [{"role": "tool", "content": "Read."}]}),
+            "`messages`[0] has the role `tool`, which is not one of user, assistant, system",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": [two, {"type": "text", "text": "a ".repeat(40)}]}]}),
+            "`messages`: the prompt has ",
+        ),
+        (
+            json!({"messages": [{"role": "user", "content": [two, {"type": "text", "text": data_url(&image)}]}]}),
+            "`messages`[0].content[1] is an image as text",
+        ),
+        (json!({"beams": 17}), "parameter `beams`: 17; the maximum is 16"),
+        (
+            json!({"beams": 2, "speculate": 2}),
+            "parameter beams: exclude a random choice",
+        ),
+        (
+            json!({"speculate": 33}),
+            "parameter `speculate`: 33; the maximum is 32",
+        ),
+        (
+            json!({"speculate": 2, "temperature": 1.0}),
+            "parameter `speculate`: guesses need the most likely tokens",
+        ),
+        (
+            json!({"use_beam_search": true}),
+            "the request's JSON: `use_beam_search` needs `best_of`",
+        ),
+        (
+            json!({"best_of": 2}),
+            "the request's JSON: `best_of` is for `use_beam_search`",
         ),
         (
             json!({"messages": [{"role": "user", "content": [two, two]}]}),
@@ -402,122 +393,4 @@ fn encoders_are_served_without_their_decoders() {
         message.starts_with("model `trocr_base` makes no texts"),
         "{message}"
     );
-}
-
-/// What a client does with its request.
-#[derive(Clone, Copy, Debug)]
-enum Client {
-    Whole,
-    Streams,
-    /// Leaves after the first event.
-    LeavesStream,
-    /// Leaves without reading the answer.
-    Leaves,
-}
-
-/// 200 requests of mixed lengths from ten clients at once, of which some leave. Every other one has its text, and no page is lost.
-#[test]
-fn nothing_is_lost_under_load() {
-    const CLIENTS: usize = 10;
-    const EACH: usize = 20;
-    let case = trocr();
-    let mut options = options();
-    options.models = vec![ModelSource::new("trocr_base", case.path())];
-    options.limits.max_tokens = Some(39);
-    options.max_batch = 4;
-    options.backlog = 64;
-    let running = Running::new(options);
-    let longest = GenerateOptions {
-        max_tokens: Some(39),
-        ..GenerateOptions::default()
-    };
-    let mut generator = case.load(&Session::builder().device(Device::Cpu));
-    let expected = generator
-        .generate(&case.images(), &longest, &mut |_, _| {})
-        .unwrap();
-    let detokenizer = generator.detokenizer();
-    let (answered, left) = (Mutex::new(0), Mutex::new(0));
-    let one = |number: usize| {
-        let (index, length) = (number % case.texts.len(), 1 + number * 7 % 39);
-        let client = match number % 8 {
-            0 => Client::Leaves,
-            1 => Client::LeavesStream,
-            2..5 => Client::Streams,
-            _ => Client::Whole,
-        };
-        let text = &expected[index];
-        let tokens = &text.tokens[..text.tokens.len().min(length)];
-        let is_ended = text.finish == Finish::End && tokens.len() == text.tokens.len();
-        let (text, reason) = (
-            detokenizer.text(tokens).unwrap(),
-            if is_ended { "stop" } else { "length" },
-        );
-        let stream = matches!(client, Client::Streams | Client::LeavesStream);
-        let body = chat(&case.file(index), json!({"max_tokens": length, "stream": stream}));
-        match client {
-            Client::Whole => {
-                let response = post(&running, &body);
-                assert_eq!(response.status, 200, "{}", response.text());
-                let choice = &response.json()["choices"][0];
-                assert_eq!(
-                    (&choice["message"]["content"], &choice["finish_reason"]),
-                    (&json!(text), &json!(reason))
-                );
-                *answered.lock().unwrap() += 1;
-            }
-            Client::Streams => {
-                let (status, reader) = open_stream(running.address, &body);
-                assert_eq!(status, 200);
-                let events = events(reader);
-                assert_eq!(content(&events), text);
-                assert_eq!(events.last().unwrap()["choices"][0]["finish_reason"], reason);
-                *answered.lock().unwrap() += 1;
-            }
-            Client::LeavesStream => {
-                let (status, mut reader) = open_stream(running.address, &body);
-                assert_eq!(status, 200);
-                let mut line = String::new();
-                reader.read_line(&mut line).unwrap();
-                assert!(line.contains("assistant"), "{line}");
-                *left.lock().unwrap() += 1;
-            }
-            Client::Leaves => {
-                let mut stream = connect(running.address);
-                let body = body.to_string();
-                let head = format!(
-                    "POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n",
-                    body.len()
-                );
-                stream.write_all(head.as_bytes()).unwrap();
-                stream.write_all(body.as_bytes()).unwrap();
-                *left.lock().unwrap() += 1;
-            }
-        }
-    };
-    thread::scope(|scope| {
-        for client in 0..CLIENTS {
-            let one = &one;
-            scope.spawn(move || (0..EACH).for_each(|number| one(client + CLIENTS * number)));
-        }
-    });
-    let (answered, left) = (*answered.lock().unwrap(), *left.lock().unwrap());
-    assert_eq!((answered, left), (150, 50));
-    let requests = |outcome: &str| {
-        let labels = format!("{{model=\"trocr_base\",protocol=\"chat\",outcome=\"{outcome}\"}}");
-        running.metric(&format!("hipvit_requests_total{labels}")) as usize
-    };
-    // A client that leaves may have been answered before, or too early to be a request.
-    wait_until("all texts have ended", || {
-        running.metric("hipvit_queue_images{model=\"trocr_base\",priority=\"interactive\"}") == 0.0
-            && running.metric("hipvit_request_body_bytes ") < 64e3
-    });
-    let (ok, cancelled) = (requests("ok"), requests("cancelled"));
-    assert!(ok >= 150 && ok + cancelled <= 200, "{ok} {cancelled}");
-    assert!(cancelled > 5, "{ok} {cancelled}");
-    assert_eq!(
-        running.metric("hipvit_cache_pages_used{model=\"trocr_base\""),
-        0.0
-    );
-    // All pages are free: as many texts at once as before.
-    one(3);
 }

@@ -91,7 +91,7 @@ fn pixels_are_taken_as_they_are() {
     assert_eq!(floats(&response.json(), "predicted_depth"), expected);
 }
 
-/// The same over gRPC, with raw tensors.
+/// Masks over gRPC, with raw tensors.
 #[test]
 fn grpc_has_the_same_tensors() {
     let running = served("segment/sam");

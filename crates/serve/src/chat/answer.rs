@@ -32,9 +32,10 @@ impl Head {
     }
 }
 
-/// Returns the numbers of tokens. The image has none.
-pub(super) fn usage(tokens: usize) -> Value {
-    json!({ "prompt_tokens": 0, "completion_tokens": tokens, "total_tokens": tokens })
+/// Returns the numbers of tokens. An image has some only in the sequence of a decoder that reads it there.
+pub(super) fn usage(text: &Generated) -> Value {
+    let (prompt, tokens) = (text.prompt_tokens, text.tokens.len());
+    json!({ "prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens })
 }
 
 /// Returns the text of a reply.

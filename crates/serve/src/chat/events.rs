@@ -122,7 +122,7 @@ impl Events {
         self.part(json!({}), Some(finish_reason(text)));
         if self.include_usage {
             let mut chunk = self.head.object("chat.completion.chunk", json!([]));
-            chunk["usage"] = usage(text.tokens.len());
+            chunk["usage"] = usage(text);
             self.event(&chunk);
         }
         if let Some(result) = reply.iter().flatten().next() {

@@ -11,6 +11,7 @@ use crate::embeddings::ImageUrl;
 use crate::failure::Failure;
 use crate::protocol::base64::{decode_base64, is_data_url, is_image};
 use crate::protocol::parameters::{Parameters, Scalar};
+use hipvit_generate::{Message as Said, MessagePart};
 
 /// Maximum number of messages, and of parts of a message.
 const MAX_PARTS: usize = 64;
@@ -19,9 +20,8 @@ const MAX_PARTS: usize = 64;
 const MAX_SHOWN_CHARS: usize = 40;
 
 /// Keys that other servers support and this one does not, and alternatives.
-const REFUSED: [(&str, &str); 27] = [
+const REFUSED: [(&str, &str); 25] = [
     ("audio", NO_AUDIO),
-    ("best_of", ONE_TEXT),
     ("chat_template", NO_CHAT),
     ("chat_template_kwargs", NO_CHAT),
     ("frequency_penalty", PENALTIES),
@@ -46,12 +46,15 @@ const REFUSED: [(&str, &str); 27] = [
     ("tool_choice", NO_TOOLS),
     ("tools", NO_TOOLS),
     ("top_logprobs", NO_LOGITS),
-    ("use_beam_search", NO_BEAMS),
 ];
 
+/// Roles of messages.
+const ROLES: [&str; 3] = ["user", "assistant", "system"];
+
 const NO_AUDIO: &str = "the model makes texts of images; leave it out";
-const NO_BEAMS: &str = "there is no beam search; leave it out";
-const NO_CHAT: &str = "the model reads an image, without a conversation; leave it out";
+const NO_BEAMS: &str = "it is that of the model's files; leave it out";
+const NO_CHAT: &str =
+    "the prompt is the text of the messages, in the template of the model's files; leave it out";
 const NO_FORM: &str = "the text is as the model makes it; leave it out";
 const NO_LOGITS: &str = "answers have no logits; leave it out";
 const NO_TOOLS: &str = "the model calls no tools; leave it out";
@@ -185,6 +188,7 @@ impl<'de> Visitor<'de> for RequestVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Request, A::Error> {
         let mut request = Request::default();
         let (mut model, mut messages) = (None, None);
+        let (mut has_beams, mut best_of) = (false, None);
         let mut parameters = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
@@ -206,12 +210,29 @@ impl<'de> Visitor<'de> for RequestVisitor {
                         parameters.insert("max_tokens".into(), value);
                     }
                 }
-                "priority" | "seed" | "temperature" | "timeout" | "top_k" | "top_p" => {
+                "use_beam_search" => has_beams = map.next_value::<Option<bool>>()?.unwrap_or(false),
+                "best_of" => best_of = map.next_value::<Option<u64>>()?,
+                "beams" | "priority" | "seed" | "speculate" | "temperature" | "timeout" | "top_k"
+                | "top_p" => {
                     let Scalar(value) = map.next_value()?;
                     parameters.insert(key, value);
                 }
                 // `user` and unknown keys have no effect.
                 key => refuse(key, &map.next_value::<Scalar>()?.0).map_err(A::Error::custom)?,
+            }
+        }
+        match (has_beams, best_of) {
+            (true, Some(beams)) => drop(parameters.insert("beams".into(), beams.into())),
+            (true, None) if parameters.contains_key("beams") => {}
+            (true, None) => {
+                let reason = "`use_beam_search` needs `best_of`, the number of beams";
+                return Err(A::Error::custom(reason));
+            }
+            (false, None | Some(1)) => {}
+            (false, Some(_)) => {
+                return Err(A::Error::custom(format!(
+                    "`best_of` is for `use_beam_search`: {ONE_TEXT}"
+                )));
             }
         }
         request.model = model.ok_or_else(|| A::Error::missing_field("model"))?;
@@ -238,16 +259,17 @@ fn refuse(key: &str, value: &Value) -> Result<(), String> {
 }
 
 impl Request {
-    /// Returns the file of the only image of the messages.
-    pub(crate) fn image(&self) -> Result<Bytes, Failure> {
-        let mut images = Vec::new();
+    /// Returns the file of the only image, and the messages.
+    pub(crate) fn content(&self) -> Result<(Bytes, Vec<Said>), Failure> {
+        let (mut images, mut messages) = (Vec::new(), Vec::new());
         for (index, message) in self.messages.iter().enumerate() {
-            message.add_images(&format!("`messages`[{index}]"), &mut images)?;
+            messages.push(message.read(&format!("`messages`[{index}]"), &mut images)?);
         }
         match &images[..] {
             [(place, url)] => {
                 let decoded = decode_base64(url);
-                decoded.map_err(|reason| Failure::invalid(format!("{place} {reason}")))
+                let file = decoded.map_err(|reason| Failure::invalid(format!("{place} {reason}")))?;
+                Ok((file, messages))
             }
             [] => Err(Failure::invalid(
                 "`messages` has no image. Send it as a part {\"type\": \"image_url\", \"image_url\": {\"url\": \"data:image/png;base64,…\"}}",
@@ -260,34 +282,40 @@ impl Request {
 }
 
 impl Message {
-    /// Adds the URL and the place of each image of the message. `place` is that of the message.
-    fn add_images<'a>(&'a self, place: &str, images: &mut Vec<(String, &'a str)>) -> Result<(), Failure> {
-        if self.role != "user" {
+    /// Returns what the message says, and adds the URL and the place of each image. `place` is that of the message.
+    fn read<'a>(&'a self, place: &str, images: &mut Vec<(String, &'a str)>) -> Result<Said, Failure> {
+        if !ROLES.contains(&self.role.as_str()) {
             let role = shortened(&self.role);
+            let roles = ROLES.join(", ");
             return Err(Failure::invalid(format!(
-                "{place} has the role `{role}`, and the model reads an image, without a conversation. Send one message of the role `user`"
+                "{place} has the role `{role}`, which is not one of {roles}"
             )));
         }
+        let mut said = Vec::new();
         match &self.content {
             Content::Empty => {}
-            Content::Text(text) => check_text(place, text)?,
+            Content::Text(text) => said.push(checked(place, text)?),
             Content::Parts(parts) => {
                 for (index, part) in parts.iter().enumerate() {
                     let place = format!("{place}.content[{index}]");
                     if let Some(ImageUrl(url)) = &part.image_url {
                         images.push((place, url));
+                        said.push(MessagePart::Image);
                     } else if let Some(text) = &part.text {
-                        check_text(&place, text)?;
+                        said.push(checked(&place, text)?);
                     } else {
                         let kind = shortened(part.r#type.as_deref().unwrap_or_default());
                         return Err(Failure::invalid(format!(
-                            "{place} has the type `{kind}` and no image. Send an image as `image_url`"
+                            "{place} has the type `{kind}`, and neither an image nor a text. Send an image as `image_url`, or a text as `text`"
                         )));
                     }
                 }
             }
         }
-        Ok(())
+        Ok(Said {
+            role: self.role.clone(),
+            parts: said,
+        })
     }
 }
 
@@ -295,14 +323,11 @@ fn shortened(text: &str) -> String {
     text.chars().take(MAX_SHOWN_CHARS).collect()
 }
 
-/// Refuses a text, which would be ignored.
-fn check_text(place: &str, text: &str) -> Result<(), Failure> {
-    let reason = if text.trim().is_empty() {
-        return Ok(());
-    } else if is_data_url(text) || is_image(text.as_bytes()) {
-        "is an image as text. Send it as a part with `image_url`"
-    } else {
-        "has a text, and the model reads the image alone. Leave the text out"
-    };
-    Err(Failure::invalid(format!("{place} {reason}")))
+/// Returns a text as a part of a message. Refuses an image that was sent as a text.
+fn checked(place: &str, text: &str) -> Result<MessagePart, Failure> {
+    if is_data_url(text) || is_image(text.as_bytes()) {
+        let reason = format!("{place} is an image as text. Send it as a part with `image_url`");
+        return Err(Failure::invalid(reason));
+    }
+    Ok(MessagePart::Text(text.to_owned()))
 }

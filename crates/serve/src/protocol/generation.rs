@@ -3,8 +3,9 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
+use hipvit::error::Error;
 use hipvit::model::Detokenizer;
-use hipvit_generate::{Finish, GenerateOptions, Generated, Sampling};
+use hipvit_generate::{Finish, GenerateOptions, Generated, Message, MessagePart, Prompts, Sampling};
 
 use super::parameters::Parameters;
 use super::selection::select;
@@ -25,10 +26,20 @@ const TOKEN_BYTES: usize = 64;
 /// Bytes that a text takes without its tokens.
 const TEXT_BYTES: usize = 256;
 
+/// Maximum bytes of a prompt, before its tokens are counted.
+const MAX_PROMPT_BYTES: usize = 16 << 10;
+
+/// Maximum number of texts that are continued together.
+const MAX_BEAMS: u64 = 16;
+
+/// Maximum number of tokens that are guessed in a step.
+const MAX_DRAFT: u64 = 32;
+
 /// A model that makes texts of images.
 #[derive(Clone, Debug)]
 pub(crate) struct TextProtocol {
     pub(crate) detokenizer: Arc<Detokenizer>,
+    pub(crate) prompts: Prompts,
     /// Number of tokens of a text whose request has no limit.
     pub(crate) default_tokens: usize,
     /// Maximum number of tokens of a text.
@@ -66,8 +77,27 @@ impl TextProtocol {
 
     /// Reads the options of texts from the parameters of a request.
     ///
-    /// Each token is the most likely one, unless `temperature` is above 0, or `top_k` or `top_p` is given without it.
-    pub(crate) fn options(&self, parameters: &Parameters) -> Result<GenerateOptions, Failure> {
+    /// Each token is the most likely one, unless `temperature` is above 0, or `top_k` or `top_p` is given without it. `messages` are those of a chat, which has no
+    /// parameter `prompt`.
+    pub(crate) fn options(
+        &self,
+        parameters: &Parameters,
+        messages: Option<&[Message]>,
+    ) -> Result<GenerateOptions, Failure> {
+        let prompt = match messages {
+            Some(messages) => self.prompt_of(messages)?,
+            None => parameters.text("prompt")?.map(str::to_owned),
+        };
+        let prompt = prompt.filter(|prompt| !prompt.is_empty());
+        let source = messages.map_or("parameter `prompt`", |_| "`messages`");
+        if let Some(prompt) = &prompt
+            && prompt.len() > MAX_PROMPT_BYTES
+        {
+            let bytes = prompt.len();
+            let reason =
+                format!("{source}: {bytes} bytes of text; the maximum is {MAX_PROMPT_BYTES}. Shorten it");
+            return Err(Failure::invalid(reason));
+        }
         let max_tokens = match parameters.unsigned("max_tokens")? {
             None => self.default_tokens,
             Some(0) => {
@@ -92,17 +122,55 @@ impl TextProtocol {
         let top_p = parameters.number("top_p")?;
         let seed = parameters.bits("seed")?.unwrap_or_else(unique);
         let sampling = Sampling::by_rules(temperature, top_k, top_p, seed);
+        let number = |name: &str, most: u64| match parameters.unsigned(name)? {
+            Some(number) if number > most => {
+                let reason = format!("parameter `{name}`: {number}; the maximum is {most}. Ask for fewer");
+                Err(Failure::invalid(reason))
+            }
+            number => Ok(number.unwrap_or(0) as usize),
+        };
         let options = GenerateOptions {
             max_tokens: Some(max_tokens),
-            prompt: None,
+            prompt,
             sampling: sampling.filter(|sampling| sampling.temperature != 0.0),
-            beams: Some(1),
-            draft: 0,
+            beams: Some(number("beams", MAX_BEAMS)?.max(1)),
+            draft: number("speculate", MAX_DRAFT)?,
             first_index: 0,
         };
-        let checked = options.check();
-        checked.map_err(|error| Failure::invalid(format!("parameter {error}")))?;
+        if options.draft > 0 && options.sampling.is_some() {
+            let reason =
+                "parameter `speculate`: guesses need the most likely tokens. Leave it out with random ones";
+            return Err(Failure::invalid(reason));
+        }
+        self.prompts.check(&options).map_err(|error| match error {
+            Error::Argument {
+                what: "prompt",
+                reason,
+            } => Failure::invalid(format!("{source}: the prompt {reason}")),
+            error => Failure::invalid(format!("parameter {error}")),
+        })?;
         Ok(options)
+    }
+
+    /// Returns the prompt of a chat: the whole conversation, or the text that the model continues.
+    fn prompt_of(&self, messages: &[Message]) -> Result<Option<String>, Failure> {
+        if let Some(prompt) = self.prompts.conversation(messages) {
+            return Ok(Some(prompt));
+        }
+        let mut texts = Vec::new();
+        for (index, Message { role, parts }) in messages.iter().enumerate() {
+            if role != "user" || index > 0 {
+                let reason = format!(
+                    "`messages`[{index}] has the role `{role}`, and the model continues one text, without a conversation. Send one message of the role `user`"
+                );
+                return Err(Failure::invalid(reason));
+            }
+            texts.extend(parts.iter().filter_map(|part| match part {
+                MessagePart::Text(text) if !text.trim().is_empty() => Some(text.as_str()),
+                MessagePart::Text(_) | MessagePart::Image => None,
+            }));
+        }
+        Ok((!texts.is_empty()).then(|| texts.join("\n")))
     }
 
     /// Returns the maximum memory of texts and of their answer.

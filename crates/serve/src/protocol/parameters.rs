@@ -19,7 +19,8 @@ use crate::proto::{InferParameter, infer_parameter::ParameterChoice};
 pub(crate) struct Parameters(HashMap<String, Value>);
 
 /// Names of the parameters that JSON is parsed for. Others are skipped, so that they take no memory.
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 27] = [
+    "beams",
     "best_mask",
     "binary_data",
     "binary_data_output",
@@ -30,6 +31,7 @@ const KNOWN: [&str; 24] = [
     "max_tokens",
     "method",
     "priority",
+    "prompt",
     "seed",
     "sequence_end",
     "sequence_id",
@@ -37,6 +39,7 @@ const KNOWN: [&str; 24] = [
     "shared_memory_byte_size",
     "shared_memory_offset",
     "shared_memory_region",
+    "speculate",
     "temperature",
     "template",
     "threshold",
@@ -149,7 +152,16 @@ impl From<HashMap<String, InferParameter>> for Parameters {
 }
 
 /// Parameters of models that make texts of images.
-pub(crate) const GENERATION: [&str; 5] = ["max_tokens", "seed", "temperature", "top_k", "top_p"];
+pub(crate) const GENERATION: [&str; 8] = [
+    "beams",
+    "max_tokens",
+    "prompt",
+    "seed",
+    "speculate",
+    "temperature",
+    "top_k",
+    "top_p",
+];
 
 /// Parameters of models that find objects or masks.
 pub(crate) const VISION: [&str; 2] = ["best_mask", "threshold"];

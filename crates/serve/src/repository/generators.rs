@@ -12,6 +12,9 @@ use crate::statistics::Statistics;
 use hipvit::error::{Error, Result};
 use hipvit_generate::{GenerateOptions, Generator};
 
+/// Number of tokens of a prompt for which the cache has room in each text. Longer prompts take room of other texts.
+const PROMPT_TOKENS: usize = 64;
+
 impl Repository {
     /// Loads a model that makes texts of images.
     pub(super) fn load_generator(&self, name: &str, version: u64, directory: &Path) -> Result<Model> {
@@ -21,17 +24,10 @@ impl Repository {
         for (builder, turns) in options.instances.iter().zip(&self.turns) {
             let builder = builder.clone().batch(options.max_batch);
             let longest = GenerateOptions {
-                max_tokens: limit,
+                max_tokens: limit.map(|limit| limit.saturating_add(PROMPT_TOKENS)),
                 ..GenerateOptions::default()
             };
             let generator = Generator::load(directory, &builder, &longest).map_err(advised)?;
-            if generator.divides_images() {
-                let reason = format!(
-                    "{}: the model divides images into tiles, which the server does not do. Use `hipvit caption`, or serve the encoder with --no-texts",
-                    directory.display()
-                );
-                return Err(Error::argument("model", reason));
-            }
             let session = generator.session().clone();
             self.log_session(name, &session);
             if generator.beams() > 1 {
@@ -39,7 +35,7 @@ impl Repository {
                 tracing::warn!(
                     model = name,
                     beams,
-                    "texts are decoded with one beam; the model's files ask for more"
+                    "texts are decoded with one beam unless a request has `beams`; the model's files ask for more"
                 );
             }
             if model.is_none() {
@@ -47,6 +43,7 @@ impl Repository {
                 let max_tokens = limit.unwrap_or(default_tokens).min(generator.max_tokens());
                 let protocol = TextProtocol {
                     detokenizer: generator.detokenizer(),
+                    prompts: generator.prompts(),
                     default_tokens: default_tokens.min(max_tokens),
                     max_tokens,
                 };

@@ -46,6 +46,9 @@ pub(crate) trait TextMaker: Send + Sync {
     /// Returns how many texts can be started now.
     fn vacant(&self) -> usize;
 
+    /// Returns true if the cache has pages for a text now. Texts of one beam wait for pages in progress.
+    fn has_pages(&self, text: &Prepared) -> Result<bool>;
+
     /// Encodes the images of a batch and starts their texts.
     fn start(&self, batch: &[Prepared]) -> Result<Vec<TextId>>;
 
@@ -230,6 +233,7 @@ impl SessionBackend {
                     .run_unchecked(RunInput::DeviceImages(images), options(timing))
             }
             Some(Prepared::ToExplain(..)) => Err(Error::internal("batch", "is to be explained")),
+            Some(Prepared::Tiles(..)) => Err(Error::internal("batch", "has tiles for images")),
             Some(Prepared::ToText(..)) => Err(Error::internal("batch", "is to become texts")),
             Some(Prepared::Text(_)) => Err(Error::internal("batch", "has texts for images")),
             Some(Prepared::Tensors(_)) => Err(Error::internal("batch", "has tensors for images")),

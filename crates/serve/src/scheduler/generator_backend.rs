@@ -1,21 +1,26 @@
 //! The backend of models that make texts of images.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use hipvit::error::{Error, Result};
 use hipvit::hip;
+use hipvit::image::{RgbImage, Tiles, Tiling};
 use hipvit::ndarray::Array3;
 use hipvit::session::Session;
 use hipvit_generate::{GenerateOptions, Generator, Progress, TextId};
 use parking_lot::Mutex;
 
-use super::backend::{Backend, Preparation, PrepareTimes, SessionBackend, TextMaker};
-use super::request::{BatchResults, Content, Prepared};
+use super::backend::{Backend, Preparation, PrepareTimes, SessionBackend, TextMaker, decode_timed};
+use super::request::{BatchResults, Content, Prepared, ToText};
 use crate::statistics::RunTimes;
 
 /// A model whose encoder runs batches, and whose decoder computes a token of each text in a step.
 pub(crate) struct GeneratorBackend {
     encoder: SessionBackend,
+    /// Rule that divides images, for a decoder that reads tiles.
+    tiling: Option<Tiling>,
     /// Locked by the thread of the instance while it computes.
     generator: Mutex<Generator>,
     /// Numbers of used and of all pages after the last change, for metrics.
@@ -28,6 +33,7 @@ impl GeneratorBackend {
         let (_, all) = generator.pages();
         Self {
             encoder,
+            tiling: generator.tiling(),
             generator: Mutex::new(generator),
             pages: [AtomicUsize::new(0), AtomicUsize::new(all)],
         }
@@ -40,10 +46,23 @@ impl GeneratorBackend {
             let session: &Session = generator.session();
             let (dim, tokens) = (session.info().dim, session.info().tokens);
             let mut texts = 1;
+            let of_one = GenerateOptions {
+                beams: Some(1),
+                ..GenerateOptions::default()
+            };
             while texts <= generator.vacant() {
-                let encoded = Array3::zeros((texts, tokens, dim));
-                let options = vec![GenerateOptions::default(); texts];
-                generator.start_encoded(encoded.view(), &options)?;
+                let options = vec![of_one.clone(); texts];
+                match self.tiling {
+                    Some(tiling) => {
+                        let side = tiling.tile();
+                        let tiles = tiling.split(&RgbImage::new(side, side, vec![0; 3 * side * side])?)?;
+                        generator.start_tiles(&vec![&tiles; texts], &options)?;
+                    }
+                    None => {
+                        let encoded = Array3::zeros((texts, tokens, dim));
+                        generator.start_encoded(encoded.view(), &options)?;
+                    }
+                }
                 generator.step()?;
                 generator.cancel_all();
                 texts *= 2;
@@ -63,6 +82,22 @@ impl GeneratorBackend {
     }
 }
 
+/// Returns an image with the options of its text.
+fn to_text(prepared: &Prepared) -> Result<(&Prepared, &ToText)> {
+    match prepared {
+        Prepared::ToText(image, to_text) => Ok((image, to_text)),
+        _ => Err(Error::internal("batch", "has images without options of a text")),
+    }
+}
+
+/// Returns the tiles of an image, if it was divided.
+fn tiles(image: &Prepared) -> Option<&Tiles> {
+    match image {
+        Prepared::Tiles(tiles, _) => Some(tiles),
+        _ => None,
+    }
+}
+
 impl TextMaker for GeneratorBackend {
     fn pages(&self) -> [usize; 2] {
         self.pages.each_ref().map(|pages| pages.load(Ordering::Relaxed))
@@ -72,15 +107,24 @@ impl TextMaker for GeneratorBackend {
         self.generator.lock().vacant()
     }
 
+    fn has_pages(&self, text: &Prepared) -> Result<bool> {
+        let (image, to_text) = to_text(text)?;
+        self.generator.lock().has_pages(&to_text.options, tiles(image))
+    }
+
     fn start(&self, batch: &[Prepared]) -> Result<Vec<TextId>> {
         let (mut images, mut options) = (Vec::new(), Vec::new());
         for prepared in batch {
-            let Prepared::ToText(image, to_text) = prepared else {
-                return Err(Error::internal("batch", "has images without options of a text"));
-            };
-            images.push(Prepared::clone(image));
+            let (image, to_text) = to_text(prepared)?;
+            images.push(image);
             options.push(to_text.options.clone());
         }
+        if self.tiling.is_some() {
+            let tiles: Option<Vec<&Tiles>> = images.into_iter().map(tiles).collect();
+            let tiles = tiles.ok_or_else(|| Error::internal("batch", "has images without tiles"))?;
+            return self.with(|generator| generator.start_tiles(&tiles, &options));
+        }
+        let images: Vec<Prepared> = images.into_iter().cloned().collect();
         let outputs = self.encoder.run_in_memory(&images, None)?;
         let tokens = outputs.tokens.as_ref();
         let tokens = tokens.ok_or_else(|| Error::internal("encoder", "returns no tokens"))?;
@@ -100,6 +144,25 @@ impl TextMaker for GeneratorBackend {
     }
 }
 
+/// Decodes an image, and divides it into tiles.
+fn divided(
+    tiling: Tiling,
+    name: &str,
+    content: Content,
+    how: Preparation<'_>,
+    times: &mut PrepareTimes,
+) -> Result<Prepared> {
+    let (image, permit) = match content {
+        Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
+        Content::Decoded(image) => (image, None),
+        _ => return Err(Error::internal("content", "is not an image")),
+    };
+    let start = Instant::now();
+    let tiles = tiling.split(&image)?;
+    times.resize = Some(start.elapsed());
+    Ok(Prepared::Tiles(Arc::new(tiles), permit.map(Arc::new)))
+}
+
 impl Backend for GeneratorBackend {
     fn prepare(
         &self,
@@ -111,7 +174,10 @@ impl Backend for GeneratorBackend {
         let Content::ToText(content, to_text) = content else {
             return Err(Error::internal("content", "has no options of a text"));
         };
-        let image = self.encoder.prepare(name, *content, how, times)?;
+        let image = match self.tiling {
+            Some(tiling) => divided(tiling, name, *content, how, times)?,
+            None => self.encoder.prepare(name, *content, how, times)?,
+        };
         Ok(Prepared::ToText(Box::new(image), to_text))
     }
 

@@ -17,7 +17,7 @@ use crate::memory::Charge;
 use crate::priority::Priority;
 use crate::statistics::Parts;
 use crate::traces::Trace;
-use hipvit::image::{DeviceImage, Permit, RgbImage};
+use hipvit::image::{DeviceImage, Permit, RgbImage, Tiles};
 use hipvit::model::Tokens;
 use hipvit::outputs::{ImageOutputs, Outputs};
 use hipvit::tensors::{NamedTensors, TensorArray};
@@ -67,6 +67,11 @@ pub(crate) enum Prepared {
     Values(Vec<f32>),
     /// An image with a result that is to be explained.
     ToExplain(ToExplain),
+    /// The tiles of an image, which keep its decoding memory.
+    Tiles(
+        Arc<Tiles>,
+        #[allow(dead_code, reason = "counts until it is dropped")] Option<Arc<Permit>>,
+    ),
     /// An image of one of the other kinds, of which a text is to be made.
     ToText(Box<Prepared>, ToText),
     /// The tokens of a text.

@@ -4,6 +4,7 @@
 //! enter. An image enters by a run of the encoder, for which all texts in progress wait. Hence only a [part](entrants) of a batch enters
 //! between two steps, unless no text is in progress.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use super::backend::TextMaker;
 use super::instance::Instance;
 use super::queue::Waiting as _;
 use super::request::{BatchResults, ImageResult, Prepared};
-use super::shared::{Item, Shared};
+use super::shared::{Item, Shared, Stage};
 use crate::failure::Failure;
 use crate::stage::Stage as Measured;
 use hipvit::error::{Error, Result};
@@ -54,6 +55,11 @@ impl Text {
     }
 }
 
+/// Returns true if the text of an image is made by beam search.
+fn has_beams(item: &Item) -> bool {
+    matches!(&item.stage, Stage::Ready(Prepared::ToText(_, to_text)) if to_text.options.beams != Some(1))
+}
+
 /// Returns how many images may enter before the next step.
 fn entrants(vacant: usize, batch: usize) -> usize {
     vacant.min(batch.div_ceil(PARTS))
@@ -68,8 +74,18 @@ impl Shared {
             Ok(())
         });
         let mut texts: Vec<Text> = Vec::new();
-        while let Some(items) = self.next_images(instance, &texts) {
-            self.begin_texts(instance, items, &mut texts);
+        // Images whose beams wait for pages of the cache. No image overtakes them.
+        let mut waiting: VecDeque<Item> = VecDeque::new();
+        loop {
+            if waiting.is_empty() {
+                let Some(items) = self.next_images(instance, &texts) else {
+                    return;
+                };
+                let (searched, single): (Vec<Item>, Vec<Item>) = items.into_iter().partition(has_beams);
+                waiting = searched.into();
+                self.begin_texts(instance, single, &mut texts);
+            }
+            self.begin_searches(instance, &mut waiting, &mut texts);
             end_abandoned(instance, &mut texts);
             self.step(instance, &mut texts);
         }
@@ -89,6 +105,28 @@ impl Shared {
         let items = self.state.lock().ready.take_waiting(most, now, &mut dropped);
         self.give_up(dropped, now);
         Some(items)
+    }
+
+    /// Begins the texts by beam search for which the cache has pages, in their order.
+    fn begin_searches(&self, instance: &Instance, waiting: &mut VecDeque<Item>, texts: &mut Vec<Text>) {
+        while let Some(item) = waiting.pop_front() {
+            let now = Instant::now();
+            if item.is_abandoned(now) {
+                self.give_up(vec![item], now);
+                continue;
+            }
+            let Stage::Ready(prepared) = &item.stage else {
+                continue;
+            };
+            match with_maker(instance, |maker| {
+                Ok(maker.vacant() > 0 && maker.has_pages(prepared)?)
+            }) {
+                Ok(true) => self.begin_texts(instance, vec![item], texts),
+                // Pages are free once the others are complete.
+                Ok(false) => return waiting.push_front(item),
+                Err(error) => item.finish(Err(Failure::of_content(&error))),
+            }
+        }
     }
 
     /// Encodes images and begins their texts.

@@ -16,10 +16,18 @@ use crate::protocol::{InferRequest, InferResponse};
 use crate::repository::Model;
 use crate::scheduler::{Content, ImageResult, Pending, Reply, ToText};
 use crate::statistics::Parts;
-use hipvit_generate::{GenerateOptions, TextStream};
+use hipvit_generate::{GenerateOptions, Message, TextStream};
 
 /// Name of the image of a chat in errors.
 const CHAT_IMAGE: &str = "messages";
+
+/// What a chat asks.
+pub(crate) struct ChatContent {
+    pub(crate) image: Content,
+    pub(crate) messages: Vec<Message>,
+    /// True if the tokens are read as they come.
+    pub(crate) streams: bool,
+}
 
 /// A text in progress that answers a chat. Dropping it cancels the text.
 pub(crate) struct Chat {
@@ -47,7 +55,8 @@ impl Service {
         request
             .parameters
             .only_for(&VISION, "models that find objects or masks")?;
-        let options = protocol.options(&request.parameters)?;
+        // A prompt may have many tokens.
+        let options = at_length(usize::MAX, || protocol.options(&request.parameters, None))?;
         if request.inputs.iter().any(|input| input.name == PIXEL_VALUES) {
             let reason =
                 format!("the model makes texts of images, and takes no values. Send them as `{IMAGE}`");
@@ -90,17 +99,16 @@ impl Service {
         })
     }
 
-    /// Begins the text of an image that answers a chat. `streams` is true if its tokens are read as they come.
+    /// Begins the text of an image that answers a chat.
     pub(crate) fn chat(
         &self,
         call: &Call,
         name: &str,
-        image: Content,
-        streams: bool,
+        asked: ChatContent,
         parameters: &Parameters,
     ) -> Result<Chat, Failure> {
         let mut record = self.record(call);
-        match self.begin_chat(call, name, image, streams, parameters, &mut record) {
+        match self.begin_chat(call, name, asked, parameters, &mut record) {
             Ok((tokens, pending, stream)) => Ok(Chat {
                 tokens,
                 reply: Box::pin(pending.wait()),
@@ -118,8 +126,7 @@ impl Service {
         &self,
         call: &Call,
         name: &str,
-        image: Content,
-        streams: bool,
+        asked: ChatContent,
         parameters: &Parameters,
         record: &mut Record,
     ) -> Result<(UnboundedReceiver<u32>, Pending, TextStream), Failure> {
@@ -131,7 +138,12 @@ impl Service {
             );
             return Err(Failure::invalid(reason));
         };
-        let options = protocol.options(parameters)?;
+        let ChatContent {
+            image,
+            messages,
+            streams,
+        } = asked;
+        let options = at_length(usize::MAX, || protocol.options(parameters, Some(&messages)))?;
         call.note.images(1);
         record.trace.describe("hipvit.images", 1);
         let size = TextProtocol::answer_size(1, &options);
