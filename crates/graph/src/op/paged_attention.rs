@@ -109,7 +109,7 @@ impl Definition for PagedAttention {
         expect("cache", cache, &[places, width])?;
         expect("table", table, &[rows, pages])?;
         expect("lengths", lengths, &[rows])?;
-        one(&[rows, heads * head_dim])
+        one([rows, heads * head_dim])
     }
 
     fn operand_dtype(&self, index: usize, dtype: DType) -> DType {
