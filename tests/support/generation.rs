@@ -31,7 +31,7 @@ pub(crate) struct Text {
     pub(crate) tokens: Vec<u32>,
     pub(crate) text: String,
     /// True if a token of the model ended the text.
-    ended: bool,
+    pub(crate) ended: bool,
 }
 
 /// Texts by beam search.
