@@ -34,7 +34,7 @@ impl Prompts {
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] for a prompt that the model cannot take, for more tokens than the model has positions, or for an option out of range.
+    /// [`Error::Argument`](hipvit::Error::Argument) for a prompt that the model cannot take, for more tokens than the model has positions, or for an option out of range.
     pub fn check(&self, options: &GenerateOptions) -> Result<()> {
         options.check()?;
         let grid = self.tiling.map_or([0, 0], |tiling| tiling.largest_grid());
