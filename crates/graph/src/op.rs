@@ -16,6 +16,7 @@ pub mod operands;
 mod optimizers;
 mod pixel_layout;
 mod shape;
+mod window_gradients;
 mod windows;
 
 use std::any::Any;

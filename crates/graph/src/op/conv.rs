@@ -3,12 +3,17 @@
 use std::fmt;
 
 use super::operands::{Rest, count, expect, matmul_flops, one};
+use super::window_gradients::{WindowAttributes, of_weight, refuse_groups, sides, swapped};
 use super::windows::{Convolution, Windows, checked};
-use super::{Activation, Definition, Locality, OpError, Shape};
+use super::{
+    Activation, ActivationBackward, ConvTranspose, Definition, Gradients, GraphBuilder, Locality, NodeValues,
+    OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale, activation, image_size, parameter};
 use crate::dtype::DType;
 use crate::tolerance::tolerance;
+use crate::value::ValueId;
 
 /// Convolution `(x [B,H,W,C], weight [K,kh,kw,C/groups], bias [K]?, residual [B,h,w,K]?) → activation(x ∗ weight + bias) + residual`.
 /// Input channels of group g contribute to the output channels of group g only. Padding is zeros.
@@ -197,6 +202,68 @@ impl Definition for Conv {
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         tolerance(dtype, operands[1].shape().iter().skip(1).product())
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        refuse_groups(self.groups)?;
+        let gradient = only_gradient(gradients)?;
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let mut inner = gradient;
+        if let Some(activation) = self.activation {
+            let before = Self {
+                activation: None,
+                residual: false,
+                ..*self
+            };
+            let before = builder.push(before, &node.inputs[..2 + usize::from(self.bias)])?;
+            let backward = ActivationBackward {
+                activation,
+                secant: false,
+                sums: false,
+            };
+            inner = builder.push(backward, [before, gradient])?;
+        }
+        // The gradient of the weight comes first, so that x need not live beside its gradient.
+        let windows = WindowAttributes {
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: self.padding,
+        };
+        let d_weight = of_weight(builder, [x, inner], windows)?;
+        let d_weight = swapped(builder, d_weight)?;
+        let d_bias = if self.bias {
+            Some(builder.sum_to_size(inner, node.inputs[2])?)
+        } else {
+            None
+        };
+        let transposed = ConvTranspose {
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: self.padding,
+            ..ConvTranspose::new(self.kernel)
+        };
+        let (extents, results) = (sides(builder, x)?, sides(builder, inner)?);
+        let mut output_padding = [0; 2];
+        for (axis, windows) in transposed.windows().into_iter().enumerate() {
+            // Pixels of x after the last window.
+            output_padding[axis] = extents[axis] - windows.transposed(results[axis], 0)?;
+        }
+        let weight = swapped(builder, weight)?;
+        let transposed = ConvTranspose {
+            output_padding,
+            ..transposed
+        };
+        let d_x = builder.push(transposed, [inner, weight])?;
+        let mut gradients = vec![Some(d_x), Some(d_weight)];
+        gradients.extend(d_bias.map(Some));
+        gradients.extend(self.residual.then_some(Some(gradient)));
+        Ok(gradients)
     }
 }
 

@@ -4,12 +4,14 @@ use std::fmt;
 
 use super::conv::check_groups;
 use super::operands::{Rest, expect, one};
+use super::window_gradients::{WindowAttributes, cut, of_weight, refuse_groups, sides, swapped};
 use super::windows::{Convolution, Windows, checked};
-use super::{Definition, Locality, OpError, Shape};
+use super::{Conv, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale, activation, image_size, parameter};
 use crate::dtype::DType;
 use crate::tolerance::tolerance;
+use crate::value::ValueId;
 
 /// Transposed convolution `(x [B,H,W,C], weight [K,kh,kw,C/groups], bias [K]?) → [B,h,w,K]` with
 /// `h = (H − 1)·stride − top − bottom + (kh − 1)·dilation + 1 + output_padding`. Element `(i, t)` of x and the kernel contributes to
@@ -164,6 +166,42 @@ impl Definition for ConvTranspose {
 
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
         tolerance(dtype, operands[1].shape().iter().skip(1).product())
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        refuse_groups(self.groups)?;
+        let gradient = only_gradient(gradients)?;
+        let (x, weight) = (node.inputs[0], node.inputs[1]);
+        let windows = WindowAttributes {
+            kernel: self.kernel,
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: self.padding,
+        };
+        let d_weight = of_weight(builder, [gradient, x], windows)?;
+        let d_bias = if self.bias {
+            Some(builder.sum_to_size(gradient, node.inputs[2])?)
+        } else {
+            None
+        };
+        let conv = Conv {
+            stride: self.stride,
+            dilation: self.dilation,
+            padding: self.padding,
+            ..Conv::new(self.kernel)
+        };
+        let weight = swapped(builder, weight)?;
+        let d_x = builder.push(conv, [gradient, weight])?;
+        // More rows than those of x are of output padding.
+        let extents = sides(builder, x)?;
+        let mut gradients = vec![Some(cut(builder, d_x, extents)?), Some(d_weight)];
+        gradients.extend(d_bias.map(Some));
+        Ok(gradients)
     }
 }
 

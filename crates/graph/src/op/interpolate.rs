@@ -8,12 +8,17 @@ use rayon::prelude::*;
 
 pub use self::attributes::{Coordinates, Interpolate, InterpolationKernel, NearestRounding};
 use super::operands::{count, exactly, one};
+use super::window_gradients::sides;
 use super::windows::checked;
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    BatchMatMul, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Reshape, Shape,
+    only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale, activation, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x [B,H,W,C]) → [B,h,w,C]`.
 impl Definition for Interpolate {
@@ -111,6 +116,55 @@ impl Definition for Interpolate {
         let stretch = self.stretch(0, height).max(self.stretch(1, width));
         let taps = (2.0 * self.support() * stretch).powi(2) as usize;
         narrow(dtype) + (tolerance(DType::F32, taps) + 8.0 * position) * ratio.max(1.0)
+    }
+
+    /// The interpolation multiplies both axes by matrices of weights, and its derivative by their transposes.
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let (x, gradient) = (node.inputs[0], only_gradient(gradients)?);
+        let [height, width] = sides(builder, x)?;
+        let [down, across] = [self.matrix(builder, 0, height)?, self.matrix(builder, 1, width)?];
+        let product = BatchMatMul {
+            transpose_a: true,
+            transpose_b: false,
+        };
+        let d_x = builder.push(product, [across, gradient])?;
+        let (shape, at_2) = (builder.shape(x).to_vec(), builder.shape_at(x, 2)?);
+        let batch = (shape[0] != at_2[0]).then_some(0);
+        let rows = Reshape {
+            extents: vec![shape[0], self.size[0], width * shape[3]],
+            batch,
+        };
+        let d_x = builder.push(rows, [d_x])?;
+        let d_x = builder.push(product, [down, d_x])?;
+        let image = Reshape {
+            extents: shape,
+            batch,
+        };
+        Ok(vec![Some(builder.push(image, [d_x])?)])
+    }
+}
+
+impl Interpolate {
+    /// Appends the weights of `extent` elements of x for each element of the result along `axis`, `[size, extent]`.
+    fn matrix(&self, builder: &mut dyn GraphBuilder, axis: usize, extent: usize) -> Result<ValueId, OpError> {
+        let size = self.size[axis];
+        let mut weights = vec![0.0; size * extent];
+        for (row, weights) in weights.chunks_exact_mut(extent).enumerate() {
+            for (at, weight) in self.taps(axis, row, extent) {
+                weights[at] += weight as f32;
+            }
+        }
+        let matrix = builder.constant(weights.len(), &weights)?;
+        let reshape = Reshape {
+            extents: vec![size, extent],
+            batch: None,
+        };
+        builder.push(reshape, [matrix])
     }
 }
 

@@ -8,10 +8,10 @@ use crate::array::Array;
 use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, BatchMatMul, Concat,
-    ContrastiveKind, ContrastiveLoss, DistillationKind, DistillationLoss, Dropout, Gradients, GraphBuilder,
-    LayerNorm, Linear, Loss, LossKind, MatMul, Mul, MulScalar, Normalize, Op, OpError, PatchConv,
-    PatchExtract, PixelLayout, Pool, Prepend, RelativeBias, RmsNorm, Rope, RopePairs, Scale, ScaleImages,
-    SwiGlu, SwiGluNorm, Tokens,
+    ContrastiveKind, ContrastiveLoss, Conv, ConvTranspose, Coordinates, DistillationKind, DistillationLoss,
+    Dropout, Gradients, GraphBuilder, Interpolate, InterpolationKernel, LayerNorm, Linear, Loss, LossKind,
+    MatMul, Mul, MulScalar, Normalize, Op, OpError, PatchConv, PatchExtract, PixelLayout, Pool, Prepend,
+    RelativeBias, RmsNorm, Rope, RopePairs, Scale, ScaleImages, SwiGlu, SwiGluNorm, Tokens,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -368,6 +368,55 @@ fn patches_and_pixels() {
             let count = 2 + usize::from(bias);
             check(spec, &shapes[..count], &[0, 1, 2][..count]);
         }
+    }
+}
+
+#[test]
+fn convolutions_and_interpolations() {
+    let strided = Conv {
+        stride: [2, 3],
+        dilation: [1, 2],
+        padding: [[1, 0], [0, 2]],
+        bias: true,
+        ..Conv::new([3, 2])
+    };
+    let fused = Conv {
+        padding: [[1; 2]; 2],
+        bias: true,
+        activation: Some(Activation::Tanh),
+        residual: true,
+        ..Conv::new([3, 3])
+    };
+    let (x, weight) = ([2, 7, 9, 3], [4, 3, 2, 3]);
+    check(strided, &[&x, &weight, &[4]], &[0, 1, 2]);
+    check(
+        fused,
+        &[&[2, 4, 5, 2], &[3, 3, 3, 2], &[3], &[2, 4, 5, 3]],
+        &[0, 1, 2, 3],
+    );
+    let transposed = ConvTranspose {
+        stride: [2, 3],
+        dilation: [1, 2],
+        padding: [[1, 0], [2, 1]],
+        output_padding: [1, 3],
+        bias: true,
+        ..ConvTranspose::new([3, 2])
+    };
+    check(transposed, &[&[2, 3, 4, 3], &weight, &[4]], &[0, 1, 2]);
+    for (kernel, coordinates, size) in [
+        (InterpolationKernel::Linear, Coordinates::AlignCorners, [7, 10]),
+        (InterpolationKernel::Linear, Coordinates::HalfPixel, [3, 9]),
+        (InterpolationKernel::Cubic(-0.75), Coordinates::HalfPixel, [8, 2]),
+    ] {
+        let op = Interpolate {
+            size,
+            scale: None,
+            kernel,
+            coordinates,
+            antialias: false,
+            exclude_outside: false,
+        };
+        check(op, &[&[2, 4, 5, 3]], &[0]);
     }
 }
 
