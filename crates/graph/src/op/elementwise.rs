@@ -268,8 +268,13 @@ fn sum_inner_axes(
     value: ValueId,
 ) -> Result<ValueId, OpError> {
     let (whole, shape) = (builder.shape(gradient), builder.shape(value));
+    if whole == shape {
+        return Ok(gradient);
+    }
     let missing = whole.len() - shape.len();
-    let outer = shape.iter().take_while(|&&extent| extent == 1).count();
+    // Of several images, each has its own sum.
+    let at_2 = builder.shape_at(value, 2)?;
+    let outer = at_2.iter().take_while(|&&extent| extent == 1).count();
     let repeats = |&axis: &usize| shape[axis] == 1 && whole[missing + axis] != 1;
     let axes: Vec<usize> = (outer..shape.len())
         .filter(repeats)

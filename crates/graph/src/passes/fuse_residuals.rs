@@ -1,9 +1,10 @@
 //! Fuses the addition of a residual into the Linear, the Conv, the Transpose or the derivative of a layer norm before it.
 
 use crate::error::Result;
-use crate::graph::Graph;
+use crate::graph::{Graph, Node};
 use crate::op::{Add, Combine, Conv, LayerNormBackward, Linear, Op, Transpose};
 use crate::rewrite::{Rewritten, rewrite};
+use crate::value::ValueId;
 
 /// Counts the additions that became part of another op.
 pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
@@ -38,7 +39,7 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
                 }
                 // A gradient of the residual stream.
                 Op::LayerNormBackward(norm @ LayerNormBackward { residual: false, .. })
-                    if branch == producer.output() =>
+                    if branch == producer.output() && !reads_before(graph, node, &producer.outputs[1..]) =>
                 {
                     Some(Op::LayerNormBackward(LayerNormBackward {
                         residual: true,
@@ -59,4 +60,12 @@ pub(crate) fn run(graph: &Graph) -> Result<Rewritten> {
         }
         Ok(None)
     })
+}
+
+/// Returns true if a node before `node` reads one of `values`: the gradients of a norm that several layers share, which are added up.
+fn reads_before(graph: &Graph, node: &Node, values: &[ValueId]) -> bool {
+    let before = graph.nodes().iter().take_while(|other| other.name != node.name);
+    before
+        .flat_map(|other| &other.inputs)
+        .any(|id| values.contains(id))
 }

@@ -9,9 +9,10 @@ use crate::grad::differentiate;
 use crate::op::{
     Activation, ActivationBackward, Add, Affine, Attention, AttentionOperands, BatchMatMul, Concat,
     ContrastiveKind, ContrastiveLoss, Conv, ConvTranspose, Coordinates, DistillationKind, DistillationLoss,
-    Dropout, Gradients, GraphBuilder, Interpolate, InterpolationKernel, LayerNorm, Linear, Loss, LossKind,
-    MatMul, Mul, MulScalar, Normalize, Op, OpError, PatchConv, PatchExtract, PixelLayout, Pool, Prepend,
-    RelativeBias, RmsNorm, Rope, RopePairs, Scale, ScaleImages, SwiGlu, SwiGluNorm, Tokens,
+    Dropout, Elementwise, Gradients, GraphBuilder, Interpolate, InterpolationKernel, LayerNorm, Linear, Loss,
+    LossKind, MatMul, Mul, MulScalar, Normalize, Op, OpError, PatchConv, PatchExtract, PixelLayout, Pool,
+    Prepend, Reduce, ReduceKind, RelativeBias, RmsNorm, Rope, RopePairs, Scale, ScaleImages, SwiGlu,
+    SwiGluNorm, Tokens,
 };
 use crate::tensor::{DType, Tensor};
 use crate::{Graph, Node, OutputKind, Role, ValueId, evaluate, grad};
@@ -570,6 +571,37 @@ fn vit() -> (Graph, ValueId, Vec<ValueId>) {
     let logits = graph.push(Role::Other, "head", linear, [x, w, b]).unwrap();
     graph.set_output(OutputKind::Logits, logits);
     (graph, logits, weights)
+}
+
+/// Each image has a mean of its own, which all of its elements are multiplied by.
+#[test]
+fn a_number_of_each_image_has_its_own_gradient() {
+    let mut graph = Graph::of_values("means", "x", [1, 5], DType::F32).unwrap();
+    let x = graph.input();
+    let mean = Reduce {
+        kind: ReduceKind::Mean,
+        axes: vec![1],
+        keep: true,
+    };
+    let mean = graph.push(Role::Other, "mean", mean, [x]).unwrap();
+    let product = Elementwise::binary(|x, mean| x * mean).unwrap();
+    let product = graph.push(Role::Other, "product", product, [x, mean]).unwrap();
+    graph.set_output(OutputKind::Logits, product);
+    let backward = grad(&graph, product, &[x]).unwrap();
+    let gradient = backward.outputs()[1].1;
+    for batch in [1, 3] {
+        let known: Known = [(x, array(&[batch, 5], 9))].into();
+        let found = evaluate(&backward, |id| known.get(&id), &[gradient]).unwrap();
+        let ones = Array::new([batch, 5], vec![1.0; 5 * batch]).unwrap();
+        let found = found[gradient.index()].as_ref().unwrap();
+        assert_derivative(
+            &graph,
+            &known,
+            (product, &ones),
+            (x, found),
+            "product with the mean",
+        );
+    }
 }
 
 #[test]
