@@ -1,13 +1,17 @@
-"""Draws scenes of handwritten digits that stand on a floor, with depths, masks and boxes, for `hipvit train`:
+"""Draws scenes of handwritten digits that stand on a floor, with depths, masks and boxes, and writes small models without weights, for
+`hipvit train`:
 
     python scripts/digit_scenes.py scenes
+    hipvit train scenes/data -m scenes/depth -o run --recipe scenes/recipe.toml
 
-scenes/train and scenes/validation have images of 64×64 pixels and metadata.jsonl as ImageFolder of Hugging Face's datasets:
+scenes/data/train and scenes/data/validation have images of 64×64 pixels and metadata.jsonl as ImageFolder of Hugging Face's datasets:
 
 - depth_file_name: PNG of 16 bits with millimetres. The camera looks down on the floor, whose depth falls from 6.1 m in the first row to 2 m in
   the last. A digit has the depth of the place where it stands, and a height that is proportional to its inverse.
 - mask_file_name: PNG of 8 bits with 1 for the pixels of the first object, 2 for those of the second, and 0 elsewhere.
 - objects: `bbox` has left, top, width and height of the visible pixels of each object, `categories` its digit.
+
+scenes/depth has the configuration of a metric Depth Anything model, scenes/masks that of a SAM model.
 
 The digits are those of assets/digits/heldout.safetensors. No digit is in both parts. Needs NumPy and Pillow.
 """
@@ -28,6 +32,38 @@ TRIES = 20
 MILLIMETRES = 1000.0
 
 
+RECIPE = """epochs = {epochs}
+batch = 16
+clip_norm = 1.0
+
+[loss]
+label_smoothing = 0.0
+
+[optimizer]
+lr = 1e-3
+betas = [0.9, 0.98]
+weight_decay = 0.01
+
+[schedule]
+kind = "cosine"
+warmup_epochs = 1
+warmup_lr = 0.0
+min_lr = 0.0
+
+[evaluation]
+every = {every}
+
+[checkpoints]
+every = {every}
+keep = 1
+"""
+PATCH = 8
+VIT = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "mlp_ratio": 2, "patch_size": PATCH}
+NORMALISATION = {
+    "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225],
+}
+
+
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
     """Returns images `[n, 32, 32]` of white digits on black, and the digits."""
     data = (ROOT / "assets/digits/heldout.safetensors").read_bytes()
@@ -43,7 +79,7 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
     return tensor("images"), tensor("labels")
 
 
-def draw_scene(size: int, most: int, pool: list[int], digits: tuple[np.ndarray, np.ndarray], source: np.random.Generator):
+def draw_scene(size: int, most: int, pool: list[int], digits: tuple[np.ndarray, np.ndarray], source: np.random.Generator) -> tuple:
     """Returns the image, the depths in metres, the numbers of the objects, and the digit of each."""
     images, labels = digits
     scale = size / 64
@@ -69,7 +105,8 @@ def draw_scene(size: int, most: int, pool: list[int], digits: tuple[np.ndarray, 
         inside = alpha >= 0.5
         in_front = metres < depth
         seen = np.where(inside & in_front, len(chosen) + 1, numbers)
-        areas = [(np.count_nonzero(seen == number + 1), area) for number, (_, area) in enumerate([*chosen, (0, np.count_nonzero(inside))])]
+        whole = [*(area for _, area in chosen), np.count_nonzero(inside)]
+        areas = [(np.count_nonzero(seen == number + 1), area) for number, area in enumerate(whole)]
         if any(visible < LEAST_VISIBLE * area for visible, area in areas):
             continue
         ink = source.uniform(130, 255, 3) * (NEAREST / metres) ** 0.5
@@ -97,12 +134,47 @@ def write_scenes(folder: Path, count: int, arguments: argparse.Namespace, pool: 
     with (folder / "metadata.jsonl").open("w") as out:
         for index in range(count):
             image, depth, numbers, classes = draw_scene(arguments.size, arguments.digits, pool, digits, source)
-            files = {key: f"{index:05}{end}.png" for key, end in [("file_name", ""), ("depth_file_name", "_depth"), ("mask_file_name", "_mask")]}
+            ends = {"file_name": "", "depth_file_name": "_depth", "mask_file_name": "_mask"}
+            files = {key: f"{index:05}{end}.png" for key, end in ends.items()}
             Image.fromarray(image).save(folder / files["file_name"])
             Image.fromarray(np.rint(depth * MILLIMETRES).astype(np.uint16)).save(folder / files["depth_file_name"])
             Image.fromarray(numbers).save(folder / files["mask_file_name"])
             objects = {"bbox": boxes(numbers, len(classes)), "categories": classes}
             out.write(json.dumps(files | {"objects": objects}) + "\n")
+
+
+def write_json(file: Path, content: dict) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content, indent=2) + "\n")
+
+
+def write_depth_model(folder: Path, size: int) -> None:
+    """Writes the configuration of a Depth Anything model of transformers, and of its image processor."""
+    backbone = VIT | {"model_type": "dinov2", "image_size": size, "out_indices": [1, 2, 3, 4], "layerscale_value": 1.0, "reshape_hidden_states": False}
+    config = {
+        "architectures": ["DepthAnythingForDepthEstimation"], "model_type": "depth_anything", "backbone_config": backbone, "patch_size": PATCH,
+        "reassemble_hidden_size": VIT["hidden_size"], "neck_hidden_sizes": [16, 24, 32, 48], "fusion_hidden_size": 32, "head_hidden_size": 16,
+        "depth_estimation_type": "metric", "max_depth": 10,
+    }
+    write_json(folder / "config.json", config)
+    size = {"height": size, "width": size}
+    resize = {"do_resize": True, "size": size, "keep_aspect_ratio": True, "ensure_multiple_of": PATCH, "resample": 3}
+    write_json(folder / "preprocessor_config.json", {"image_processor_type": "DPTImageProcessor"} | resize | NORMALISATION)
+
+
+def write_mask_model(folder: Path, size: int) -> None:
+    """Writes the configuration of a SAM model of transformers, and of its image processor."""
+    dim, patch = VIT["hidden_size"], PATCH // 2  # masks have the size of the image
+    vision = VIT | {"mlp_ratio": 2.0, "patch_size": patch, "image_size": size, "window_size": 8, "global_attn_indexes": [1, 3]}
+    vision |= {"output_channels": dim, "num_pos_feats": dim // 2, "use_rel_pos": False}  # the absolute positions are enough
+    prompt = {"hidden_size": dim, "image_size": size, "patch_size": patch, "image_embedding_size": size // patch}
+    decoder = {"hidden_size": dim, "mlp_dim": 2 * dim, "num_attention_heads": 4, "num_hidden_layers": 2, "iou_head_hidden_dim": dim}
+    config = {
+        "architectures": ["SamModel"], "model_type": "sam", "vision_config": vision, "prompt_encoder_config": prompt, "mask_decoder_config": decoder,
+    }
+    write_json(folder / "config.json", config)
+    resize = {"do_resize": True, "size": {"longest_edge": size}, "resample": 2, "do_pad": True, "pad_size": {"height": size, "width": size}}
+    write_json(folder / "preprocessor_config.json", {"image_processor_type": "SamImageProcessor"} | resize | NORMALISATION)
 
 
 def main() -> None:
@@ -112,12 +184,18 @@ def main() -> None:
     parser.add_argument("--validation", type=int, default=200)
     parser.add_argument("--size", type=int, default=64, help="pixels of a side")
     parser.add_argument("--digits", type=int, default=3, help="most digits of a scene")
+    parser.add_argument("--epochs", type=int, default=20)
     arguments = parser.parse_args()
     source = np.random.default_rng(7)
     order = source.permutation(len(read_digits()[1])).tolist()
     held_out = len(order) // 6
-    write_scenes(arguments.folder / "train", arguments.scenes, arguments, order[held_out:], source)
-    write_scenes(arguments.folder / "validation", arguments.validation, arguments, order[:held_out], source)
+    data = arguments.folder / "data"
+    write_scenes(data / "train", arguments.scenes, arguments, order[held_out:], source)
+    write_scenes(data / "validation", arguments.validation, arguments, order[:held_out], source)
+    write_depth_model(arguments.folder / "depth", arguments.size)
+    write_mask_model(arguments.folder / "masks", arguments.size)
+    every = max(1, arguments.epochs // 5)
+    (arguments.folder / "recipe.toml").write_text(RECIPE.format(epochs=arguments.epochs, every=every))
     print(f"{arguments.folder}: {arguments.scenes} training scenes, {arguments.validation} others")
 
 

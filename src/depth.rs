@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, RgbImage};
-use crate::model::{self, DepthSource, LoadOptions};
+use crate::model::{self, Checkpoint, DepthSource, LoadOptions, PixelInput, TensorValues};
 use crate::session::{LoadSized, Session, SessionBuilder};
 use crate::tensors::{TensorArray, TensorInfo, TensorView};
 
@@ -56,8 +56,31 @@ impl DepthEstimator {
         Self::of(path, builder.load_options(), builder.load_sized(path))
     }
 
+    /// Returns an estimator of a checkpoint's model.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`load`](Self::load).
+    pub fn of_checkpoint(checkpoint: Checkpoint, builder: &SessionBuilder) -> Result<Self> {
+        let values = TensorValues::new();
+        let preprocess = checkpoint.model_with(&values, builder.load_options())?.preprocess;
+        let source = DepthSource {
+            preprocess,
+            input: None,
+        };
+        let (place, builder) = (checkpoint.place().to_owned(), builder.clone());
+        let load = move |size: [usize; 2], _: Option<&PixelInput>| {
+            let builder = builder.clone().image_size(size);
+            builder.of_model(checkpoint.model_with(&values, builder.load_options())?)
+        };
+        Self::with_source(&place, source, Arc::new(load))
+    }
+
     fn of(path: &Path, options: &LoadOptions, load: Arc<LoadSized>) -> Result<Self> {
-        let source = model::depth_source(path, options)?;
+        Self::with_source(path, model::depth_source(path, options)?, load)
+    }
+
+    fn with_source(path: &Path, source: DepthSource, load: Arc<LoadSized>) -> Result<Self> {
         if source.preprocess.crop().is_some() {
             let reason = format!(
                 "{} ({}) crops images, whose depths would be those of a part. Use a processor without a crop",

@@ -2,6 +2,7 @@
 
 mod mask;
 mod prompt;
+mod training;
 mod upsample;
 
 use std::collections::BTreeMap;
@@ -13,9 +14,10 @@ use parking_lot::Mutex;
 
 pub use self::mask::Mask;
 pub use self::prompt::Prompt;
+pub use self::training::MaskModel;
 use crate::error::{Error, Result};
 use crate::image::RgbImage;
-use crate::model::{self, EMBEDDING, MASKS, SCORES, SamSource, TOKENS};
+use crate::model::{self, Checkpoint, EMBEDDING, MASKS, SCORES, SamSource, TOKENS, TensorValues};
 use crate::session::{Session, SessionBuilder};
 use crate::tensors::{NamedTensors, TensorArray, TensorView};
 
@@ -158,7 +160,20 @@ impl Segmenter {
     /// - [`Error::Argument`] for an ONNX file, or an option that SAM does not have.
     /// - The errors of [`SessionBuilder::load`] about files and devices.
     pub fn load(path: impl AsRef<Path>, builder: &SessionBuilder) -> Result<Self> {
-        let source = model::sam_source(path.as_ref(), builder.load_options())?;
+        Self::of_source(model::sam_source(path.as_ref(), builder.load_options())?, builder)
+    }
+
+    /// Returns a segmenter of a checkpoint's model.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`load`](Self::load).
+    pub fn of_checkpoint(checkpoint: &Checkpoint, builder: &SessionBuilder) -> Result<Self> {
+        let source = checkpoint.sam_with(&TensorValues::new(), builder.load_options())?;
+        Self::of_source(source, builder)
+    }
+
+    fn of_source(source: SamSource, builder: &SessionBuilder) -> Result<Self> {
         Ok(Self {
             // Each image is encoded alone: one is enough work for a GPU.
             encoder: builder.clone().batch(1).of_model(source.encoder.clone())?,

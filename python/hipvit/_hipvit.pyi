@@ -137,16 +137,16 @@ def train(
     callback: Optional[Callable[[dict[str, Any]], object]] = None,
     **overrides: Any,
 ) -> TrainingResult:
-    """Train a model on labelled images, on pairs of images and captions, or on images of texts, as the command ``hipvit train`` does.
-    ``output`` gets the same files.
+    """Train a model on labelled images, on pairs of images and captions, on images of texts, or on images with depths or masks, as the command
+    ``hipvit train`` does. ``output`` gets the same files.
 
-    - ``data``: a directory with one subdirectory per class, a list of images with captions or texts, or another dataset that the command reads.
+    - ``data``: a directory with one subdirectory per class, a list of images with captions, texts or maps, or another dataset that the command reads.
     - ``model``: a directory or a name on the hub to fine-tune, or a ``config.json`` or timm architecture that gets random weights.
       ``image_size`` is that of an architecture.
     - ``output``: an empty or new directory. With ``resume=True``, a run that continues after its newest checkpoint, with its own
       model and recipe.
-    - ``recipe``: a TOML file, ``"scratch-small"`` (the default), ``"digits"``, ``"fine-tune"``, ``"pairs"`` (the default for pairs) or ``"texts"`` (the default
-      for a model that makes texts, such as TrOCR).
+    - ``recipe``: a TOML file, ``"scratch-small"`` (the default), ``"digits"``, ``"fine-tune"``, ``"pairs"`` (the default for pairs), ``"texts"`` (the default
+      for a model that makes texts, such as TrOCR) or ``"maps"`` (the default for a model of depth, and for SAM).
       The arguments ``epochs``, ``batch``, ``lr``, ``lora`` (a rank), ``freeze`` and ``seed`` override its keys. So do ``overrides``, such
       as ``clip_norm=0.5`` or ``optimizer={"betas": [0.9, 0.95]}``.
     - ``device``, ``dtype``: as in ``load``, but one device.
@@ -159,7 +159,7 @@ def train(
       calls ``callback``.
     - ``callback``: is called with a dict. Its ``"event"`` is ``"step"`` (each ``log_every`` steps), ``"epoch"``, ``"checkpoint"``,
       ``"skipped_step"``, ``"smaller_micro_batches"`` or ``"broken_image"``. Steps and epochs have the figures of ``log.jsonl``, such as
-      ``reading`` with ``exact_lines`` and ``character_error_rate`` for texts.
+      ``reading`` with ``exact_lines`` and ``character_error_rate`` for texts, and ``figures`` for maps.
 
     An exception that the callback raises, or Ctrl-C, ends the run after the current step. It writes a checkpoint first.
     """

@@ -62,11 +62,12 @@ class TrainingResult:
     loss: Optional[float]
     """Mean loss of the training images."""
     train_accuracy: Optional[float]
-    """Share of the training images that were classified correctly, as augmented."""
+    """Share of the training images that were classified correctly, as augmented. ``None`` for depths and masks."""
     val_loss: Optional[float]
     """Mean loss of the validation images. ``None`` without such images."""
     val_accuracy: Optional[float]
-    """Share of the validation images that were classified correctly. ``None`` without such images."""
+    """Share of the validation images that were classified correctly, δ1 of depths, or share of correct pixels of masks. ``None`` without such
+    images."""
 
 
 def load_again(options: dict[str, Any]) -> _hipvit.Model:

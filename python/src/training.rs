@@ -177,7 +177,7 @@ fn result<'py>(py: Python<'py>, summary: &Summary, model: &Path) -> PyResult<Bou
     arguments.set_item("steps", progress.step)?;
     arguments.set_item("skipped", progress.skipped)?;
     arguments.set_item("loss", last.map(|event| event.loss))?;
-    arguments.set_item("train_accuracy", last.map(|event| event.train_accuracy))?;
+    arguments.set_item("train_accuracy", last.and_then(|event| event.train_accuracy))?;
     arguments.set_item("val_loss", last.and_then(|event| event.val_loss))?;
     arguments.set_item("val_accuracy", last.and_then(|event| event.val_accuracy))?;
     let class = module(py, &PACKAGE, "hipvit._results")?.getattr("TrainingResult")?;

@@ -5,6 +5,9 @@
 
 use crate::ops::Activation;
 
+/// Name of the output of models that estimate depth, `[B, height, width]`.
+pub const PREDICTED_DEPTH: &str = "predicted_depth";
+
 /// Neck and head that convert tokens to a map of depths.
 #[derive(Clone, Debug)]
 pub(super) struct DepthHead {
@@ -12,6 +15,8 @@ pub(super) struct DepthHead {
     pub(super) states: Vec<usize>,
     /// True if the encoder's last norm is applied to these tokens.
     pub(super) norm: bool,
+    /// True if the encoder has a mask token, which depths do not need.
+    pub(super) has_mask_token: bool,
     pub(super) readout: Readout,
     /// Channels and scale of the map of each of the states.
     pub(super) maps: Vec<(usize, Scale)>,

@@ -123,8 +123,12 @@ pub fn tensor_shapes(
         preprocessor,
     });
     let config = source.config()?;
-    check_supported(&source, &config)?;
     let mut weights = Weights::recording(source.directory());
+    if sam::is_sam(config.fields()?) {
+        sam::record(&source, &config, &mut weights)?;
+        return Ok(weights.outline());
+    }
+    check_supported(&source, &config)?;
     assemble_from(&source, &config, &LoadOptions::default(), &mut weights)?;
     Ok(weights.outline())
 }

@@ -53,6 +53,7 @@ mod rt_detr;
 mod sam;
 mod shell;
 mod source;
+mod splice;
 mod stored;
 mod swin;
 // Without the feature, a text tower is loaded but not run, so that each of its tensors is accounted for.
@@ -65,6 +66,7 @@ mod weights;
 
 pub use checkpoint::{Checkpoint, Copied, Copies, Format, Replacement, TensorValues, replace_file};
 pub use compressed_tensors::{Quantization, Sparsity};
+pub use depth::PREDICTED_DEPTH;
 pub(crate) use depth_source::DepthSource;
 pub(crate) use detect_source::{BoxScoring, DetectSource};
 pub use fields::Fields;
@@ -84,7 +86,8 @@ pub use pairs::{TEXT_EMBEDDING, TextInput, pair_inputs};
 pub(crate) use pixel_input::PixelInput;
 pub(crate) use positions::resample_cubic;
 pub(crate) use rt_detr::{BOXES, LOGITS};
-pub(crate) use sam::{EMBEDDING, MASKS, SCORES, TOKENS};
+pub(crate) use sam::{EMBEDDING, TOKENS};
+pub use sam::{MASKS, PromptRow, SCORES, mask_inputs};
 pub(crate) use sam::{PromptPoint, SamSource, sam_source};
 pub use text::TextInfo;
 pub use text::TextTower;

@@ -1,8 +1,7 @@
 //! The graph of both towers of a dual encoder, for training on pairs of images and texts.
 
-use std::collections::HashMap;
-
 use super::loaded::Model;
+use super::splice::splice;
 use super::text::TextTower;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role, ValueId};
@@ -68,7 +67,9 @@ impl TextTower {
         }
         let tower = self.graph.with_tokens(tokens)?;
         let embedded = self.append_embedding(graph, tokens)?;
-        let output = splice(graph, &tower, embedded)?;
+        let outputs = splice(graph, &tower, &[(tower.input(), embedded)], "text")?;
+        let output = outputs.first().copied();
+        let output = output.ok_or_else(|| Error::graph(tower.name(), "has no output"))?;
         if !self.pools_by_text() {
             return Ok(output);
         }
@@ -101,38 +102,5 @@ impl TextTower {
             position: true,
         };
         Ok(graph.push(Role::Patch, "text.embedded", add, [rows, positions])?)
-    }
-}
-
-/// Appends the nodes of a text tower, whose input is `input`. Returns its output.
-fn splice(graph: &mut Graph, tower: &Graph, input: ValueId) -> Result<ValueId> {
-    let mut map = HashMap::from([(tower.input(), input)]);
-    for id in tower.ids() {
-        let value = tower.value(id);
-        if let (Some(tensor), Some(provenance)) = (&value.constant, &value.provenance) {
-            map.insert(id, graph.constant(provenance.clone(), tensor.clone()));
-        }
-    }
-    let mapped = |map: &HashMap<ValueId, ValueId>, id: ValueId| {
-        let found = map.get(&id).copied();
-        found.ok_or_else(|| Error::graph(&tower.value(id).name, "is read before it is computed"))
-    };
-    for node in tower.nodes() {
-        let inputs = node.inputs.iter().map(|&id| mapped(&map, id));
-        let inputs = inputs.collect::<Result<_>>()?;
-        let copy = graph.push_node(node.role, name_of(&node.name), node.op.clone(), inputs)?;
-        map.extend(node.outputs.iter().copied().zip(copy.outputs.iter().copied()));
-    }
-    let output = tower.outputs().first().map(|&(_, id)| id);
-    let output = output.ok_or_else(|| Error::graph(tower.name(), "has no output"))?;
-    mapped(&map, output)
-}
-
-/// Returns the name of a node of the text tower beside an image tower with equal names.
-fn name_of(name: &str) -> String {
-    let in_block = name.strip_prefix("blocks.").and_then(|rest| rest.split_once('.'));
-    match in_block {
-        Some((block, rest)) => format!("blocks.{block}.text.{rest}"),
-        None => format!("text.{name}"),
     }
 }

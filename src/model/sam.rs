@@ -10,17 +10,24 @@ mod layers;
 mod outputs;
 mod processor;
 mod prompts;
+mod training;
+mod unused;
 
 use std::path::Path;
 
 use self::config::Config;
-pub(crate) use self::outputs::{EMBEDDING, MASKS, SCORES, TOKENS};
+pub(crate) use self::outputs::{EMBEDDING, TOKENS};
+pub use self::outputs::{MASKS, SCORES};
 pub(crate) use self::prompts::{PromptEncoder, PromptPoint};
+pub use self::training::{PromptRow, mask_inputs};
+use super::document::Document;
 use super::info::{Family, Info, Library};
 use super::loaded::Model;
+use super::model_bytes::ModelBytes;
 use super::onnx::{check_flops, is_onnx};
 use super::options::LoadOptions;
 use super::source::Source;
+use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::Graph;
 use crate::image::{Preprocess, RgbImage};
@@ -66,6 +73,25 @@ impl SamSource {
     pub(crate) fn check(&self, image: &RgbImage) -> Result<()> {
         let size = self.resized([image.height, image.width]);
         Ok(processor::exact(&self.preprocess, size)?.check(image)?)
+    }
+
+    /// Returns an image in the model's size, padded with black pixels at the bottom and at the right.
+    pub(crate) fn padded(&self, image: &RgbImage) -> Result<RgbImage> {
+        let side = self.side;
+        let size = self.resized([image.height, image.width]);
+        let resized = processor::exact(&self.preprocess, size)?.apply(image)?;
+        let mut data = vec![0; 3 * side * side];
+        for (to, from) in data
+            .chunks_exact_mut(3 * side)
+            .zip(resized.data.chunks_exact(3 * size[1]))
+        {
+            to[..from.len()].copy_from_slice(from);
+        }
+        Ok(RgbImage {
+            width: side,
+            height: side,
+            data,
+        })
     }
 
     /// Returns the pixel values of an image, `[3, side, side]`, padded with zeros at the bottom and at the right.
@@ -115,18 +141,47 @@ pub(crate) fn sam_source(path: &Path, options: &LoadOptions) -> Result<SamSource
             "is of a model of open_clip, which does not segment; models of transformers of the type sam do";
         return Err(Error::config(&document.file, reason));
     }
+    let mut weights = source.weights(document.fields()?)?;
+    assemble(&source, &document, options, &mut weights)
+}
+
+/// Loads the model of files in memory.
+///
+/// # Errors
+///
+/// The errors of [`sam_source`] about files.
+pub(super) fn of_bytes(bytes: ModelBytes<'_>, options: &LoadOptions) -> Result<SamSource> {
+    let source = Source::Bytes(bytes);
+    let document = source.config()?;
+    let mut weights = source.weights(document.fields()?)?;
+    assemble(&source, &document, options, &mut weights)
+}
+
+/// Requests the tensors of the model from a [recording](Weights::recording) store, also those that only other uses of the model need.
+pub(super) fn record(source: &Source<'_>, document: &Document, weights: &mut Weights) -> Result<()> {
+    assemble(source, document, &LoadOptions::default(), weights)?;
+    let config = config::read(document.fields()?)?;
+    unused::record(&config, weights)
+}
+
+/// Builds the graphs from the configuration and `weights`.
+fn assemble(
+    source: &Source<'_>,
+    document: &Document,
+    options: &LoadOptions,
+    weights: &mut Weights,
+) -> Result<SamSource> {
     let config = config::read(document.fields()?)?;
     let preprocess = match source.preprocessor()? {
         Some(document) => processor::read(&document, config.vision.image)?,
         None => return Err(source.no_preprocessor()),
     };
-    let mut weights = source.weights(document.fields()?)?;
     let name = source.name();
-    let encoder = encoder::encoder(&name, &config.vision, &mut weights)?;
+    let encoder = encoder::encoder(&name, &config.vision, weights)?;
     check_flops(&document.file, &encoder, options)?;
     let parameters = weights.parameters();
-    let prompts = PromptEncoder::load(&config, &mut weights)?;
-    let decoder = decoder::decoder(&name, &config, &prompts.frequencies, &mut weights)?;
+    let prompts = PromptEncoder::load(&config, weights)?;
+    let decoder = decoder::decoder(&name, &config, &prompts.frequencies, weights)?;
     weights.ignore("prompt_encoder.mask_embed.*", MASK_PROMPTS);
     weights.ignore("mask_decoder.output_hypernetworks_mlps.0.*", SINGLE_MASK);
     let adapter = weights.adapter.take();

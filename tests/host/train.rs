@@ -1,6 +1,7 @@
 //! `hipvit train` on small sets of handwritten digits.
 
 mod keys;
+mod maps;
 mod pairs;
 mod rounded;
 mod texts;

@@ -1,4 +1,4 @@
-//! `hipvit train` trains a model on labelled images, on pairs of images and captions, or on images of texts.
+//! `hipvit train` trains a model on labelled images, on pairs of images and captions, on images of texts, or on images with maps.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -33,6 +33,7 @@ Examples:
   hipvit train imagenet/ -m vit_small_patch16_224 -o run --device hip --dtype bf16
   hipvit train pairs.csv -m openai/clip-vit-base-patch32 -o run --holdout 5%
   hipvit train lines/ -m microsoft/trocr-base-printed -o run --holdout 5%
+  hipvit train scenes/ -m depth-anything/Depth-Anything-V2-Metric-Indoor-Small-hf -o run
   hipvit train photos/ -o run --resume
   torchrun --nproc-per-node 2 --no-python hipvit train photos/ -m vit_tiny_patch16_224 -o run --device cpu
   hipvit classify photo.jpg -m run/model
@@ -96,9 +97,9 @@ struct StartArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Recipe")]
 struct RecipeArgs {
-    /// TOML file, scratch-small, digits, fine-tune, pairs or texts
+    /// TOML file, scratch-small, digits, fine-tune, pairs, texts or maps
     ///
-    /// The default is scratch-small, pairs for pairs of images and captions, or texts for a model that makes texts.
+    /// The default is scratch-small, pairs for pairs of images and captions, texts for a model that makes texts, or maps for one that predicts maps.
     #[arg(long, value_name = "RECIPE", conflicts_with = "resume")]
     recipe: Option<PathBuf>,
     /// Number of passes over the images
@@ -493,7 +494,7 @@ impl Callbacks for Display {
                 event.epoch,
                 self.epochs,
                 event.loss,
-                percent(event.train_accuracy),
+                percent(event.train_accuracy.unwrap_or_default()),
                 percent(reading.exact_lines),
                 percent(reading.character_error_rate)
             );
@@ -501,6 +502,9 @@ impl Callbacks for Display {
             return;
         }
         let validation = match (&event.recall, event.val_accuracy) {
+            _ if event.figures.is_some() => event
+                .figures
+                .map_or_else(String::new, |figures| format!(", validation {figures}")),
             (Some(recall), _) => format!(
                 ", recall@1 and @5 image to text {} and {}, text to image {} and {}",
                 percent(recall.image_to_text_1),
@@ -511,16 +515,16 @@ impl Callbacks for Display {
             (None, Some(accuracy)) => format!(", validation {}", percent(accuracy)),
             (None, None) => String::new(),
         };
+        let training = event
+            .train_accuracy
+            .map_or_else(String::new, |share| format!(", training {}", percent(share)));
         let unaveraged = match event.unaveraged_val_accuracy {
             Some(accuracy) => format!(" ({} without averages)", percent(accuracy)),
             None => String::new(),
         };
         let line = format!(
-            "epoch {}/{}: loss {:.4}, training {}{validation}{unaveraged}",
-            event.epoch,
-            self.epochs,
-            event.loss,
-            percent(event.train_accuracy)
+            "epoch {}/{}: loss {:.4}{training}{validation}{unaveraged}",
+            event.epoch, self.epochs, event.loss
         );
         // The run goes on if standard output is closed.
         let _ = self.progress.print(|| writeln!(output::stdout(), "{line}"));

@@ -1,8 +1,12 @@
 //! Labelled image datasets.
 
+mod annotated;
+mod annotations;
 mod folder;
 mod idx;
 mod layout;
+mod list;
+mod lists;
 mod memory;
 mod pairs;
 #[cfg(feature = "parquet")]
@@ -19,6 +23,8 @@ use std::sync::Arc;
 use hipvit_files::regular_file;
 use hipvit_image::{DecodeOptions, RgbImage};
 
+pub use annotated::Annotated;
+pub use annotations::{Annotations, Objects};
 pub use folder::ImageFolder;
 pub use idx::open_idx;
 pub use layout::open;
@@ -63,6 +69,11 @@ pub trait Dataset: Debug + Send + Sync {
     /// differ.
     fn has_captions(&self) -> bool {
         false
+    }
+
+    /// Returns the maps and objects of image `index`. `None` if the images have classes or captions.
+    fn annotations(&self, _index: usize) -> Option<&Annotations> {
+        None
     }
 
     /// Returns the label of image `index`.

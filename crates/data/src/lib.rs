@@ -2,7 +2,7 @@
 //!
 //! | item | purpose |
 //! | --- | --- |
-//! | [`open`] | finds a dataset's layout: image folders, ImageNet, idx, WebDataset, Parquet, lists of images with captions |
+//! | [`open`] | finds a dataset's layout: image folders, ImageNet, idx, WebDataset, Parquet, lists of images with captions, maps or objects |
 //! | [`augment`] | random transforms, bit for bit as torchvision and timm on Pillow images |
 //! | [`Sampler`] | order of an epoch, divided among ranks |
 //! | [`Loader`] | decodes and augments on threads, ahead of the consumer |
@@ -22,6 +22,7 @@ mod batch;
 mod dataset;
 mod error;
 mod loader;
+mod map;
 pub mod mix;
 pub mod random;
 mod sampler;
@@ -30,7 +31,11 @@ pub use augment::{Augmentation, Prepare, Transform};
 pub use batch::{Batch, Broken};
 #[cfg(feature = "parquet")]
 pub use dataset::Parquet;
-pub use dataset::{Content, Dataset, ImageFolder, InMemory, Pairs, Splits, WebDataset, open, open_idx};
+pub use dataset::{
+    Annotated, Annotations, Content, Dataset, ImageFolder, InMemory, Objects, Pairs, Splits, WebDataset,
+    open, open_idx,
+};
 pub use error::{Error, Result};
 pub use loader::{Loader, LoaderOptions, OnBroken, Share};
+pub use map::Map;
 pub use sampler::{Position, Remainder, Sample, Sampler};

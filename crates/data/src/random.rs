@@ -39,6 +39,8 @@ pub enum Purpose {
     DropPath = 5,
     /// Elements that the images of one step lose.
     Dropout = 6,
+    /// Prompt of one image.
+    Prompt = 7,
 }
 
 /// Identity of a random stream within a seed.

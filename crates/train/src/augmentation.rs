@@ -1,5 +1,7 @@
 //! Turns the augmentation of a recipe into the transforms of hipvit-data.
 
+use std::sync::Arc;
+
 use hipvit::image::{Filter, Preprocess, RgbImage};
 use hipvit_data::Result;
 use hipvit_data::augment::{
@@ -15,7 +17,7 @@ use crate::recipe::{self, Crop, Policy};
 #[derive(Debug)]
 pub(crate) struct TrainingImages {
     /// Resizing as for evaluation, before the random transforms.
-    resize: Option<Preprocess>,
+    resize: Option<Arc<dyn Prepare>>,
     transforms: Augmentation,
 }
 
@@ -58,16 +60,27 @@ impl TrainingImages {
             }));
         }
         Ok(Self {
-            resize: (keys.crop != Crop::RandomResized).then(|| preprocess.clone()),
+            resize: (keys.crop != Crop::RandomResized)
+                .then(|| Arc::new(preprocess.clone()) as Arc<dyn Prepare>),
             transforms: Augmentation::new(transforms)?,
         })
+    }
+}
+
+impl TrainingImages {
+    /// Replaces the resizing before the random transforms.
+    pub(crate) fn with_resize(self, resize: Arc<dyn Prepare>) -> Self {
+        Self {
+            resize: Some(resize),
+            ..self
+        }
     }
 }
 
 impl Prepare for TrainingImages {
     fn prepare(&self, mut image: RgbImage, stream: &mut Stream) -> Result<RgbImage> {
         if let Some(resize) = &self.resize {
-            image = resize.apply(&image)?;
+            image = resize.prepare(image, stream)?;
         }
         self.transforms.prepare(image, stream)
     }

@@ -4,14 +4,21 @@ mod broken;
 mod callbacks;
 mod captions;
 pub(crate) mod checkpoints;
+mod decoded;
+mod dense;
+mod dense_batch;
+mod depths;
 pub(crate) mod error;
 mod evaluation;
 mod events;
+mod figures;
 mod from_recipe;
 mod holdout;
 mod kind;
 mod lines;
 mod log;
+mod map_evaluation;
+mod masks;
 mod options;
 mod pending_step;
 mod ranks;
@@ -30,8 +37,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hipvit::Session;
 use hipvit::model::Checkpoint;
+use hipvit::{Error, Session, SessionBuilder};
 use hipvit_data::augment::{EraseMode, RandomErasing};
 use hipvit_data::{Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
 
@@ -43,10 +50,12 @@ use self::captions::Captions;
 pub(crate) use self::captions::{check as check_recipe, text_tower};
 use self::checkpoints::Checkpoints;
 pub use self::checkpoints::Progress;
+use self::dense::Dense;
 pub use self::error::FitError;
 use self::evaluation::Tally;
 pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 pub use self::events::{EpochEvent, Event, MemoryEvent, StepEvent};
+pub use self::figures::{DepthFigures, Figures, MaskFigures};
 use self::from_recipe::{images_per_run, input_kind, loss_kind, new_trainer};
 pub(crate) use self::holdout::{divide, divided};
 pub use self::holdout::{hold_out, open_splits};
@@ -112,27 +121,33 @@ struct Supervision {
     captions: Option<Arc<Captions>>,
     /// Set if a decoder makes texts of the images.
     lines: Option<Arc<Lines>>,
+    /// Set if the data are maps of the images.
+    dense: Option<Arc<Dense>>,
 }
 
 impl Supervision {
-    /// Opens the captions of pairs, or the texts of a decoder.
-    fn of_texts(kind: DataKind, directory: &Path, splits: &Splits) -> Result<Self, FitError> {
+    /// Opens the captions of pairs, the texts of a decoder, or maps.
+    fn open(kind: DataKind, directory: &Path, splits: &Splits, recipe: &Recipe) -> Result<Self, FitError> {
         let captions = (kind == DataKind::Pairs).then(|| Captions::open(directory, splits));
         let lines = (kind == DataKind::Texts).then(|| Lines::open(directory, splits));
         Ok(Self {
             teacher: None,
             captions: captions.transpose()?.map(Arc::new),
             lines: lines.transpose()?.map(Arc::new),
+            dense: Dense::open(kind, directory, splits, recipe)?.map(Arc::new),
         })
     }
 
-    /// Returns the loss of pairs or of texts, unless the data have classes.
+    /// Returns the loss of pairs, texts or maps, unless the data have classes.
     fn objective(&self) -> Option<Objective> {
         let pairs = self
             .captions
             .as_ref()
             .map(|captions| Objective::Pairs(captions.pairs));
-        pairs.or_else(|| self.lines.as_ref().map(|lines| Objective::Texts(lines.options)))
+        let texts = self.lines.as_ref().map(|lines| Objective::Texts(lines.options));
+        pairs
+            .or(texts)
+            .or(self.dense.as_ref().map(|dense| dense.objective()))
     }
 }
 
@@ -160,7 +175,7 @@ impl Fit {
         recipe.accumulate = progress.accumulate.unwrap_or(recipe.accumulate);
         let kind = DataKind::of(&splits, &run.initial())?;
         check_recipe(&recipe, kind, ranks.is_some())?;
-        let mut supervision = Supervision::of_texts(kind, &run.initial(), &splits)?;
+        let mut supervision = Supervision::open(kind, &run.initial(), &splits, &recipe)?;
         let mut trainer = new_trainer(
             checkpoint,
             &recipe,
@@ -352,7 +367,14 @@ impl Fit {
     /// Starts to load the training images from the run's position on.
     fn training_images(&self) -> Result<Loader, FitError> {
         let keys = &self.recipe.augmentation;
-        let prepare = Arc::new(TrainingImages::new(keys, self.trainer.preprocess())?);
+        let preprocess = self.trainer.preprocess();
+        // Of one size, also if that of other runs depends on the image.
+        let (height, width) = preprocess.output_size();
+        let preprocess = preprocess.for_image(height, width).map_err(Error::from)?;
+        let mut prepare = TrainingImages::new(keys, &preprocess)?;
+        if let Some(resize) = self.supervision.dense.as_ref().and_then(|dense| dense.resize()) {
+            prepare = prepare.with_resize(resize);
+        }
         let mut options = LoaderOptions::default();
         if self.options.skip_broken {
             options.on_broken = OnBroken::Replace;
@@ -373,7 +395,7 @@ impl Fit {
         Ok(Loader::new(
             dataset,
             self.sampler.clone(),
-            prepare,
+            Arc::new(prepare),
             options,
             start,
         )?)
@@ -403,7 +425,8 @@ impl Fit {
             epoch: progress.epoch + 1,
             step: progress.step,
             loss: progress.loss_sum / images,
-            train_accuracy: progress.correct as f64 / images,
+            train_accuracy: (!self.trainer.options().loss.has_maps())
+                .then(|| progress.correct as f64 / images),
             val_loss: evaluation.and_then(|evaluation| evaluation.loss),
             val_accuracy: evaluation.map(Evaluation::accuracy),
             unaveraged_val_loss: unaveraged.as_ref().and_then(|evaluation| evaluation.loss),
@@ -412,6 +435,8 @@ impl Fit {
             unaveraged_recall: unaveraged.as_ref().and_then(|evaluation| evaluation.recall),
             reading: evaluation.and_then(|evaluation| evaluation.reading),
             unaveraged_reading: unaveraged.as_ref().and_then(|evaluation| evaluation.reading),
+            figures: evaluation.and_then(|evaluation| evaluation.figures),
+            unaveraged_figures: unaveraged.as_ref().and_then(|evaluation| evaluation.figures),
             train_seconds: progress.seconds,
             val_seconds: evaluation.map(|_| val_seconds),
             skipped: progress.skipped,
@@ -443,6 +468,9 @@ impl Fit {
         }
         if self.supervision.lines.is_some() {
             return self.evaluate_texts(dataset, weights, callbacks);
+        }
+        if let Some(dense) = self.supervision.dense.clone() {
+            return self.evaluate_maps(dataset, &dense, weights, callbacks);
         }
         let session = self.session(weights)?;
         let skip_broken = self.options.skip_broken;
@@ -483,16 +511,20 @@ impl Fit {
 
     /// Returns a session with the present weights.
     fn session(&self, weights: Weights) -> Result<Session, FitError> {
+        Ok(self.session_builder()?.of_model(self.trainer.model(weights)?)?)
+    }
+
+    /// Returns the builder of sessions that evaluate.
+    fn session_builder(&self) -> Result<SessionBuilder, FitError> {
         let builder = Session::builder()
             .device(self.options.device)
             .dtype(self.options.dtype)
             .tokens(self.supervision.lines.is_some())
             .batch(images_per_run(&self.recipe, self.ranks.as_ref())?);
-        let builder = match self.options.threads {
+        Ok(match self.options.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
-        };
-        Ok(builder.of_model(self.trainer.model(weights)?)?)
+        })
     }
 }
 

@@ -39,9 +39,15 @@ pub(crate) enum Tower {
 }
 
 impl Tower {
-    /// Returns the tower of a tensor of transformers or of open_clip, or encoder and decoder of one that makes texts. `None` for what the loss learns.
+    /// Returns the tower of a tensor of transformers or of open_clip, or encoder and decoder of one that makes texts or masks. `None` for what the loss learns.
     pub(crate) fn of(name: &str) -> Option<Self> {
-        const IMAGE: [&str; 4] = ["vision_model.", "visual_projection.", "visual.", "encoder."];
+        const IMAGE: [&str; 5] = [
+            "vision_model.",
+            "visual_projection.",
+            "visual.",
+            "encoder.",
+            "vision_encoder.",
+        ];
         match name {
             SCALE_TENSOR | BIAS_TENSOR => None,
             _ if IMAGE.iter().any(|prefix| name.starts_with(prefix)) => Some(Self::Image),

@@ -2,6 +2,7 @@
 //! classes of the data.
 
 mod config;
+mod maps;
 mod pairs;
 pub(crate) mod random;
 mod texts;
@@ -136,24 +137,18 @@ impl InitialModel {
             Start::Checkpoint(path) => Self::of_checkpoint(path, classes, seed),
             Start::Config(path) => {
                 let (directory, config, preprocessor) = read_config(path, CONFIG)?;
-                Self::from_scratch(&directory.to_string_lossy(), &config, preprocessor, classes, seed)
+                let config = for_classes(&config, classes);
+                Self::from_scratch(&directory.to_string_lossy(), config, preprocessor, seed)
             }
             Start::Architecture { name, image_size } => {
                 let config = architecture_config(name, image_size);
-                Self::from_scratch(name, &config, None, classes, seed)
+                Self::from_scratch(name, for_classes(&config, classes), None, seed)
             }
         }
     }
 
     /// Creates a model with new weights.
-    fn from_scratch(
-        place: &str,
-        config: &Value,
-        preprocessor: Option<Value>,
-        classes: &[String],
-        seed: u64,
-    ) -> Result<Self> {
-        let config = for_classes(config, classes);
+    fn from_scratch(place: &str, config: Value, preprocessor: Option<Value>, seed: u64) -> Result<Self> {
         let shapes = shapes(place, &config, preprocessor.as_ref())?;
         let scale = layer_scale(&config);
         let create = |(name, shape): (String, Vec<usize>)| {
@@ -334,7 +329,7 @@ fn rule(name: &str, shape: &[usize], layer_scale: f32) -> Option<Rule> {
         "class_embedding",
         "mask_token",
     ];
-    const TABLES: [&str; 7] = [
+    const TABLES: [&str; 9] = [
         "pos_embed",
         "position_embedding",
         "positional_embedding",
@@ -342,10 +337,21 @@ fn rule(name: &str, shape: &[usize], layer_scale: f32) -> Option<Rule> {
         "distillation_token",
         "relative_position_bias_table",
         "probe",
+        "rel_pos_h",
+        "rel_pos_w",
     ];
     let last = name.rsplit('.').next().unwrap_or(name);
+    // Vectors of SAM that stand for points and masks, and frequencies of positions.
+    const VECTORS: [&str; 5] = [
+        "iou_token",
+        "mask_tokens",
+        "point_embed",
+        "no_mask_embed",
+        "image_embedding.positional_embedding",
+    ];
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
     match *shape {
+        _ if has(&VECTORS) => Some(Rule::Normal(1.0)),
         _ if SCALES.contains(&last) => Some(Rule::Constant(layer_scale)),
         _ if last == "logit_scale" => Some(Rule::Constant(LOGIT_SCALE)),
         _ if has(&TOKENS) => Some(Rule::Normal(TOKEN_DEVIATION)),
@@ -412,7 +418,7 @@ mod tests {
     }
 
     fn scratch(seed: u64) -> InitialModel {
-        InitialModel::from_scratch("tiny", &tiny(), None, &names(3), seed).unwrap()
+        InitialModel::from_scratch("tiny", for_classes(&tiny(), &names(3)), None, seed).unwrap()
     }
 
     fn values(content: &Content) -> Vec<f32> {

@@ -2,6 +2,7 @@
 //! optimiser, on an executor of hipvit.
 
 mod augmentation;
+mod dense_loss;
 pub mod differentiable;
 mod dropout;
 pub mod fit;
@@ -33,6 +34,7 @@ mod tests;
 mod trained;
 mod trainer;
 
+pub use dense_loss::DepthLoss;
 pub use dropout::DropOptions;
 pub use float8::{Float8Options, LayerEvent};
 pub use hipvit::ops::{ContrastiveKind, DistillationKind, DistillationLoss, LossKind};
@@ -46,5 +48,5 @@ pub use ranks::RankPlan;
 pub use scatter::Frozen;
 pub use trained::{TensorInfo, TensorRule};
 pub use trainer::{
-    Sequences, StepReport, Targets, Texts, TrainOptions, Trainer, Tuning, Weights, step_graph,
+    Prompts, Sequences, StepReport, Targets, Texts, TrainOptions, Trainer, Tuning, Weights, step_graph,
 };

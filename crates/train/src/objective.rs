@@ -6,14 +6,18 @@ use std::path::Path;
 use hipvit::Scores;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, ValueId};
-use hipvit::model::{Checkpoint, Model, TEXT_EMBEDDING, TensorValues, TextTower};
+use hipvit::model::{
+    Checkpoint, LoadOptions, MASKS, Model, PREDICTED_DEPTH, SCORES, TEXT_EMBEDDING, TensorValues, TextTower,
+};
 use hipvit::ops::{
     Add, ContrastiveKind, ContrastiveLoss, DistillationLoss, Linear, Loss, LossKind, MulScalar, Op, RmsNorm,
     TokenLoss,
 };
+use hipvit::segment::MaskModel;
 use hipvit::tensor::{DType, Tensor};
 use hipvit_generate::TextDecoder;
 
+use crate::dense_loss::{DepthLoss, push_masks};
 use crate::inputs;
 use crate::trained::{TensorRule, Trained};
 
@@ -56,6 +60,11 @@ pub enum Objective {
     /// Cross-entropy of the tokens of texts, given the tokens before them, for an image encoder with a text decoder. It is the mean over the tokens of
     /// a batch, which micro-batches do not change.
     Texts(TextOptions),
+    /// Loss of the depths of each image, for a model that estimates them. The targets are numbers for the pixels of its map.
+    Depth(DepthLoss),
+    /// Loss of the masks of a prompt in each image, and of their predicted quality, for SAM. The targets are shares of the pixels of a mask that
+    /// the object covers. See `docs/training.md`.
+    Masks,
 }
 
 /// A loss of texts.
@@ -156,7 +165,7 @@ pub(crate) struct PushedLoss {
 impl Objective {
     /// Returns true if the targets are those of classes.
     pub(crate) fn has_classes(&self) -> bool {
-        self.contrastive().is_none() && !self.has_labels()
+        matches!(self, Self::Targets(_) | Self::Distillation(_))
     }
 
     /// Returns the loss of pairs, if it is one.
@@ -166,7 +175,7 @@ impl Objective {
             | Self::Pairs(PairOptions {
                 contrastive: options, ..
             }) => Some(options),
-            Self::Targets(_) | Self::Distillation(_) | Self::Texts(_) => None,
+            Self::Targets(_) | Self::Distillation(_) | Self::Texts(_) | Self::Depth(_) | Self::Masks => None,
         }
     }
 
@@ -178,6 +187,33 @@ impl Objective {
     /// Returns true if the targets are the tokens that follow those of a text.
     pub(crate) fn has_labels(&self) -> bool {
         matches!(self, Self::Texts(_))
+    }
+
+    /// Returns true if the targets are maps.
+    pub(crate) fn has_maps(&self) -> bool {
+        matches!(self, Self::Depth(_) | Self::Masks)
+    }
+
+    /// Returns true if each image has a prompt.
+    pub(crate) fn has_prompts(&self) -> bool {
+        matches!(self, Self::Masks)
+    }
+
+    /// Returns the model of a checkpoint, with new values of some tensors.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Checkpoint::model_with`].
+    pub(crate) fn model(
+        &self,
+        checkpoint: &Checkpoint,
+        values: &TensorValues,
+        options: &LoadOptions,
+    ) -> Result<Model> {
+        match self {
+            Self::Masks => MaskModel::of_checkpoint(checkpoint, values)?.graph(),
+            _ => checkpoint.model_with(values, options),
+        }
     }
 
     /// Returns the graph whose outputs the loss compares. `model` is that of the checkpoint with these values.
@@ -245,11 +281,8 @@ impl Objective {
             }
             Self::Pairs(options) => {
                 let embedding = image_embedding(graph)?;
-                let text = graph
-                    .outputs()
-                    .iter()
-                    .find(|&&(kind, _)| graph.output_name(kind) == TEXT_EMBEDDING);
-                let &(_, text) =
+                let text = named_output(graph, TEXT_EMBEDDING);
+                let text =
                     text.ok_or_else(|| Error::internal("training", "the graph has no embedding of texts"))?;
                 push_contrastive(graph, [embedding, text], options.contrastive)
             }
@@ -264,6 +297,22 @@ impl Objective {
                 let (loss, hits) = (node.outputs[0], node.outputs[1]);
                 graph.add_output(HITS, hits)?;
                 Ok(of_model(loss))
+            }
+            Self::Depth(kind) => {
+                let depths = named_output(graph, PREDICTED_DEPTH).ok_or_else(|| {
+                    let reason = format!("{} estimates no depth", graph.name());
+                    Error::argument("model", reason)
+                })?;
+                graph.retain_outputs(|_| false);
+                Ok(of_model(kind.push(graph, depths)?))
+            }
+            Self::Masks => {
+                let outputs = [MASKS, SCORES].map(|name| named_output(graph, name));
+                let [Some(masks), Some(scores)] = outputs else {
+                    return Err(Error::internal("training", "the graph has no masks"));
+                };
+                graph.retain_outputs(|_| false);
+                Ok(of_model(push_masks(graph, masks, scores)?))
             }
             Self::Targets(kind) => {
                 let (logits, targets) = logits_and_targets(graph)?;
@@ -314,6 +363,13 @@ fn logits_and_targets(graph: &mut Graph) -> Result<(ValueId, ValueId)> {
     let shape = graph.value(logits).shape.clone();
     let targets = graph.add_input(inputs::TARGETS, shape, DType::F32)?;
     Ok((logits, targets))
+}
+
+fn named_output(graph: &Graph, name: &str) -> Option<ValueId> {
+    let mut outputs = graph.outputs().iter();
+    outputs
+        .find(|&&(kind, _)| graph.output_name(kind) == name)
+        .map(|&(_, id)| id)
 }
 
 fn output(graph: &Graph, wanted: OutputKind) -> Option<ValueId> {

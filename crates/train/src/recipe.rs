@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use hipvit_files::regular_file;
 
 pub use self::keys::{
-    Augmentation, Checkpoints, Crop, Distillation, Dropout, EvaluationKeys, Freeze, Lora, Loss, LossKind,
-    Optimizer, OptimizerKind, Policy, Recipe, ScheduleKeys,
+    Augmentation, Checkpoints, Crop, Depth, Distillation, Dropout, EvaluationKeys, Freeze, Lora, Loss,
+    LossKind, Optimizer, OptimizerKind, Policy, Recipe, ScheduleKeys,
 };
 pub use self::overrides::Overrides;
 pub use self::quantization::{Float8Scales, Float8Selection, Quantization, QuantizationKind};
@@ -23,12 +23,13 @@ use crate::optimizer::Moments;
 use crate::schedule::Schedule;
 
 /// Shipped recipes, by name.
-const SHIPPED: [(&str, &str); 5] = [
+const SHIPPED: [(&str, &str); 6] = [
     ("digits", include_str!("../recipes/digits.toml")),
     ("scratch-small", include_str!("../recipes/scratch-small.toml")),
     ("fine-tune", include_str!("../recipes/fine-tune.toml")),
     ("pairs", include_str!("../recipes/pairs.toml")),
     ("texts", include_str!("../recipes/texts.toml")),
+    ("maps", include_str!("../recipes/maps.toml")),
 ];
 
 /// The reason why a recipe cannot be used.
@@ -293,6 +294,7 @@ impl Recipe {
                 not_negative(augmentation.cutmix),
                 NOT_NEGATIVE,
             ),
+            ("depth.scale", positive(self.depth.scale), POSITIVE),
             ("evaluation.every", self.evaluation.every > 0, "at least 1"),
             ("checkpoints.every", self.checkpoints.every > 0, "at least 1"),
             ("checkpoints.keep", self.checkpoints.keep > 0, "at least 1"),

@@ -15,15 +15,6 @@ use crate::recipe::{Overrides, Recipe};
 use crate::run_directory::{RunDirectory, RunFacts};
 use crate::{MemoryLimit, RankPlan};
 
-/// Recipe of a run whose options name none.
-const RECIPE: &str = "scratch-small";
-
-/// Recipe of a run on pairs of images and captions whose options name none.
-const RECIPE_OF_PAIRS: &str = "pairs";
-
-/// Recipe of a run that trains a decoder of texts, whose options name none.
-const RECIPE_OF_TEXTS: &str = "texts";
-
 /// Data, model, recipe and output directory of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
@@ -51,8 +42,8 @@ pub enum Origin {
         model: PathBuf,
         /// Image size of a timm architecture.
         image_size: Option<usize>,
-        /// TOML file, or name of a shipped recipe. By default `scratch-small`, `pairs` for pairs of images and captions, or `texts` for a model that
-        /// makes texts.
+        /// TOML file, or name of a shipped recipe. By default `scratch-small`, `pairs` for pairs of images and captions, `texts` for a model that
+        /// makes texts, or `maps` for one that predicts maps.
         recipe: Option<PathBuf>,
         /// Values that take precedence over the recipe's values.
         overrides: Overrides,
@@ -103,12 +94,7 @@ impl RunOptions {
         run.check_new()?;
         let splits = hipvit_data::open(&self.data)?;
         let kind = DataKind::of(&splits, initial)?;
-        let default = match kind {
-            DataKind::Classes => RECIPE,
-            DataKind::Pairs => RECIPE_OF_PAIRS,
-            DataKind::Texts => RECIPE_OF_TEXTS,
-        };
-        let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(default)))?.with(overrides)?;
+        let recipe = Recipe::open(recipe.as_deref().unwrap_or(Path::new(kind.recipe())))?.with(overrides)?;
         let recipe = self.limited(recipe);
         check_recipe(&recipe, kind, options.collectives.is_some())?;
         if let Some(ranks) = &options.collectives {
@@ -208,7 +194,7 @@ fn digest(captions: &[String]) -> u64 {
     })
 }
 
-/// Creates the model that training starts from: a classifier of `classes`, both towers of a dual encoder, or an encoder with its decoder. Returns it with
+/// Creates the model that training starts from: a classifier of `classes`, both towers of a dual encoder, an encoder with its decoder, or a model of maps. Returns it with
 /// the tensors of a checkpoint that were replaced.
 fn initialize(
     model: &Path,
@@ -225,6 +211,7 @@ fn initialize(
         DataKind::Classes => {}
         DataKind::Pairs => return Ok((InitialModel::of_pairs(start, seed)?, Vec::new())),
         DataKind::Texts => return Ok((InitialModel::of_texts(start)?, Vec::new())),
+        DataKind::Depth | DataKind::Masks => return Ok((InitialModel::of_maps(start, seed)?, Vec::new())),
     }
     let model = InitialModel::new(start, classes, seed)?;
     let replaced = if start.is_from_scratch() {

@@ -2,7 +2,10 @@
 
 mod dropout;
 mod families;
+mod gradients;
 mod losses;
+mod maps;
+mod masks;
 mod moments;
 mod pairs;
 mod texts;

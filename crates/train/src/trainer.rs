@@ -29,7 +29,7 @@ use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorOptions, Inputs, PendingRun, Submission, TimedCall};
 use hipvit::graph::Value;
 use hipvit::image::Preprocess;
-use hipvit::model::{Checkpoint, TensorValues, pair_inputs};
+use hipvit::model::{Checkpoint, TensorValues, mask_inputs, pair_inputs};
 use hipvit::tensor::Input;
 use hipvit_generate::text_inputs;
 
@@ -41,7 +41,7 @@ pub use self::report::StepReport;
 pub use self::step::step_graph;
 pub(crate) use self::step::{Prepared, Step, StepTarget, passes};
 use self::step_queue::{Compared, StepQueue, SubmittedRun};
-pub use self::targets::{Sequences, Targets, Texts};
+pub use self::targets::{Prompts, Sequences, Targets, Texts};
 pub use self::tuning::Tuning;
 use crate::dropout::{self, branch_factors};
 use crate::float8::{Float8Layers, LayerEvent};
@@ -244,7 +244,7 @@ impl Trainer {
         self.classes
     }
 
-    /// Returns the number of targets of an image: the classes, the channels of a text's embedding, or the tokens of a text.
+    /// Returns the number of targets of an image: the classes, the channels of a text's embedding, the tokens of a text, or the pixels of a map.
     pub fn target_width(&self) -> usize {
         self.width
     }
@@ -402,6 +402,8 @@ impl Trainer {
                     Compared::Tokens(run.targets.sequences.counted())
                 } else if loss.has_classes() {
                     Compared::Classes(run.targets.values.to_vec())
+                } else if loss.has_maps() {
+                    Compared::Maps
                 } else {
                     Compared::Pairs
                 },
@@ -459,6 +461,11 @@ impl Trainer {
             named.push((inputs::LABELS, Input::Integers(texts.labels).into()));
         } else {
             named.push((inputs::TARGETS, Input::Values(targets.values).into()));
+        }
+        if self.options.loss.has_prompts() {
+            let prompts = targets.prompts;
+            named.push((mask_inputs::POSITIONS, Input::Values(prompts.positions).into()));
+            named.push((mask_inputs::KINDS, Input::Integers(prompts.kinds).into()));
         }
         if self.options.loss.has_teacher() {
             named.push((inputs::TEACHER, Input::Values(targets.teacher).into()));

@@ -4,16 +4,13 @@ use super::Builder;
 use crate::error::{Error, Result};
 use crate::graph::{Change, Layout, Provenance, Role, ValueId};
 use crate::model::channels_last::channels_last;
-use crate::model::depth::{DepthHead, Form, Readout, Scale};
+use crate::model::depth::{DepthHead, Form, PREDICTED_DEPTH, Readout, Scale};
 use crate::model::norm::{Norm, NormKind};
 use crate::ops::{
     Activation, Add, Conv, ConvTranspose, Coordinates, Elementwise, Interpolate, InterpolationKernel,
     LayerNorm, Linear, MulScalar, Op, Reshape, Slice,
 };
 use crate::tensor::Tensor;
-
-/// Name of the output.
-const DEPTH: &str = "predicted_depth";
 
 /// Convolution of a map.
 struct Layer {
@@ -73,7 +70,32 @@ impl Builder<'_> {
         };
         let [height, width, _] = self.extents(depths);
         let depths = self.reshaped("head.depth", depths, vec![1, height, width])?;
-        self.graph.add_output(DEPTH, depths)?;
+        self.graph.add_output(PREDICTED_DEPTH, depths)?;
+        if self.weights.is_recording() {
+            self.record_unused(head)?;
+        }
+        Ok(())
+    }
+
+    /// Requests the tensors of transformers' model that depths do not need. A new model has them too, so that transformers misses none.
+    fn record_unused(&mut self, head: &DepthHead) -> Result<()> {
+        let dim = self.vit.dim;
+        if head.has_mask_token {
+            self.weights
+                .take(&self.trunk("embeddings.mask_token"), &[1, dim])?;
+        }
+        if !head.norm {
+            self.norm_constants()?;
+        }
+        for part in 1..=2 {
+            let name = format!("neck.fusion_stage.layers.0.residual_layer1.convolution{part}");
+            let channels = head.fusion;
+            self.weights
+                .take(&format!("{name}.weight"), &[channels, channels, 3, 3])?;
+            if head.fusion_bias {
+                self.weights.take(&format!("{name}.bias"), &[channels])?;
+            }
+        }
         Ok(())
     }
 

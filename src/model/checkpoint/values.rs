@@ -17,6 +17,7 @@ use crate::model::load::from_bytes;
 use crate::model::loaded::Model;
 use crate::model::model_bytes::ModelBytes;
 use crate::model::options::LoadOptions;
+use crate::model::sam::{SamSource, of_bytes as sam_of_bytes};
 use crate::model::weights::Weights;
 use crate::safetensors_file;
 use hipvit_files::json;
@@ -66,6 +67,20 @@ impl Checkpoint {
     ///
     /// Returns the errors of [`load`](crate::model::load), and [`Error::Tensor`] for values that are not of a tensor's size.
     pub fn model_with(&self, values: &TensorValues, options: &LoadOptions) -> Result<Model> {
+        self.with_bytes(values, |files| from_bytes(files, options))
+    }
+
+    /// Loads a model of SAM, with new values of some tensors.
+    pub(crate) fn sam_with(&self, values: &TensorValues, options: &LoadOptions) -> Result<SamSource> {
+        self.with_bytes(values, |files| sam_of_bytes(files, options))
+    }
+
+    /// Calls `load` with the files, with new values of some tensors.
+    fn with_bytes<T>(
+        &self,
+        values: &TensorValues,
+        load: impl FnOnce(ModelBytes<'_>) -> Result<T>,
+    ) -> Result<T> {
         let replaced = self.replacements(values)?;
         let bytes = |value: &Value| value.to_string().into_bytes();
         let config = bytes(&self.config.value);
@@ -81,7 +96,7 @@ impl Checkpoint {
             weights: Arc::new(weights.map_err(|error| Error::weights(self.place(), error))?),
             preprocessor: preprocessor.as_deref(),
         };
-        from_bytes(files, options)
+        load(files)
     }
 
     /// Returns the checkpoint with new values of some tensors, in f32.

@@ -139,11 +139,13 @@ impl Estimator<'_> {
         let config = self.config;
         let is_dpt = self.class.starts_with("DPT");
         let own_vit = self.encoder.1.model_type == DPT.model_type;
-        let (states, norm) = if own_vit {
-            (self.hooks(vit.depth)?, false)
+        let (states, norm, has_mask_token) = if own_vit {
+            (self.hooks(vit.depth)?, false, false)
         } else {
-            let norm = self.encoder.0.flag("apply_layernorm")?.unwrap_or(true);
-            (self.stages(vit.depth)?, norm)
+            let encoder = self.encoder.0;
+            let norm = encoder.flag("apply_layernorm")?.unwrap_or(true);
+            let has_mask_token = encoder.flag("use_mask_token")?.unwrap_or(true);
+            (self.stages(vit.depth)?, norm, has_mask_token)
         };
         let channels = config.sizes("neck_hidden_sizes")?.unwrap_or_else(|| {
             let defaults = if is_dpt {
@@ -182,6 +184,7 @@ impl Estimator<'_> {
             index: self.index(states.len())?,
             states,
             norm,
+            has_mask_token,
             readout: if is_dpt { self.readout()? } else { Readout::Ignore },
             maps: channels.into_iter().zip(scales).collect(),
             fusion,

@@ -22,6 +22,8 @@ pub(super) struct Config {
     pub(super) prompt_size: usize,
     /// Number of sines of a position. It has as many cosines.
     pub(super) frequencies: usize,
+    /// Channels of masks as prompts.
+    pub(super) mask_channels: usize,
 }
 
 /// Sizes of the image encoder.
@@ -149,6 +151,7 @@ pub(super) fn read(config: Fields<'_>) -> Result<Config> {
         decoder,
         prompt_size,
         frequencies,
+        mask_channels: prompt.size("mask_input_channels")?.unwrap_or(16),
     })
 }
 

@@ -13,7 +13,7 @@ use crate::graph::{Change, Graph, Provenance, Role, ValueId};
 use crate::model::layers::Layers;
 use crate::model::weights::Weights;
 use crate::ops::{
-    Attention, AttentionOperands, BatchMatMul, PatchConv, PatternAttention, Permute, PermuteTokens,
+    Attention, AttentionOperands, BatchMatMul, Gather, PatchConv, PatternAttention, Permute, PermuteTokens,
     TokenOrder,
 };
 use crate::tensor::{DType, Tensor};
@@ -230,14 +230,14 @@ impl Encoder<'_> {
     /// The queries are `[windows, side, side · heads, head_dim]`. The vectors depend on their second index and that of the key.
     fn distances(&mut self, step: &str, queries: ValueId, tensor: &str, side: usize) -> Result<ValueId> {
         let head_dim = self.vision.dim / self.vision.heads;
-        let stored = self.layers.weights.take(tensor, &[2 * side - 1, head_dim])?;
-        let stored = stored.to_f32();
-        let pairs = (0..side).flat_map(|query| (0..side).map(move |key| query + side - 1 - key));
-        let vectors = pairs.flat_map(|row| stored[row * head_dim..][..head_dim].iter().copied());
-        let name = format!("{step}.vectors");
-        let vectors = self
-            .layers
-            .computed(&name, &[tensor], &[side, side, head_dim], vectors.collect())?;
+        let table = self.layers.constant(tensor, &[2 * side - 1, head_dim])?;
+        let pairs = (0..side).flat_map(|query| (0..side).map(move |key| (query + side - 1 - key) as i32));
+        let rows = Tensor::from_i32([side, side], &pairs.collect::<Vec<_>>());
+        let rows = rows.ok_or_else(|| Error::graph(step, "has windows without patches"))?;
+        let name = format!("{step}.distances");
+        let rows = self.layers.graph.constant(Provenance::computed(name, []), rows);
+        let (name, gather) = (format!("{step}.vectors"), Gather { axis: 0 });
+        let vectors = self.layers.push(Role::Attention, &name, gather, [table, rows])?;
         let op = BatchMatMul {
             transpose_a: false,
             transpose_b: true,

@@ -5,6 +5,6 @@ pub(crate) const EMBEDDING: &str = "image_embeddings";
 /// Input of the decoder: the tokens of each prompt.
 pub(crate) const TOKENS: &str = "tokens";
 /// Output of the decoder: the logits of the masks.
-pub(crate) const MASKS: &str = "pred_masks";
+pub const MASKS: &str = "pred_masks";
 /// Output of the decoder: the predicted intersection over union of each mask.
-pub(crate) const SCORES: &str = "iou_scores";
+pub const SCORES: &str = "iou_scores";

@@ -60,11 +60,11 @@ pub(crate) struct PromptEncoder {
     /// Side of the image in which coordinates are given.
     size: f64,
     /// Tokens before those of the prompt.
-    output: Vec<f32>,
+    pub(super) output: Vec<f32>,
     /// Vectors of points outside and inside of the object, of the first and the second corner.
-    kinds: [Vec<f32>; 4],
+    pub(super) kinds: [Vec<f32>; 4],
     /// Token that ends points without a box.
-    no_point: Vec<f32>,
+    pub(super) no_point: Vec<f32>,
 }
 
 impl PromptEncoder {
@@ -100,15 +100,20 @@ impl PromptEncoder {
         })
     }
 
+    /// Returns the vector of a place in pixels of the model's input.
+    pub(super) fn position(&self, place: [f64; 2]) -> impl Iterator<Item = f64> {
+        // Coordinates are those of the pixel's corner.
+        self.frequencies
+            .of_position(place.map(|coordinate| (coordinate + 0.5) / self.size))
+    }
+
     /// Returns the tokens of a prompt, one after the other, those of the outputs first.
     ///
     /// `corners` are left, top, right and bottom of a box in pixels of the model's input.
     pub(crate) fn tokens(&self, points: &[PromptPoint], corners: Option<[f64; 4]>) -> Vec<f32> {
         let mut tokens = self.output.clone();
         let mut add = |x: f64, y: f64, kind: usize| {
-            // Coordinates are those of the pixel's corner.
-            let position = [x, y].map(|coordinate| (coordinate + 0.5) / self.size);
-            let values = self.frequencies.of_position(position).zip(&self.kinds[kind]);
+            let values = self.position([x, y]).zip(&self.kinds[kind]);
             tokens.extend(values.map(|(value, &kind)| (value + f64::from(kind)) as f32));
         };
         for &PromptPoint { x, y, is_inside } in points {

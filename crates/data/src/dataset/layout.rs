@@ -4,11 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::pairs;
+use super::lists::{self, Columns};
 #[cfg(feature = "parquet")]
 use super::parquet::Parquet;
 use super::webdataset::WebDataset;
-use super::{Dataset, Pairs, Split, Splits, folder, has_extension, idx, name_of, without_tests};
+use super::{Dataset, Split, Splits, folder, has_extension, idx, name_of, without_tests};
 use crate::error::{Error, Result};
 
 /// Opens a dataset, and finds its layout:
@@ -24,6 +24,8 @@ use crate::error::{Error, Result};
 ///
 /// | directories `train` and `validation`, each with `metadata.jsonl` or `.csv` and its images | pairs, as in `ImageFolder` of Hugging Face's datasets |
 ///
+/// Lists of these forms may have maps and objects in place of captions: see [`Annotated`](super::Annotated).
+///
 /// WebDataset shards with a `.txt` file per image, and Parquet files with a column of captions, have pairs too.
 ///
 /// The names of shards tell training and validation apart, by the words `train`, and `val`, `validation` or `test`.
@@ -36,8 +38,8 @@ use crate::error::{Error, Result};
 pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
     let path = path.as_ref();
     let metadata = fs::metadata(path).map_err(|source| Error::io(path, source))?;
-    if metadata.is_file() && pairs::is_list(path) {
-        return pairs::open_splits(path, &[path.to_owned()]);
+    if metadata.is_file() && lists::is_list(path) {
+        return lists::open_splits(path, &[path.to_owned()]);
     }
     if metadata.is_file() {
         return open_shards(path, vec![path.to_owned()]);
@@ -55,10 +57,10 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
         if !shards.is_empty() {
             return open_shards(&directory, shards);
         }
-        let lists = of_kind(pairs::is_list_of_folder);
+        let lists = of_kind(lists::is_list_of_folder);
         // Beside directories of classes, a table may be about something else.
         let (with_pairs, others): (Vec<PathBuf>, Vec<PathBuf>) =
-            lists.into_iter().partition(|list| pairs::has_columns(list));
+            lists.into_iter().partition(|list| Columns::of(list).is_some());
         let lists =
             if with_pairs.is_empty() && !others.is_empty() && folder::folders_in(&directory)?.is_empty() {
                 others
@@ -66,7 +68,7 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
                 with_pairs
             };
         if !lists.is_empty() {
-            return pairs::open_splits(&directory, &lists);
+            return lists::open_splits(&directory, &lists);
         }
     }
     match open_lists_of_folders(path)? {
@@ -79,10 +81,10 @@ pub fn open(path: impl AsRef<Path>) -> Result<Splits> {
 fn open_lists_of_folders(path: &Path) -> Result<Option<Splits>> {
     let list = |name: &str| -> Result<Option<Arc<dyn Dataset>>> {
         let mut lists = files_in(&path.join(name))?;
-        lists.retain(|list| pairs::is_list_of_folder(list) && pairs::has_columns(list));
+        lists.retain(|list| lists::is_list_of_folder(list) && Columns::of(list).is_some());
         match lists.as_slice() {
             [] => Ok(None),
-            [list] => Ok(Some(Arc::new(Pairs::open(list)?))),
+            [list] => Ok(Some(lists::open_list(list)?)),
             [first, second, ..] => {
                 let [first, second] = [first, second].map(|list| name_of(list));
                 let reason = format!("has several lists of images: {first} and {second}. Keep one of them");

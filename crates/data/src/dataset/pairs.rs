@@ -1,35 +1,15 @@
 //! Lists of images with captions: CSV, TSV and JSON Lines files.
 
-use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use csv::{ReaderBuilder, StringRecord};
-use hipvit_files::regular_file;
-use serde_json::{Map, Value};
+use csv::StringRecord;
 
-use super::{Content, Dataset, Split, Splits, caption_classes, has_extension, name_of, without_tests};
+use super::list::{IMAGE_COLUMNS, at, is_json, json_objects, read, table_reader, trimmed};
+use super::{Content, Dataset, caption_classes};
 use crate::error::{Error, Result};
-
-/// Names of the column of images, the first of which a file has counts.
-const IMAGE_COLUMNS: [&str; 7] = [
-    "filepath",
-    "image",
-    "image_path",
-    "path",
-    "file_name",
-    "filename",
-    "file",
-];
 
 /// Names of the column of captions.
 pub(super) const CAPTION_COLUMNS: [&str; 3] = ["title", "caption", "text"];
-
-/// Beginnings of the names of lists in a directory, beside those of splits.
-const LISTS: [&str; 3] = ["metadata", "captions", "pairs"];
-
-/// Maximum length of the first line of a list, in bytes.
-const MAX_HEADER: u64 = 1 << 20;
 
 /// Image files with captions. The classes are the captions.
 ///
@@ -52,7 +32,7 @@ impl Pairs {
     /// list without lines. Returns [`Error::Io`] if it cannot be read.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let bytes = regular_file::read(path).map_err(|source| Error::io(path, source))?;
+        let bytes = read(path)?;
         let lines = if is_json(path) {
             json_lines(path, &bytes)?
         } else {
@@ -91,56 +71,9 @@ pub(super) fn checked_caption(caption: &str) -> Result<&str, &'static str> {
     }
 }
 
-fn at(path: &Path, line: u64, reason: impl std::fmt::Display) -> Error {
-    Error::dataset(path, format!("line {line}: {reason}"))
-}
-
-fn is_json(path: &Path) -> bool {
-    has_extension(path, "jsonl") || has_extension(path, "ndjson")
-}
-
-/// Returns true for the extension of a list.
-pub(super) fn is_list(path: &Path) -> bool {
-    is_json(path) || has_extension(path, "csv") || has_extension(path, "tsv")
-}
-
-/// Returns true for a list in a directory that belongs to the dataset.
-pub(super) fn is_list_of_folder(path: &Path) -> bool {
-    let stem = path
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_lowercase();
-    is_list(path) && (LISTS.contains(&stem.as_str()) || Split::of_name(&stem).is_some())
-}
-
-/// Returns true if a list has a column of images and one of captions, by its first line.
-pub(super) fn has_columns(path: &Path) -> bool {
-    let Ok(file) = regular_file::open(path) else {
-        return false;
-    };
-    let mut line = Vec::new();
-    let read = BufReader::new(file).take(MAX_HEADER).read_until(b'\n', &mut line);
-    if read.is_err() {
-        return false;
-    }
-    if is_json(path) {
-        json_lines(path, &line).is_ok_and(|lines| !lines.is_empty())
-    } else {
-        table_lines(path, &line).is_ok()
-    }
-}
-
-/// Reads a table with a line of names. Columns are separated by tabs if the first line has one and no comma, or if the file is a TSV.
-fn table_lines(path: &Path, bytes: &[u8]) -> Result<Vec<Line>> {
-    let first = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let has_tabs = first.contains(&b'\t') && !first.contains(&b',');
-    let separator = if has_tabs || has_extension(path, "tsv") {
-        b'\t'
-    } else {
-        b','
-    };
-    let mut reader = ReaderBuilder::new().delimiter(separator).from_reader(bytes);
+/// Reads the columns of images and captions of a table.
+pub(super) fn table_lines(path: &Path, bytes: &[u8]) -> Result<Vec<Line>> {
+    let mut reader = table_reader(path, bytes);
     let invalid = |error: csv::Error| Error::dataset(path, error);
     let names = reader.headers().map_err(invalid)?.clone();
     let [image, caption] = columns(&names).map_err(|reason| Error::dataset(path, reason))?;
@@ -159,12 +92,7 @@ fn columns(names: &StringRecord) -> Result<[usize; 2], String> {
     let place = |known: &[&str]| {
         let found = |name: &&str| {
             let mut names = names.iter();
-            names.position(|column| {
-                column
-                    .trim_start_matches('\u{feff}')
-                    .trim()
-                    .eq_ignore_ascii_case(name)
-            })
+            names.position(|column| trimmed(column).eq_ignore_ascii_case(name))
         };
         known.iter().find_map(found)
     };
@@ -186,17 +114,11 @@ fn missing(names: &[&str]) -> String {
     )
 }
 
-/// Reads an object per line.
-fn json_lines(path: &Path, bytes: &[u8]) -> Result<Vec<Line>> {
-    let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
+/// Reads the images and captions of JSON Lines.
+pub(super) fn json_lines(path: &Path, bytes: &[u8]) -> Result<Vec<Line>> {
     let mut lines = Vec::new();
-    for (index, text) in bytes.split(|&byte| byte == b'\n').enumerate() {
-        let line = index as u64 + 1;
-        if text.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        let object: Map<String, Value> =
-            serde_json::from_slice(text).map_err(|error| at(path, line, error))?;
+    for object in json_objects(path, bytes) {
+        let (line, object) = object?;
         let text = |known: &[&str]| {
             let mut values = known.iter().filter_map(|name| object.get(*name)?.as_str());
             values.next().map(str::to_owned)
@@ -208,34 +130,6 @@ fn json_lines(path: &Path, bytes: &[u8]) -> Result<Vec<Line>> {
         lines.push((line, image, caption));
     }
     Ok(lines)
-}
-
-/// Opens a list, or those of a directory. A list whose name denotes no split is for training.
-pub(super) fn open_splits(path: &Path, lists: &[PathBuf]) -> Result<Splits> {
-    let of = |split: Split| {
-        let belongs = |list: &&PathBuf| {
-            let found = Split::of_name(&name_of(list)).unwrap_or(Split::Train);
-            lists.len() == 1 && split == Split::Train || lists.len() > 1 && found == split
-        };
-        lists.iter().filter(belongs).collect::<Vec<_>>()
-    };
-    let mut validation = of(Split::Validation);
-    without_tests(&mut validation);
-    let only = |lists: Vec<&PathBuf>, what: &str| match lists.as_slice() {
-        [] => Ok(None),
-        [list] => Ok(Some(Arc::new(Pairs::open(list)?) as Arc<dyn Dataset>)),
-        [first, second, ..] => {
-            let [first, second] = [first, second].map(|list| name_of(list));
-            let reason = format!("has several lists for {what}: {first} and {second}. Name one of them");
-            Err(Error::dataset(path, reason))
-        }
-    };
-    let train = only(of(Split::Train), "training")?;
-    let train = train.ok_or_else(|| Error::dataset(path, "has lists for validation only. Add train.csv"))?;
-    Ok(Splits {
-        train,
-        validation: only(validation, "validation")?,
-    })
 }
 
 impl Dataset for Pairs {

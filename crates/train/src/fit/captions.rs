@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use super::error::FitError;
 use super::kind::DataKind;
-use crate::recipe::{self, Freeze, QuantizationKind, Recipe};
+use crate::recipe::{self, Crop, Freeze, Policy, QuantizationKind, Recipe};
 use crate::{ContrastiveOptions, PairOptions};
 
 /// Token counts of steps are multiples of this, as far as the context allows.
@@ -141,6 +141,9 @@ pub(crate) fn check(recipe: &Recipe, kind: DataKind, has_ranks: bool) -> Result<
     if kind == DataKind::Texts {
         return check_texts(recipe, has_ranks);
     }
+    if matches!(kind, DataKind::Depth | DataKind::Masks) {
+        return check_maps(recipe, kind, has_ranks);
+    }
     if kind == DataKind::Classes {
         return match (of_pairs, names_tower) {
             (true, _) => Err(Error::argument(
@@ -265,6 +268,71 @@ fn check_texts(recipe: &Recipe, has_ranks: bool) -> Result<(), Error> {
             !names_tower && recipe.freeze != Freeze::default(),
             "freeze",
             "is a number of layers of one tower. For a model that makes texts, name a half: image (the encoder) or text (the decoder)",
+        ),
+    ])
+}
+
+/// Checks that the recipe fits a model of maps.
+fn check_maps(recipe: &Recipe, kind: DataKind, has_ranks: bool) -> Result<(), Error> {
+    let (names_tower, has_halves) = (
+        matches!(recipe.freeze, Freeze::Image | Freeze::Text),
+        kind == DataKind::Masks,
+    );
+    let augmentation = &recipe.augmentation;
+    let moves = augmentation.crop != Crop::None
+        || augmentation.flip > 0.0
+        || augmentation.vertical_flip > 0.0
+        || augmentation.policy != Policy::None;
+    refuse_first([
+        (
+            recipe.loss.kind != recipe::LossKind::CrossEntropy || recipe.loss.label_smoothing > 0.0,
+            "loss",
+            "is for classes, but the model predicts maps, which have losses of their own. Leave kind out, and set label_smoothing to 0",
+        ),
+        (
+            has_ranks,
+            "ranks",
+            "cannot train on maps, which one process evaluates. Start one process",
+        ),
+        (
+            moves,
+            "augmentation",
+            "moves pixels, but not those of the maps. Set crop and policy to none, flip and vertical_flip to 0",
+        ),
+        (
+            augmentation.mixup > 0.0 || augmentation.cutmix > 0.0,
+            "augmentation.mixup",
+            "mixes images of different classes. Images with maps have none: set mixup and cutmix to 0",
+        ),
+        (
+            drops(recipe),
+            "dropout",
+            "and drop_path are not for training on maps. Set them to 0",
+        ),
+        (
+            !recipe.distillation.teacher.is_empty(),
+            "distillation.teacher",
+            "has classes, but the model predicts maps. Leave it out",
+        ),
+        (
+            recipe.quantization.kind != QuantizationKind::None,
+            "quantization.kind",
+            "is not for training on maps. Set it to none",
+        ),
+        (
+            recipe.lora.rank > 0,
+            "lora.rank",
+            "is not for training on maps. Set it to 0",
+        ),
+        (
+            names_tower && !has_halves,
+            "freeze",
+            "names a tower, but the model has one. Give a number of layers, or backbone",
+        ),
+        (
+            has_halves && !names_tower && recipe.freeze != Freeze::default(),
+            "freeze",
+            "is a number of layers of one tower. For SAM, name a half: image (the encoder) or text (prompts and decoder)",
         ),
     ])
 }

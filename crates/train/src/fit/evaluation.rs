@@ -13,6 +13,7 @@ use hipvit_data::{Batch, Dataset};
 use hipvit_files::regular_file;
 use serde::{Deserialize, Serialize};
 
+use super::figures::Figures;
 use super::reading::Reading;
 use super::recall::Recall;
 
@@ -42,6 +43,9 @@ pub struct Evaluation {
     /// Texts of the images. Then [`correct`](Self::correct) counts those that were read exactly, and there are no classes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reading: Option<Reading>,
+    /// Figures of maps. Then there are no classes, and none of the images counts as [`correct`](Self::correct).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<Figures>,
 }
 
 /// Number of images of a class that were predicted as a class.
@@ -75,10 +79,28 @@ pub struct ImageLoss {
 }
 
 impl Evaluation {
-    /// Returns the share of the images that were classified correctly.
+    /// Returns the share of the images that were classified correctly, or [`Figures::share`] for maps.
     #[must_use]
     pub fn accuracy(&self) -> f64 {
-        self.correct as f64 / self.images.max(1) as f64
+        match &self.figures {
+            Some(figures) => figures.share(),
+            None => self.correct as f64 / self.images.max(1) as f64,
+        }
+    }
+
+    /// Returns an evaluation without classes after `step` steps.
+    pub(super) fn without_classes(step: u64, images: u64, correct: u64) -> Self {
+        Self {
+            step,
+            images,
+            correct,
+            loss: None,
+            confusions: Vec::new(),
+            worst: Vec::new(),
+            recall: None,
+            reading: None,
+            figures: None,
+        }
     }
 
     /// Writes the evaluation as JSON.
@@ -254,6 +276,7 @@ impl Tally {
             worst: self.worst,
             recall: None,
             reading: None,
+            figures: None,
         }
     }
 }

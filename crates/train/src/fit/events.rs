@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::figures::Figures;
 use super::reading::Reading;
 use super::recall::Recall;
 use crate::{LayerEvent, MemoryReport};
@@ -77,12 +78,13 @@ pub struct EpochEvent {
     /// Mean loss of the training images.
     pub loss: f64,
     /// Share of the training images that were classified correctly, as augmented. For texts, the share of their tokens that were predicted from the
-    /// tokens before them.
-    pub train_accuracy: f64,
+    /// tokens before them. `None` for maps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub train_accuracy: Option<f64>,
     /// Mean loss of the validation images, without label smoothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub val_loss: Option<f64>,
-    /// Share of the validation images that were classified correctly, or whose text was read exactly.
+    /// Share of the validation images that were classified correctly, or whose text was read exactly. For maps, [`Figures::share`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub val_accuracy: Option<f64>,
     /// Mean loss of the validation images with the weights of the last step, if `val_loss` is that of their moving averages.
@@ -103,6 +105,12 @@ pub struct EpochEvent {
     /// Texts with the weights of the last step, if `reading` is that of their moving averages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unaveraged_reading: Option<Reading>,
+    /// Figures of maps of the validation images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub figures: Option<Figures>,
+    /// Figures with the weights of the last step, if `figures` are those of their moving averages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unaveraged_figures: Option<Figures>,
     /// Seconds of the epoch's steps, with loading and without evaluation and checkpoints.
     #[serde(default)]
     pub train_seconds: f64,

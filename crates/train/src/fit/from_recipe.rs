@@ -110,13 +110,13 @@ pub(super) fn new_trainer(
     recipe: &Recipe,
     options: &FitOptions,
     ranks: Option<Ranks>,
-    of_texts: Option<Objective>,
+    of_data: Option<Objective>,
 ) -> Result<Trainer, FitError> {
     let names: Vec<String> = checkpoint.names().map(str::to_owned).collect();
     let views: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (trained, factors) = match of_texts {
-        Some(_) => of_towers(&views, recipe),
-        None => of_layers(&views, recipe)?,
+    let (trained, factors) = match of_data {
+        Some(Objective::Pairs(_) | Objective::Texts(_) | Objective::Masks) => of_towers(&views, recipe),
+        _ => of_layers(&views, recipe)?,
     };
     let optimizer = &recipe.optimizer;
     let rule = |tensor: &TensorInfo<'_>| {
@@ -139,7 +139,7 @@ pub(super) fn new_trainer(
         threads: options.threads,
         input: input_kind(recipe),
         image_size: None,
-        loss: of_texts.unwrap_or_else(|| objective(recipe)),
+        loss: of_data.unwrap_or_else(|| objective(recipe)),
         optimizer: optimizer.into(),
         ema_decay: (recipe.ema_decay > 0.0).then_some(recipe.ema_decay as f32),
         precision: PrecisionOptions {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hipvit::error::Error;
 use hipvit_data::random::{Draw, Purpose, Stream};
-use hipvit_data::{Content, Dataset, Result, Splits};
+use hipvit_data::{Annotations, Content, Dataset, Result, Splits};
 
 use super::error::FitError;
 
@@ -29,6 +29,10 @@ impl Dataset for Subset {
 
     fn has_captions(&self) -> bool {
         self.dataset.has_captions()
+    }
+
+    fn annotations(&self, index: usize) -> Option<&Annotations> {
+        self.dataset.annotations(self.indices[index])
     }
 
     fn label(&self, index: usize) -> usize {
@@ -73,9 +77,9 @@ pub(crate) fn divided(
     }
 }
 
-/// Holds out `share` of the images of each class for validation, or of all pairs of images and captions. `seed` determines which.
+/// Holds out `share` of the images of each class for validation, or of all images with captions or annotations. `seed` determines which.
 pub fn hold_out(dataset: Arc<dyn Dataset>, share: f64, seed: u64) -> Splits {
-    let [train, validation] = if dataset.has_captions() {
+    let [train, validation] = if dataset.has_captions() || dataset.annotations(0).is_some() {
         divide_images(&*dataset, share, seed)
     } else {
         let labels: Vec<usize> = (0..dataset.len()).map(|index| dataset.label(index)).collect();

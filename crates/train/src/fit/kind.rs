@@ -1,8 +1,9 @@
-//! What a run trains: a classifier, both towers of a dual encoder, or a decoder of texts.
+//! What a run trains: a classifier, both towers of a dual encoder, a decoder of texts, or a model of maps.
 
 use std::path::Path;
 
 use hipvit::error::Error;
+use hipvit::model::{VisionTask, vision_task};
 use hipvit_data::Splits;
 use hipvit_generate::makes_texts;
 
@@ -15,26 +16,71 @@ pub(crate) enum DataKind {
     Pairs,
     /// Texts, which a decoder makes of images.
     Texts,
+    /// Maps of depths, which a model estimates.
+    Depth,
+    /// Maps of objects, which a model segments by prompts.
+    Masks,
 }
 
 impl DataKind {
-    /// Returns the kind of data with the model at `model`.
+    /// Returns the kind of data with the model at `model`: a directory, a configuration, or a name.
     ///
     /// # Errors
     ///
-    /// [`Error::Argument`] if the images have classes, but the model makes texts.
+    /// [`Error::Argument`] if the images have labels of another kind than the model predicts.
     pub(crate) fn of(splits: &Splits, model: &Path) -> Result<Self, Error> {
-        match (splits.train.has_captions(), makes_texts(model)) {
-            (true, true) => Ok(Self::Texts),
-            (true, false) => Ok(Self::Pairs),
-            (false, false) => Ok(Self::Classes),
-            (false, true) => {
-                let reason = format!(
-                    "has images with classes, but {} makes texts. Give each image a text, such as in metadata.jsonl",
-                    model.display()
-                );
-                Err(Error::argument("data", reason))
+        let has_annotations = splits.train.annotations(0).is_some();
+        let refused = |found: &str, makes: &str, give: &str| {
+            let reason = format!("has images with {found}, but {} {makes}. {give}", model.display());
+            Err(Error::argument("data", reason))
+        };
+        let found = match (has_annotations, splits.train.has_captions()) {
+            (true, _) => "maps or objects",
+            (_, true) => "captions",
+            _ => "classes",
+        };
+        match vision_task(model) {
+            Some(VisionTask::Depth) if has_annotations => Ok(Self::Depth),
+            Some(VisionTask::Depth) => refused(
+                found,
+                "estimates depths",
+                "Give each image a map: depth_file_name in metadata.jsonl",
+            ),
+            Some(VisionTask::Segmentation) if has_annotations => Ok(Self::Masks),
+            Some(VisionTask::Segmentation) => refused(
+                found,
+                "segments objects",
+                "Give each image a map: mask_file_name in metadata.jsonl",
+            ),
+            Some(_) => {
+                let reason = format!("{} is not trained: its heads have no loss here", model.display());
+                Err(Error::argument("model", reason))
             }
+            None if has_annotations => refused(
+                found,
+                "predicts no maps or objects",
+                "Take a model of depths or masks, such as Depth Anything or SAM",
+            ),
+            None => match (splits.train.has_captions(), makes_texts(model)) {
+                (true, true) => Ok(Self::Texts),
+                (true, false) => Ok(Self::Pairs),
+                (false, false) => Ok(Self::Classes),
+                (false, true) => refused(
+                    found,
+                    "makes texts",
+                    "Give each image a text, such as in metadata.jsonl",
+                ),
+            },
+        }
+    }
+
+    /// Returns the name of the shipped recipe for a run whose options name none.
+    pub(crate) fn recipe(self) -> &'static str {
+        match self {
+            Self::Classes => "scratch-small",
+            Self::Pairs => "pairs",
+            Self::Texts => "texts",
+            Self::Depth | Self::Masks => "maps",
         }
     }
 }

@@ -100,7 +100,7 @@ impl Report<'_> {
             (
                 "Accuracy in %",
                 vec![
-                    self.of_epochs("training", |event| Some(percent(event.train_accuracy))),
+                    self.of_epochs("training", |event| event.train_accuracy.map(percent)),
                     self.of_epochs("validation", |event| event.val_accuracy.map(percent)),
                     self.of_epochs("validation, not averaged", |event| {
                         event.unaveraged_val_accuracy.map(percent)
@@ -180,7 +180,7 @@ impl Report<'_> {
                 event.epoch.to_string(),
                 event.step.to_string(),
                 format!("{:.4}", event.loss),
-                percent(event.train_accuracy),
+                dash(event.train_accuracy.map(percent)),
                 dash(event.val_loss.map(|loss| format!("{loss:.4}"))),
                 dash(event.val_accuracy.map(percent)),
                 duration(event.train_seconds),

@@ -10,7 +10,7 @@ use super::lines::LineBatch;
 use super::pending_step::PendingStep;
 use super::{Callbacks, Event, Fit, FitError, MemoryEvent, Speed, StepEvent, input_kind};
 use crate::schedule::Schedule;
-use crate::trainer::{Sequences, StepReport, Targets, Texts};
+use crate::trainer::{Prompts, Sequences, StepReport, Targets, Texts};
 
 /// Number of consecutive steps without an update that end a run.
 const MAX_SKIPPED_STEPS: u64 = 100;
@@ -145,6 +145,19 @@ impl Fit {
                 labels: &labels,
             };
             return Ok(self.trainer.submit(input, texts, lr as f32)?);
+        }
+        if let Some(dense) = &self.supervision.dense {
+            let dense = dense.batch(&*self.splits.train, batch, self.trainer.preprocess())?;
+            let input = dense.planes.as_deref().map_or(input, Input::Values);
+            let targets = Targets {
+                values: &dense.values,
+                prompts: Prompts {
+                    positions: &dense.positions,
+                    kinds: &dense.kinds,
+                },
+                ..Targets::default()
+            };
+            return Ok(self.trainer.submit(input, targets, lr as f32)?);
         }
         let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
         let teacher = match &self.supervision.teacher {

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use hipvit::error::{Error, Result};
 
 use super::events::{EpochEvent, Event, StepEvent};
+use super::figures::Figures;
 use super::recall::Recall;
 
 /// Beginning of the names of event files. TensorBoard reads the files of a directory in the order of their names.
@@ -70,12 +71,10 @@ fn step_scalars(event: &StepEvent) -> Vec<Scalar> {
 }
 
 fn epoch_scalars(event: &EpochEvent) -> Vec<Scalar> {
-    let mut scalars = vec![
-        ("epoch/train_loss", event.loss),
-        ("epoch/train_accuracy", event.train_accuracy),
-    ];
+    let mut scalars = vec![("epoch/train_loss", event.loss)];
     let recall = |of: fn(&Recall) -> f64| event.recall.as_ref().map(of);
     let optional = [
+        ("epoch/train_accuracy", event.train_accuracy),
         ("epoch/val_loss", event.val_loss),
         ("epoch/val_accuracy", event.val_accuracy),
         ("epoch/unaveraged_val_loss", event.unaveraged_val_loss),
@@ -106,6 +105,8 @@ fn epoch_scalars(event: &EpochEvent) -> Vec<Scalar> {
             .into_iter()
             .filter_map(|(tag, value)| Some((tag, value?))),
     );
+    let figures = event.figures.iter().flat_map(Figures::scalars);
+    scalars.extend(figures);
     scalars
 }
 

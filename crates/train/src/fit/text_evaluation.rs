@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use hipvit::image::RgbImage;
-use hipvit_data::{Broken, Dataset, LoaderOptions};
+use hipvit_data::Dataset;
 use hipvit_generate::{GenerateOptions, Generator};
-use rayon::prelude::*;
 
-use super::from_recipe::images_per_run;
 use super::reading::Reading;
-use super::{Callbacks, Evaluation, Fit, FitError, broken_elsewhere, broken_texts};
+use super::{Callbacks, Evaluation, Fit, FitError};
 use crate::trainer::Weights;
 
 /// Counts of the texts so far.
@@ -37,36 +34,14 @@ impl Fit {
             ..GenerateOptions::default()
         };
         let mut generator = Generator::of_checkpoint(session, checkpoint, &self.run.initial(), &options)?;
-        // Few enough for the host's memory, and enough that images enter when others leave.
-        let chunk = 16 * images_per_run(&self.recipe, self.ranks.as_ref())?;
-        let indices: Vec<usize> = (0..dataset.len()).collect();
-        let (mut counts, mut broken) = (Counts::default(), Vec::new());
-        for indices in indices.chunks(chunk.max(1)) {
-            let decode = LoaderOptions::default().decode;
-            let decoded = indices
-                .par_iter()
-                .map(|&index| (index, dataset.decode(index, decode)));
-            let decoded: Vec<(usize, hipvit_data::Result<RgbImage>)> = decoded.collect();
-            let (mut images, mut labels) = (Vec::new(), Vec::new());
-            for (index, image) in decoded {
-                match image {
-                    Ok(image) => {
-                        images.push(image);
-                        labels.push(dataset.label(index));
-                    }
-                    Err(error) if self.options.skip_broken => broken.push(Broken { index, error }),
-                    Err(error) => return Err(error.into()),
-                }
+        let mut counts = Counts::default();
+        self.decode_all(&**dataset, callbacks, |indices, images| {
+            let texts = generator.generate(images, &options, &mut |_, _| {})?;
+            for (text, &index) in texts.iter().zip(indices) {
+                counts.add(&text.text, &dataset.classes()[dataset.label(index)]);
             }
-            let texts = generator.generate(&images, &options, &mut |_, _| {})?;
-            for (text, label) in texts.iter().zip(labels) {
-                counts.add(&text.text, &dataset.classes()[label]);
-            }
-        }
-        if let Some(callbacks) = callbacks {
-            let broken: Vec<_> = broken_texts(&broken).into_iter().map(broken_elsewhere).collect();
-            self.report_broken(&broken, callbacks);
-        }
+            Ok(())
+        })?;
         Ok(counts.evaluation(self.progress.step))
     }
 }
@@ -82,17 +57,11 @@ impl Counts {
 
     fn evaluation(self, step: u64) -> Evaluation {
         Evaluation {
-            step,
-            images: self.images,
-            correct: self.exact,
-            loss: None,
-            confusions: Vec::new(),
-            worst: Vec::new(),
-            recall: None,
             reading: Some(Reading {
                 exact_lines: self.exact as f64 / self.images.max(1) as f64,
                 character_error_rate: self.errors as f64 / self.characters.max(1) as f64,
             }),
+            ..Evaluation::without_classes(step, self.images, self.exact)
         }
     }
 }

@@ -121,6 +121,7 @@ pub(super) fn layer_scale(config: &Value) -> f32 {
         "/model_args/init_values",
         "/layerscale_value",
         "/layer_scale_init_value",
+        "/backbone_config/layerscale_value",
     ];
     let value = keys.iter().find_map(|key| config.pointer(key)?.as_f64());
     value.map_or(LAYER_SCALE, |value| value as f32)

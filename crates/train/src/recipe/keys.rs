@@ -46,6 +46,8 @@ pub struct Recipe {
     pub ranks: RankKeys,
     /// Loss function.
     pub loss: Loss,
+    /// Files with depths.
+    pub depth: Depth,
     /// Teacher whose logits the model learns from.
     pub distillation: Distillation,
     /// Updates of low rank.
@@ -157,6 +159,20 @@ pub struct Loss {
     pub kind: LossKind,
     /// Share of the target that is spread over all classes.
     pub label_smoothing: f64,
+}
+
+/// Files with depths.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Depth {
+    /// Number per metre: 1000 for millimetres, 256 for KITTI.
+    pub scale: f64,
+}
+
+impl Default for Depth {
+    fn default() -> Self {
+        Self { scale: 1000.0 }
+    }
 }
 
 /// Function of logits and targets.
@@ -387,6 +403,7 @@ impl Default for Recipe {
             memory: MemoryLimit::default(),
             ranks: RankKeys::default(),
             loss: Loss::default(),
+            depth: Depth::default(),
             distillation: Distillation::default(),
             lora: Lora::default(),
             quantization: Quantization::default(),

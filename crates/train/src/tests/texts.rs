@@ -3,12 +3,12 @@
 use hipvit::model::Checkpoint;
 use hipvit::tensor::Input;
 use hipvit_generate::LEFT_OUT;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::SafeTensors;
 
-use super::{IMAGES, RATE, f32s, f64s, golden, options};
+use super::gradients::{MOVE, assert_gradients, bound_of, move_by_gradients};
+use super::{IMAGES, RATE, f64s, golden, options};
 use crate::{
-    Objective, OptimizerOptions, Sequences, SgdOptions, StepReport, TensorRule, TextOptions, TrainOptions,
-    Trainer,
+    Objective, OptimizerOptions, Sequences, StepReport, TensorRule, TextOptions, TrainOptions, Trainer,
 };
 
 const TOKENS: usize = 12;
@@ -64,30 +64,18 @@ fn step(trainer: &mut Trainer, rate: f32, padding: i32) -> StepReport {
     trainer.step(Input::Values(&values), texts, rate).unwrap()
 }
 
-fn rms(values: impl Iterator<Item = f64>) -> f64 {
-    let squares: Vec<f64> = values.map(|value| value * value).collect();
-    (squares.iter().sum::<f64>() / squares.len() as f64).sqrt()
-}
-
 /// A step of SGD moves each weight by its gradient: those of all parameters are PyTorch's in double precision. The loss is the mean over the
 /// tokens that are counted, and tied embeddings have both gradients.
 #[test]
 fn gradients_are_those_of_transformers() {
-    // A power of two, so that the moved weights have the gradient's digits.
-    const MOVE: f32 = 4096.0;
     for name in MODELS {
         let bytes = std::fs::read(golden("training").join(format!("texts_{name}.safetensors"))).unwrap();
         let expected = SafeTensors::deserialize(&bytes).unwrap();
         let mut trainer = trainer(name, |options| {
-            options.optimizer = OptimizerOptions::Sgd(SgdOptions {
-                momentum: 0.0,
-                ..SgdOptions::default()
-            });
-            options.clip_norm = None;
+            move_by_gradients(options);
         })
         .unwrap();
-        // The models amplify rounding errors: PyTorch's own gradients in f32 have this error, and hipvit sums in another order.
-        let bound = 3.0 * f64s(expected.tensor("single").unwrap().data())[0];
+        let bound = bound_of(&expected);
         let report = step(&mut trainer, MOVE, 1);
         let loss = f64s(expected.tensor("losses").unwrap().data())[0];
         assert!(
@@ -107,41 +95,7 @@ fn gradients_are_those_of_transformers() {
             frozen.iter().all(|tensor| tensor.contains("pooler")),
             "{name}: {frozen:?}"
         );
-        let folder = tempfile::tempdir().unwrap();
-        trainer.write_model(folder.path()).unwrap();
-        let moved = Checkpoint::open(Some(folder.path())).unwrap();
-        let mut compared = 0;
-        for (tensor, view) in expected
-            .tensors()
-            .into_iter()
-            .filter(|(_, view)| view.dtype() == Dtype::F32)
-        {
-            let [before, after] =
-                [trainer.checkpoint(), &moved].map(|of| of.tensor(&tensor).unwrap().to_f32().into_owned());
-            let gradient = f32s(view.data());
-            // Biases of keys have a gradient of 0 but for the errors of what cancels, which is that of their weights.
-            let of_keys = tensor.ends_with("key.bias") || tensor.ends_with("k_proj.bias");
-            let measure = if of_keys {
-                tensor.replace(".bias", ".weight")
-            } else {
-                tensor.clone()
-            };
-            let measure = f32s(expected.tensor(&measure).unwrap().data());
-            let size = rms(measure.iter().map(|&g| f64::from(g)));
-            // The moved weight is rounded.
-            let weight = rms(after.iter().map(|&w| f64::from(w)));
-            let rounding = f64::from(f32::EPSILON) * weight / f64::from(MOVE);
-            let found = before
-                .iter()
-                .zip(&after)
-                .map(|(before, after)| f64::from(before - after) / f64::from(MOVE));
-            let error = rms(found.zip(&gradient).map(|(found, &g)| found - f64::from(g)));
-            assert!(
-                error <= bound * size + rounding,
-                "{name}: `{tensor}` is off by {error:e} of {size:e}, bound {bound:e}"
-            );
-            compared += 1;
-        }
+        let compared = assert_gradients(name, &trainer, &expected, bound);
         assert_eq!(
             compared + frozen.len(),
             trainer.checkpoint().names().count(),

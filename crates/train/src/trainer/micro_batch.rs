@@ -86,10 +86,13 @@ impl Tally {
             self.correct += hits.values.iter().filter(|&&hit| hit > 0.0).count();
             return Ok(());
         }
+        self.images += losses.len();
+        if matches!(compared, Compared::Maps) {
+            return Ok(());
+        }
         let logits = output("logits")?.values.iter().copied().collect::<Vec<f32>>();
         let width = (logits.len() / losses.len().max(1)).max(1);
         let rows = logits.chunks_exact(width).enumerate();
-        self.images += losses.len();
         let expected = |image: usize| match compared {
             Compared::Classes(targets) => largest(&targets[image * width..][..width]),
             _ => image,

@@ -54,13 +54,13 @@ impl Prepared {
     ) -> Result<Self> {
         check(options)?;
         let load = load_options(options);
-        let model = checkpoint.model_with(&TensorValues::new(), &load)?;
+        let model = options.loss.model(checkpoint, &TensorValues::new(), &load)?;
         let (graph, branches, rounded) = {
             let graph = options.loss.graph(&model, checkpoint, &TensorValues::new())?;
             prepare(&graph, options, bf16_layers)?
         };
         let copies = checkpoint.copies(&graph, &|values| {
-            let model = checkpoint.model_with(values, &load)?;
+            let model = options.loss.model(checkpoint, values, &load)?;
             let graph = options.loss.graph(&model, checkpoint, values)?;
             Ok(prepare(&graph, options, bf16_layers)?.0)
         })?;

@@ -21,6 +21,8 @@ pub(super) enum Compared {
     Pairs,
     /// This number of tokens.
     Tokens(usize),
+    /// Nothing: the loss compares maps.
+    Maps,
 }
 
 /// A step that [`Trainer::finish`](super::Trainer::finish) has not returned.

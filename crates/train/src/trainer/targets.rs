@@ -6,11 +6,15 @@ use hipvit::error::{Error, Result};
 
 use crate::objective::Objective;
 
+/// Number of places of a prompt.
+const PROMPT_TOKENS: usize = 2;
+
 /// Targets of a batch. Made of a slice, it has no logits of a teacher.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Targets<'a> {
     /// `[images, classes]`: probabilities of the classes, or values for [`LossKind::MeanSquaredError`](crate::LossKind::MeanSquaredError).
-    /// `[images, channels]` for [`Objective::Contrastive`]: embeddings of the texts, of any length.
+    /// `[images, channels]` for [`Objective::Contrastive`]: embeddings of the texts, of any length. `[images, pixels]` for [`Objective::Depth`]:
+    /// depths or inverse depths, and a negative number where they are unknown.
     pub values: &'a [f32],
     /// `[images, classes]`: logits of the teacher for the same images. Only for [`Objective::Distillation`].
     pub teacher: &'a [f32],
@@ -18,6 +22,17 @@ pub struct Targets<'a> {
     pub texts: Texts<'a>,
     /// Texts that a decoder makes of the images, in place of values. Only for [`Objective::Texts`].
     pub sequences: Sequences<'a>,
+    /// Prompts of the images, beside values. Only for [`Objective::Masks`].
+    pub prompts: Prompts<'a>,
+}
+
+/// Prompts of a batch, in the form of [`PromptRow`](hipvit::model::PromptRow)s.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prompts<'a> {
+    /// `[images, 2, channels]`: vectors of places.
+    pub positions: &'a [f32],
+    /// `[images, 2]`: kinds of places.
+    pub kinds: &'a [i32],
 }
 
 /// Texts of a batch, in the form of [`TextInput`](hipvit::model::TextInput)s.
@@ -90,6 +105,8 @@ impl<'a> Targets<'a> {
         if width == 0 || len == 0 || !len.is_multiple_of(width) {
             let what = if objective.has_classes() {
                 "classes"
+            } else if objective.has_maps() {
+                "pixels"
             } else {
                 "channels"
             };
@@ -109,7 +126,14 @@ impl<'a> Targets<'a> {
             );
             return Err(Error::argument("teacher", reason));
         }
-        Ok(len / width)
+        let images = len / width;
+        let Prompts { positions, kinds } = self.prompts;
+        let places = if objective.has_prompts() { images } else { 0 };
+        if kinds.len() != places * PROMPT_TOKENS || !positions.len().is_multiple_of(places.max(1)) {
+            let reason = format!("{} kinds were given for {images} images", kinds.len());
+            return Err(Error::argument("prompts", reason));
+        }
+        Ok(images)
     }
 
     /// Returns the targets of the images `part`.
@@ -127,6 +151,23 @@ impl<'a> Targets<'a> {
                 positions: self.sequences.positions.get(rows.clone()).unwrap_or_default(),
                 labels: self.sequences.labels.get(rows).unwrap_or_default(),
             },
+            prompts: self.prompts.rows(part),
+        }
+    }
+}
+
+impl Prompts<'_> {
+    /// Returns the prompts of the images `part`.
+    fn rows(&self, part: &Range<usize>) -> Self {
+        let images = self.kinds.len() / PROMPT_TOKENS;
+        let width = self.positions.len() / images.max(1);
+        let positions = self.positions.get(part.start * width..part.end * width);
+        let kinds = self
+            .kinds
+            .get(part.start * PROMPT_TOKENS..part.end * PROMPT_TOKENS);
+        Self {
+            positions: positions.unwrap_or_default(),
+            kinds: kinds.unwrap_or_default(),
         }
     }
 }

@@ -25,6 +25,12 @@ impl Report<'_> {
                 percent(reading.character_error_rate)
             );
         }
+        if let Some(figures) = &evaluation.figures {
+            return format!(
+                "<p>After step {}: {figures} on {} validation images.</p>\n",
+                evaluation.step, evaluation.images
+            );
+        }
         let mut text = format!(
             "<p>After step {}: {} of {} validation images are classified correctly ({}), with a mean loss of {}.</p>\n",
             evaluation.step,
