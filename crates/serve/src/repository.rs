@@ -1,6 +1,7 @@
 //! Models of a server: known models, loaded models and their versions.
 
 mod generators;
+mod image_model;
 mod model;
 mod vision;
 

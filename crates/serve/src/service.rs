@@ -27,7 +27,7 @@ use super::priority::Priority;
 use super::protocol::outputs::{Results, Rows, Selected};
 use super::protocol::parameters::{GENERATION, Parameters, VISION};
 use super::protocol::tensors::{Given, Images, MAX_TEXT_BYTES, Sent, TEXT, decoded_size};
-use super::protocol::{InferRequest, InferResponse};
+use super::protocol::{InferRequest, InferResponse, OutputTensor};
 use super::repository::{Indexed, Model, Repository};
 use super::scheduler::{Content, ImageResult, Pending, Terms};
 use super::statistics::Parts;
@@ -271,12 +271,9 @@ impl Service {
         let tokens = embedded.iter().filter_map(ImageResult::text);
         let truncated = tokens.clone().enumerate().filter(|(_, text)| text.truncated);
         Ok(InferResponse {
-            outputs,
             truncated: truncated.map(|(index, _)| index).collect(),
             text_tokens: tokens.map(|text| text.tokens).sum(),
-            model: model.name.clone(),
-            version: model.version.to_string(),
-            id: request.id,
+            ..response(&model, outputs, request.id)
         })
     }
 
@@ -461,6 +458,18 @@ pub(super) fn check_load<'a>(names: impl IntoIterator<Item = &'a str>) -> Result
             Err(Failure::new(Kind::Unsupported, reason))
         }
         None => Ok(()),
+    }
+}
+
+/// Returns the response of a model without texts in the request or the result.
+fn response(model: &Model, outputs: Vec<OutputTensor>, id: String) -> InferResponse {
+    InferResponse {
+        outputs,
+        truncated: Vec::new(),
+        text_tokens: 0,
+        model: model.name.clone(),
+        version: model.version.to_string(),
+        id,
     }
 }
 

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::{Model, Repository, facts, log_loaded};
+use super::{Model, Repository};
 use crate::metrics::Runs;
 use crate::protocol::generation::TextProtocol;
 use crate::scheduler::{Backend, GeneratorBackend, SessionBackend};
-use crate::statistics::Statistics;
 use hipvit::error::{Error, Result};
 use hipvit_generate::{GenerateOptions, Generator};
 
@@ -56,27 +54,15 @@ impl Repository {
         }
         let none = || Error::argument("instances", "there must be at least one");
         let (protocol, session) = model.ok_or_else(none)?;
-        let statistics: Arc<Statistics> = Arc::default();
-        let images = self.batched(name, backends, Runs::Generation, &statistics)?;
-        let no_texts = "the model takes no texts: it makes texts of images";
-        let (platform, mut inputs, outputs) = facts(&session, options, Some(no_texts.into()))?;
-        inputs.values = false;
-        log_loaded(name, version, &session, &images);
+        let model = self.image_model(
+            (name, version),
+            &session,
+            (backends, Runs::Generation),
+            "the model takes no texts: it makes texts of images",
+        )?;
         Ok(Model {
-            name: name.to_owned(),
-            version,
-            platform,
-            inputs,
-            outputs,
-            named: None,
-            vision: None,
             generation: Some(protocol),
-            loaded: SystemTime::now(),
-            statistics,
-            images,
-            values: None,
-            explanations: None,
-            texts: None,
+            ..model
         })
     }
 }

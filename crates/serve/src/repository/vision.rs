@@ -2,13 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use super::{Model, Repository, facts, log_loaded};
+use super::{Model, Repository};
 use crate::metrics::Runs;
 use crate::protocol::vision::VisionProtocol;
 use crate::scheduler::{Backend, ImageSegmenter, VisionBackend, VisionModel};
-use crate::statistics::Statistics;
 use hipvit::error::{Error, Result};
 use hipvit::image::RgbImage;
 use hipvit::model::VisionTask;
@@ -44,27 +42,15 @@ impl Repository {
         }
         let none = || Error::argument("instances", "there must be at least one");
         let (protocol, session) = described.ok_or_else(none)?;
-        let statistics: Arc<Statistics> = Arc::default();
-        let images = self.batched(name, backends, Runs::Images, &statistics)?;
-        let no_texts = "the model takes no texts";
-        let (platform, mut inputs, outputs) = facts(&session, options, Some(no_texts.into()))?;
-        inputs.values = false;
-        log_loaded(name, version, &session, &images);
+        let model = self.image_model(
+            (name, version),
+            &session,
+            (backends, Runs::Images),
+            "the model takes no texts",
+        )?;
         Ok(Some(Model {
-            name: name.to_owned(),
-            version,
-            platform,
-            inputs,
-            outputs,
-            named: None,
             vision: Some(protocol),
-            generation: None,
-            loaded: SystemTime::now(),
-            statistics,
-            images,
-            values: None,
-            explanations: None,
-            texts: None,
+            ..model
         }))
     }
 }

@@ -111,7 +111,7 @@ pub(crate) trait Backend: Send + Sync {
 }
 
 /// Decodes an image. Returns it with the permit for the memory of its pixels.
-pub(super) fn decode_timed(
+fn decode_timed(
     name: &str,
     bytes: &[u8],
     how: Preparation<'_>,
@@ -121,6 +121,28 @@ pub(super) fn decode_timed(
     let decoded = decode_unless(name, bytes, how.limits.into(), Vec::new(), how.cancellation)?;
     times.decode = Some(start.elapsed());
     Ok(decoded)
+}
+
+/// Returns the image of a content, decoded, with the permit for the memory of its pixels.
+pub(super) fn image_of(
+    content: Content,
+    name: &str,
+    how: Preparation<'_>,
+    times: &mut PrepareTimes,
+) -> Result<(RgbImage, Option<Permit>)> {
+    match content {
+        Content::Encoded(bytes) => decode_timed(name, &bytes, how, times),
+        Content::Decoded(image) => Ok((image, None)),
+        _ => Err(Error::internal("content", "is not an image")),
+    }
+}
+
+/// Returns the GPUs of all executors of a session.
+pub(super) fn gpus_of(session: &Session) -> Vec<hip::Device> {
+    let executors = session.executors().iter();
+    executors
+        .flat_map(|executor| executor.info().devices.clone())
+        .collect()
 }
 
 /// Decodes an image for a GPU that computes the pixels of JPEGs. Returns it with the permit for its memory.
@@ -365,10 +387,7 @@ impl Backend for SessionBackend {
     }
 
     fn gpus(&self) -> Vec<hip::Device> {
-        let executors = self.session.executors().iter();
-        executors
-            .flat_map(|executor| executor.info().devices.clone())
-            .collect()
+        gpus_of(&self.session)
     }
 }
 

@@ -12,7 +12,7 @@ use hipvit::session::Session;
 use hipvit_generate::{GenerateOptions, Generator, Progress, TextId};
 use parking_lot::Mutex;
 
-use super::backend::{Backend, Preparation, PrepareTimes, SessionBackend, TextMaker, decode_timed};
+use super::backend::{Backend, Preparation, PrepareTimes, SessionBackend, TextMaker, image_of};
 use super::request::{BatchResults, Content, Prepared, ToText};
 use crate::statistics::RunTimes;
 
@@ -152,11 +152,7 @@ fn divided(
     how: Preparation<'_>,
     times: &mut PrepareTimes,
 ) -> Result<Prepared> {
-    let (image, permit) = match content {
-        Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
-        Content::Decoded(image) => (image, None),
-        _ => return Err(Error::internal("content", "is not an image")),
-    };
+    let (image, permit) = image_of(content, name, how, times)?;
     let start = Instant::now();
     let tiles = tiling.split(&image)?;
     times.resize = Some(start.elapsed());

@@ -7,7 +7,7 @@ use hipvit::session::{Device, Session};
 use hipvit::tensor::DType;
 use hipvit::tensors::{ElementType, TensorArray, TensorInfo};
 
-use super::backend::{Backend, Preparation, PrepareTimes};
+use super::backend::{Backend, Preparation, PrepareTimes, gpus_of};
 use super::request::{BatchResults, Content, Prepared};
 use crate::failure::{Failure, Kind};
 use crate::statistics::RunTimes;
@@ -80,9 +80,6 @@ impl Backend for TensorBackend {
     }
 
     fn gpus(&self) -> Vec<hip::Device> {
-        let executors = self.0.executors().iter();
-        executors
-            .flat_map(|executor| executor.info().devices.clone())
-            .collect()
+        gpus_of(&self.0)
     }
 }

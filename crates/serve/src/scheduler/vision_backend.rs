@@ -12,7 +12,7 @@ use hipvit::{DepthEstimator, Detector, Segmenter};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use super::backend::{Backend, Preparation, PrepareTimes, decode_timed};
+use super::backend::{Backend, Preparation, PrepareTimes, gpus_of, image_of};
 use super::request::{BatchResults, Content, Prepared, ToFind};
 use super::vision::{ObjectPrompt, VisionQuery, VisionRequest, VisionResult};
 use crate::statistics::RunTimes;
@@ -203,11 +203,7 @@ impl Backend for VisionBackend {
         let Content::ToFind(content, request) = content else {
             return Err(Error::internal("content", "asks for nothing to find"));
         };
-        let (image, permit) = match *content {
-            Content::Encoded(bytes) => decode_timed(name, &bytes, how, times)?,
-            Content::Decoded(image) => (image, None),
-            _ => return Err(Error::internal("content", "is not an image")),
-        };
+        let (image, permit) = image_of(*content, name, how, times)?;
         self.0.check(&image, &request)?;
         let digest = matches!(self.0, VisionModel::Segmenter(_)).then(|| digest(&image));
         Ok(Prepared::ToFind(Arc::new(ToFind {
@@ -244,9 +240,6 @@ impl Backend for VisionBackend {
     }
 
     fn gpus(&self) -> Vec<hip::Device> {
-        let executors = self.0.session().executors().iter();
-        executors
-            .flat_map(|executor| executor.info().devices.clone())
-            .collect()
+        gpus_of(self.0.session())
     }
 }

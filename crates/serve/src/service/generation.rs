@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::record::Record;
-use super::{Call, Service, refuse_templates};
+use super::{Call, Service, refuse_templates, response};
 use crate::blocking::at_length;
 use crate::failure::{Failure, Kind};
 use crate::protocol::generation::TextProtocol;
@@ -90,12 +90,8 @@ impl Service {
         let texts: Option<Vec<_>> = results.iter().map(ImageResult::generated).collect();
         let texts = texts.ok_or_else(|| Failure::new(Kind::Internal, "an image has no text"))?;
         Ok(InferResponse {
-            outputs: TextProtocol::write(&selected, &texts),
-            truncated: Vec::new(),
             text_tokens: texts.iter().map(|text| text.tokens.len()).sum(),
-            model: model.name.clone(),
-            version: model.version.to_string(),
-            id: request.id,
+            ..response(model, TextProtocol::write(&selected, &texts), request.id)
         })
     }
 

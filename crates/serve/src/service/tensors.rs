@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::record::Record;
-use super::{Call, Service};
+use super::{Call, Service, response};
 use crate::blocking::at_length;
 use crate::failure::{Failure, Kind};
 use crate::protocol::named::NamedProtocol;
@@ -40,13 +40,6 @@ impl Service {
         record.parts = results[0].parts;
         let outputs = at_length(size, || Ok::<_, Failure>(protocol.write(&selected, outputs)))?;
         record.parts.output += begin.elapsed();
-        Ok(InferResponse {
-            outputs,
-            truncated: Vec::new(),
-            text_tokens: 0,
-            model: model.name.clone(),
-            version: model.version.to_string(),
-            id: request.id,
-        })
+        Ok(response(model, outputs, request.id))
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::record::Record;
-use super::{Call, Service, refuse_templates};
+use super::{Call, Service, refuse_templates, response};
 use crate::blocking::at_length;
 use crate::failure::{Failure, Kind};
 use crate::protocol::parameters::GENERATION;
@@ -61,13 +61,6 @@ impl Service {
         // Interpolation takes longer than writing.
         let outputs = at_length(usize::MAX, || found.write())?;
         record.parts.output += begin.elapsed();
-        Ok(InferResponse {
-            outputs,
-            truncated: Vec::new(),
-            text_tokens: 0,
-            model: model.name.clone(),
-            version: model.version.to_string(),
-            id: request.id,
-        })
+        Ok(response(model, outputs, request.id))
     }
 }
