@@ -18,6 +18,7 @@ mod kind;
 mod lines;
 mod log;
 mod map_evaluation;
+mod map_file;
 mod masks;
 mod options;
 mod pending_step;
@@ -368,7 +369,7 @@ impl Fit {
     fn training_images(&self) -> Result<Loader, FitError> {
         let keys = &self.recipe.augmentation;
         let preprocess = self.trainer.preprocess();
-        // Of one size, also if that of other runs depends on the image.
+        // All images of a batch have one size, which may depend on the image elsewhere.
         let (height, width) = preprocess.output_size();
         let preprocess = preprocess.for_image(height, width).map_err(Error::from)?;
         let mut prepare = TrainingImages::new(keys, &preprocess)?;

@@ -12,9 +12,17 @@ use rayon::prelude::*;
 
 use super::error::FitError;
 use super::figures::DepthFigures;
+use super::map_file::MapFile;
 use crate::DepthLoss;
 use crate::dense_loss::UNKNOWN;
 use crate::recipe::Recipe;
+
+const DEPTHS: MapFile = MapFile {
+    maps: "depths",
+    made: "estimates",
+    column: "depth_file_name",
+    of: |annotations| annotations.depth.as_ref(),
+};
 
 /// Bound of the ratio of depth and prediction of a pixel that is predicted well.
 const DELTA_1: f64 = 1.25;
@@ -39,9 +47,7 @@ impl Depths {
     ///
     /// [`Error::Argument`] for data without depths, or a model that crops images. The errors of loading the model.
     pub(super) fn open(directory: &Path, splits: &Splits, recipe: &Recipe) -> Result<Self, FitError> {
-        for set in std::iter::once(&splits.train).chain(&splits.validation) {
-            file_of(&**set, 0)?;
-        }
+        DEPTHS.check(splits)?;
         let model = load(directory, &LoadOptions::default())?;
         if model.preprocess.crop().is_some() {
             let reason =
@@ -69,7 +75,7 @@ impl Depths {
     /// Returns the targets of the images of a batch.
     pub(super) fn targets(&self, dataset: &dyn Dataset, batch: &Batch) -> Result<Vec<f32>, FitError> {
         let targets = batch.samples.par_iter().map(|sample| {
-            let map = Map::open(file_of(dataset, sample.index)?)?;
+            let map = Map::open(DEPTHS.of_image(dataset, sample.index)?)?;
             let depths = self.metres(map.resized(self.size));
             Ok::<_, FitError>(if self.is_metric {
                 depths
@@ -104,19 +110,6 @@ impl Depths {
     }
 }
 
-/// Returns the file with the depths of an image.
-fn file_of(dataset: &dyn Dataset, index: usize) -> Result<&Path, Error> {
-    let annotations = dataset.annotations(index);
-    let file = annotations.and_then(|annotations| annotations.depth.as_deref());
-    file.ok_or_else(|| {
-        let reason = format!(
-            "has no depths of {}, which the model estimates. Add the column depth_file_name to metadata.jsonl",
-            dataset.name(index)
-        );
-        Error::argument("data", reason)
-    })
-}
-
 /// Shifts and scales inverse depths to the range from 0 to 1, as MiDaS does.
 fn scaled(inverse: &[Option<f64>]) -> Vec<f32> {
     let known = || inverse.iter().copied().flatten();
@@ -147,7 +140,7 @@ impl DepthTally {
     ) -> Result<(), FitError> {
         let estimates = self.estimator.estimate(&images.iter().collect::<Vec<_>>())?;
         let compared = indices.par_iter().zip(&estimates).map(|(&index, estimate)| {
-            let file = file_of(dataset, index)?;
+            let file = DEPTHS.of_image(dataset, index)?;
             let map = Map::of_image(file, [estimate.nrows(), estimate.ncols()])?;
             let depths = self.depths.metres(map).zip(estimate);
             let pairs = depths.filter_map(|(depth, &estimate)| Some([f64::from(estimate), depth?]));

@@ -16,7 +16,15 @@ use rayon::prelude::*;
 use super::dense_batch::DenseBatch;
 use super::error::FitError;
 use super::figures::MaskFigures;
+use super::map_file::MapFile;
 use crate::recipe::Recipe;
+
+const MASKS: MapFile = MapFile {
+    maps: "masks",
+    made: "predicts",
+    column: "mask_file_name",
+    of: |annotations| annotations.mask.as_ref(),
+};
 
 /// Share of the prompts of training that are points.
 const POINTS: f64 = 0.5;
@@ -42,9 +50,7 @@ impl Masks {
     ///
     /// [`Error::Argument`] for data without masks. The errors of loading the model.
     pub(super) fn open(directory: &Path, splits: &Splits, recipe: &Recipe) -> Result<Self, FitError> {
-        for set in std::iter::once(&splits.train).chain(&splits.validation) {
-            file_of(&**set, 0)?;
-        }
+        MASKS.check(splits)?;
         let checkpoint = Checkpoint::open(Some(directory))?;
         Ok(Self {
             model: Arc::new(MaskModel::of_checkpoint(&checkpoint, &TensorValues::new())?),
@@ -65,7 +71,7 @@ impl Masks {
         preprocess: &Preprocess,
     ) -> Result<DenseBatch, FitError> {
         let rows = batch.samples.par_iter().map(|sample| {
-            let file = file_of(dataset, sample.index)?;
+            let file = MASKS.of_image(dataset, sample.index)?;
             let map = Map::open(file)?;
             let mut stream = self.stream(batch.position.epoch, sample.index, sample.repeat);
             let (number, object) = chosen(&map, file, &mut stream)?;
@@ -164,19 +170,6 @@ fn clear_padding(planes: &mut [f32], side: usize, [height, width]: [usize; 2]) {
     }
 }
 
-/// Returns the file with the objects of an image.
-fn file_of(dataset: &dyn Dataset, index: usize) -> Result<&Path, Error> {
-    let annotations = dataset.annotations(index);
-    let file = annotations.and_then(|annotations| annotations.mask.as_deref());
-    file.ok_or_else(|| {
-        let reason = format!(
-            "has no masks of {}, which the model predicts. Add the column mask_file_name to metadata.jsonl",
-            dataset.name(index)
-        );
-        Error::argument("data", reason)
-    })
-}
-
 /// Returns the objects of a map by their numbers.
 fn objects(map: &Map) -> BTreeMap<u16, Object> {
     let mut objects: BTreeMap<u16, Object> = BTreeMap::new();
@@ -234,7 +227,7 @@ impl MaskTally<'_> {
         images: &[RgbImage],
     ) -> Result<(), FitError> {
         for (&index, image) in indices.iter().zip(images) {
-            let map = Map::of_image(file_of(dataset, index)?, [image.height, image.width])?;
+            let map = Map::of_image(MASKS.of_image(dataset, index)?, [image.height, image.width])?;
             // No epoch has this number, so that all evaluations have the same prompts.
             let mut stream = self.masks.stream(u32::MAX, index, 0);
             let (mut prompts, mut numbers) = (Vec::new(), Vec::new());
