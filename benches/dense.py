@@ -64,20 +64,29 @@ def hipvit_depth(directory: Path, arguments: argparse.Namespace) -> Callable[[li
     return lambda images: lambda: model.depth(images)
 
 
-def torch_depth(directory: Path, arguments: argparse.Namespace) -> Callable[[list[Image.Image]], Run]:
+def torch_model(
+    directory: Path, kind: Any, arguments: argparse.Namespace, read: Callable[[Any, Any, list[tuple[int, int]]], list[np.ndarray]]
+) -> Callable[[list[Image.Image]], Run]:
+    """A model of images alone. `read` gets its processor, its outputs and the sizes of the images."""
     device, dtype = arguments.device.replace("hip", "cuda"), getattr(torch, arguments.dtype)
-    processor = hf.AutoImageProcessor.from_pretrained(directory / "depth")
-    model = hf.DepthAnythingForDepthEstimation.from_pretrained(directory / "depth", dtype=dtype).eval().to(device)
+    processor = hf.AutoImageProcessor.from_pretrained(directory)
+    model = kind.from_pretrained(directory, dtype=dtype).eval().to(device)
     model.forward = torch.compile(model.forward)
 
     def run(images: list[Image.Image]) -> list[np.ndarray]:
         inputs = processor(images, return_tensors="pt", device=device)
         with torch.inference_mode():
             outputs = model(pixel_values=inputs["pixel_values"].to(device, dtype))
-        sizes = [(image.height, image.width) for image in images]
-        return [found["predicted_depth"].float().cpu().numpy() for found in processor.post_process_depth_estimation(outputs, target_sizes=sizes)]
+        return read(processor, outputs, [(image.height, image.width) for image in images])
 
     return lambda images: lambda: run(images)
+
+
+def torch_depth(directory: Path, arguments: argparse.Namespace) -> Callable[[list[Image.Image]], Run]:
+    def read(processor: Any, outputs: Any, sizes: list[tuple[int, int]]) -> list[np.ndarray]:
+        return [found["predicted_depth"].float().cpu().numpy() for found in processor.post_process_depth_estimation(outputs, target_sizes=sizes)]
+
+    return torch_model(directory / "depth", hf.DepthAnythingForDepthEstimation, arguments, read)
 
 
 def hipvit_masks(directory: Path, arguments: argparse.Namespace) -> Callable[[list[Image.Image]], Run]:
@@ -116,20 +125,11 @@ def hipvit_boxes(directory: Path, arguments: argparse.Namespace) -> Callable[[li
 
 
 def torch_boxes(directory: Path, arguments: argparse.Namespace) -> Callable[[list[Image.Image]], Run]:
-    device, dtype = arguments.device.replace("hip", "cuda"), getattr(torch, arguments.dtype)
-    processor = hf.AutoImageProcessor.from_pretrained(directory / "boxes")
-    model = hf.RTDetrForObjectDetection.from_pretrained(directory / "boxes", dtype=dtype).eval().to(device)
-    model.forward = torch.compile(model.forward)
-
-    def run(images: list[Image.Image]) -> list[np.ndarray]:
-        inputs = processor(images, return_tensors="pt", device=device)
-        with torch.inference_mode():
-            outputs = model(pixel_values=inputs["pixel_values"].to(device, dtype))
-        sizes = [(image.height, image.width) for image in images]
+    def read(processor: Any, outputs: Any, sizes: list[tuple[int, int]]) -> list[np.ndarray]:
         found = processor.post_process_object_detection(outputs, threshold=0.0, target_sizes=sizes)
         return [of_image["scores"].float().cpu().numpy() for of_image in found]
 
-    return lambda images: lambda: run(images)
+    return torch_model(directory / "boxes", hf.RTDetrForObjectDetection, arguments, read)
 
 
 def agreement(task: str, ours: list[np.ndarray], theirs: list[np.ndarray]) -> str:

@@ -23,6 +23,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from small_recipe import RECIPE
+
 ROOT = Path(__file__).resolve().parent.parent
 NEAREST, FARTHEST = 2.0, 4.0  # metres, of digits
 HEIGHT = 56.0  # of a digit at a depth of one metre, for images of 64 pixels
@@ -30,33 +32,6 @@ FLOOR, HORIZON = 184.0, 30.0  # depth is FLOOR / (row + HORIZON), for images of 
 LEAST_VISIBLE = 0.5  # share of an object's pixels
 TRIES = 20
 MILLIMETRES = 1000.0
-
-
-RECIPE = """epochs = {epochs}
-batch = 16
-clip_norm = 1.0
-
-[loss]
-label_smoothing = 0.0
-
-[optimizer]
-lr = 1e-3
-betas = [0.9, 0.98]
-weight_decay = 0.01
-
-[schedule]
-kind = "cosine"
-warmup_epochs = 1
-warmup_lr = 0.0
-min_lr = 0.0
-
-[evaluation]
-every = {every}
-
-[checkpoints]
-every = {every}
-keep = 1
-"""
 PATCH = 8
 VIT = {"hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "mlp_ratio": 2, "patch_size": PATCH}
 NORMALISATION = {
@@ -195,7 +170,7 @@ def main() -> None:
     write_depth_model(arguments.folder / "depth", arguments.size)
     write_mask_model(arguments.folder / "masks", arguments.size)
     every = max(1, arguments.epochs // 5)
-    (arguments.folder / "recipe.toml").write_text(RECIPE.format(epochs=arguments.epochs, every=every))
+    (arguments.folder / "recipe.toml").write_text(RECIPE.format(lr="1e-3", epochs=arguments.epochs, every=every))
     print(f"{arguments.folder}: {arguments.scenes} training scenes, {arguments.validation} others")
 
 

@@ -18,36 +18,13 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import TrOCRConfig, VisionEncoderDecoderConfig, VisionEncoderDecoderModel, ViTConfig
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+from small_recipe import RECIPE
+
 WIDTH, HEIGHT, CONTEXT = 96, 24, 12
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 WORDS = """zero one two three four five six seven eight nine ten eleven twelve apple bridge cloud dragon engine forest garden harbor island jacket
 kitten lemon market needle orange pepper quartz river silver timber violet window yellow zebra""".split()
-RECIPE = """epochs = {epochs}
-batch = 16
-clip_norm = 1.0
-
-[loss]
-label_smoothing = 0.0
-
-[optimizer]
-lr = 1.5e-3
-betas = [0.9, 0.98]
-weight_decay = 0.01
-
-[schedule]
-kind = "cosine"
-warmup_epochs = 1
-warmup_lr = 0.0
-min_lr = 0.0
-
-[evaluation]
-every = {every}
-
-[checkpoints]
-every = {every}
-keep = 1
-"""
 
 
 def render(text: str, source: random.Random) -> Image.Image:
@@ -120,7 +97,7 @@ def main() -> None:
     write_lines(data / "validation", texts[arguments.lines :], source)
     write_model(arguments.folder / "model", arguments.layers, arguments.width)
     every = max(1, arguments.epochs // 6)
-    (arguments.folder / "recipe.toml").write_text(RECIPE.format(epochs=arguments.epochs, every=every))
+    (arguments.folder / "recipe.toml").write_text(RECIPE.format(lr="1.5e-3", epochs=arguments.epochs, every=every))
     print(f"{arguments.folder}: {arguments.lines} training lines, {arguments.validation} others, such as {', '.join(texts[:6])}")
 
 
