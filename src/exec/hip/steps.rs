@@ -60,7 +60,7 @@ impl HipExecutor {
             return Ok(None);
         }
         for &(kind, value, id) in plan.outputs() {
-            // Nobody would see that logits were not written.
+            // Logits that are not read need not reveal a failed replay.
             let is_read = download != Download::NoLogits || kind != OutputKind::Logits;
             if is_read && is_overwritten(plan, kind, value) {
                 let buffer = plan.buffer(id);

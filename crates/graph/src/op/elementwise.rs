@@ -272,7 +272,7 @@ fn sum_inner_axes(
         return Ok(gradient);
     }
     let missing = whole.len() - shape.len();
-    // Of several images, each has its own sum.
+    // Each image has its own sum.
     let at_2 = builder.shape_at(value, 2)?;
     let outer = at_2.iter().take_while(|&&extent| extent == 1).count();
     let repeats = |&axis: &usize| shape[axis] == 1 && whole[missing + axis] != 1;
