@@ -16,6 +16,7 @@ import json
 import random
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections import Counter
@@ -41,8 +42,11 @@ def start(arguments: argparse.Namespace) -> tuple[subprocess.Popen, str]:
     command += ["--max-tokens", str(arguments.tokens), *arguments.serve]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     for line in server.stderr:
-        event = json.loads(line)
+        # Before the log, a line tells that kernels are compiled.
+        event = json.loads(line) if line.startswith("{") else {"message": line}
         if event["message"] == "listening":
+            # A full pipe would stop the server.
+            threading.Thread(target=server.stderr.read, daemon=True).start()
             return server, event["address"]
     raise SystemExit("the server ended")
 
@@ -125,7 +129,8 @@ def main() -> None:
             pages = metric(address, "hipvit_cache_pages_used")
             print(
                 f"{float(rate):>10.1f} {results.tokens / seconds:>9.1f} {first[0]:>9.1f} {first[1]:>9.1f} {between[0]:>9.1f} {between[1]:>9.1f}"
-                f" {len(results.failed):>6} {resident(server.pid):>5} {pages:>10.0f}"
+                f" {len(results.failed):>6} {resident(server.pid):>5} {pages:>10.0f}",
+                flush=True,
             )
             for reason, count in Counter(results.failed).items():
                 print(f"  {count} × {reason}")
