@@ -7,23 +7,10 @@
 // Geometry: blocks of ELEMENTWISE_THREADS, a vec128 of a head's channels per thread. The threads of a head repeat its softmax, which is
 //   short: RT-DETR has 12 points.
 #include "deformable_attention.h"
+#include "deformable.hpp"
 #include "vec128.hpp"
 
 using namespace hipvit;
-
-constexpr float LOG2_E = 1.44269504f;
-
-HIPVIT_DEVICE float floor_of(float x) {
-    // Places are limited to ±2³⁰, so that the conversion is exact.
-    const float truncated = float(int(x));
-    return truncated > x ? truncated - 1.0f : truncated;
-}
-
-// NaN samples pixel 0.
-HIPVIT_DEVICE float limited(float at) {
-    constexpr float FARTHEST = 1.0e9f;
-    return at != at ? 0.0f : smaller(larger(at, -FARTHEST), FARTHEST);
-}
 
 template <class T>
 HIPVIT_DEVICE void add_pixel(const T *from, u32 valid, float weight, float (&total)[VEC<T>]) {

@@ -2298,6 +2298,129 @@ const _: () = {
     ][::core::mem::offset_of!(DeformableAttentionArgs, reserved) - 140usize];
 };
 
+/// Maximum number of points of a head of `deformable_attention_backward`.
+pub const DEFORMABLE_BACKWARD_POINTS: u32 = 128;
+
+/// `deformable_attention_backward`: gradients of all operands of `deformable_attention`.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DeformableAttentionBackwardArgs {
+    /// T `[images, tokens, heads, head_dim]`: the pixels of all levels after each other.
+    pub value: DeviceAddress,
+    /// T `[images, queries, 4]`: x, y, width and height relative to the image.
+    pub boxes: DeviceAddress,
+    /// T `[images, queries, heads, levels, points, 2]`: x and y relative to the box.
+    pub offsets: DeviceAddress,
+    /// T `[images, queries, heads, levels, points]`.
+    pub scores: DeviceAddress,
+    /// T `[images, queries, heads, head_dim]`.
+    pub dy: DeviceAddress,
+    /// T, as `value`.
+    pub dvalue: DeviceAddress,
+    /// T, as `boxes`.
+    pub dboxes: DeviceAddress,
+    /// T, as `offsets`.
+    pub doffsets: DeviceAddress,
+    /// T, as `scores`.
+    pub dscores: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Pixels of all levels.
+    pub tokens: u32,
+    /// Queries of an image.
+    pub queries: u32,
+    /// Heads of a query.
+    pub heads: u32,
+    /// Channels of a head.
+    pub head_dim: u32,
+    /// Levels, at most `DEFORMABLE_LEVELS`.
+    pub levels: u32,
+    /// Points of a level.
+    pub points: u32,
+    /// 1: the nearest pixel; 0: linear interpolation.
+    pub discrete: u32,
+    /// Factor of the offsets.
+    pub scale: f32,
+    /// Rows of each level.
+    pub heights: [u32; 8usize],
+    /// Columns of each level.
+    pub widths: [u32; 8usize],
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DeformableAttentionBackwardArgs",
+    ][::core::mem::size_of::<DeformableAttentionBackwardArgs>() - 176usize];
+    [
+        "Alignment of DeformableAttentionBackwardArgs",
+    ][::core::mem::align_of::<DeformableAttentionBackwardArgs>() - 8usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::value",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, value) - 0usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::boxes",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, boxes) - 8usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::offsets",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, offsets) - 16usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::scores",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, scores) - 24usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::dy",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, dy) - 32usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::dvalue",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, dvalue) - 40usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::dboxes",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, dboxes) - 48usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::doffsets",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, doffsets) - 56usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::dscores",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, dscores) - 64usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::images",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, images) - 72usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::tokens",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, tokens) - 76usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::queries",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, queries) - 80usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::heads",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, heads) - 84usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::head_dim",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, head_dim) - 88usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::levels",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, levels) - 92usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::points",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, points) - 96usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::discrete",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, discrete) - 100usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::scale",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, scale) - 104usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::heights",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, heights) - 108usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::widths",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, widths) - 140usize];
+    [
+        "Offset of field: DeformableAttentionBackwardArgs::reserved",
+    ][::core::mem::offset_of!(DeformableAttentionBackwardArgs, reserved) - 172usize];
+};
+
 /// Vec128s of channels per block of `depthwise_conv`.
 pub const DEPTHWISE_VECS: u32 = 8;
 
@@ -2375,6 +2498,142 @@ const _: () = {
     [
         "Offset of field: DepthwiseConvArgs::reserved",
     ][::core::mem::offset_of!(DepthwiseConvArgs, reserved) - 100usize];
+};
+
+/// Threads per block of `detection_loss`.
+pub const DETECTION_LOSS_THREADS: u32 = 256;
+
+/// Maximum number of queries of a layer, and of targets of an image, of `detection_loss`.
+pub const DETECTION_LOSS_QUERIES: u32 = 1024;
+
+/// `detection_loss`: matches the queries of each layer with the targets of an image, and computes the losses and their derivatives.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct DetectionLossArgs {
+    /// T `[images, layers, queries, classes]`.
+    pub logits: DeviceAddress,
+    /// T `[images, layers, queries, 4]`: x, y, width and height.
+    pub boxes: DeviceAddress,
+    /// `[images, targets, 5]`: class, x, y, width and height. Rows whose class is negative, or not below `classes`, are no targets.
+    pub targets: DeviceAddress,
+    /// f32 `[images, layers]`.
+    pub losses: DeviceAddress,
+    /// T, as `logits`.
+    pub dlogits: DeviceAddress,
+    /// T, as `boxes`.
+    pub dboxes: DeviceAddress,
+    /// f32 `[images, layers, queries]`: intersection over union with the target, or −1.
+    pub overlaps: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Layers of an image.
+    pub layers: u32,
+    /// Queries of a layer, at most `DETECTION_LOSS_QUERIES`.
+    pub queries: u32,
+    /// Classes of a query.
+    pub classes: u32,
+    /// Rows of the targets of an image, at most `queries`.
+    pub targets_per_image: u32,
+    /// Factor of the difference of focal losses in the cost of a match.
+    pub class_cost: f32,
+    /// Factor of the distance of boxes in the cost of a match.
+    pub distance_cost: f32,
+    /// Factor of the negated overlap of boxes in the cost of a match.
+    pub overlap_cost: f32,
+    /// Weight of the class in the focal loss.
+    pub focal_alpha: f32,
+    /// Power in the focal loss.
+    pub focal_gamma: f32,
+    /// Factor of the varifocal loss.
+    pub class_weight: f32,
+    /// Factor of the distance of boxes.
+    pub distance_weight: f32,
+    /// Factor of 1 − overlap.
+    pub overlap_weight: f32,
+    /// Factor of the varifocal loss of logits without a target.
+    pub alpha: f32,
+    /// Power of the probability in the varifocal loss of these logits.
+    pub gamma: f32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of DetectionLossArgs",
+    ][::core::mem::size_of::<DetectionLossArgs>() - 120usize];
+    [
+        "Alignment of DetectionLossArgs",
+    ][::core::mem::align_of::<DetectionLossArgs>() - 8usize];
+    [
+        "Offset of field: DetectionLossArgs::logits",
+    ][::core::mem::offset_of!(DetectionLossArgs, logits) - 0usize];
+    [
+        "Offset of field: DetectionLossArgs::boxes",
+    ][::core::mem::offset_of!(DetectionLossArgs, boxes) - 8usize];
+    [
+        "Offset of field: DetectionLossArgs::targets",
+    ][::core::mem::offset_of!(DetectionLossArgs, targets) - 16usize];
+    [
+        "Offset of field: DetectionLossArgs::losses",
+    ][::core::mem::offset_of!(DetectionLossArgs, losses) - 24usize];
+    [
+        "Offset of field: DetectionLossArgs::dlogits",
+    ][::core::mem::offset_of!(DetectionLossArgs, dlogits) - 32usize];
+    [
+        "Offset of field: DetectionLossArgs::dboxes",
+    ][::core::mem::offset_of!(DetectionLossArgs, dboxes) - 40usize];
+    [
+        "Offset of field: DetectionLossArgs::overlaps",
+    ][::core::mem::offset_of!(DetectionLossArgs, overlaps) - 48usize];
+    [
+        "Offset of field: DetectionLossArgs::images",
+    ][::core::mem::offset_of!(DetectionLossArgs, images) - 56usize];
+    [
+        "Offset of field: DetectionLossArgs::layers",
+    ][::core::mem::offset_of!(DetectionLossArgs, layers) - 60usize];
+    [
+        "Offset of field: DetectionLossArgs::queries",
+    ][::core::mem::offset_of!(DetectionLossArgs, queries) - 64usize];
+    [
+        "Offset of field: DetectionLossArgs::classes",
+    ][::core::mem::offset_of!(DetectionLossArgs, classes) - 68usize];
+    [
+        "Offset of field: DetectionLossArgs::targets_per_image",
+    ][::core::mem::offset_of!(DetectionLossArgs, targets_per_image) - 72usize];
+    [
+        "Offset of field: DetectionLossArgs::class_cost",
+    ][::core::mem::offset_of!(DetectionLossArgs, class_cost) - 76usize];
+    [
+        "Offset of field: DetectionLossArgs::distance_cost",
+    ][::core::mem::offset_of!(DetectionLossArgs, distance_cost) - 80usize];
+    [
+        "Offset of field: DetectionLossArgs::overlap_cost",
+    ][::core::mem::offset_of!(DetectionLossArgs, overlap_cost) - 84usize];
+    [
+        "Offset of field: DetectionLossArgs::focal_alpha",
+    ][::core::mem::offset_of!(DetectionLossArgs, focal_alpha) - 88usize];
+    [
+        "Offset of field: DetectionLossArgs::focal_gamma",
+    ][::core::mem::offset_of!(DetectionLossArgs, focal_gamma) - 92usize];
+    [
+        "Offset of field: DetectionLossArgs::class_weight",
+    ][::core::mem::offset_of!(DetectionLossArgs, class_weight) - 96usize];
+    [
+        "Offset of field: DetectionLossArgs::distance_weight",
+    ][::core::mem::offset_of!(DetectionLossArgs, distance_weight) - 100usize];
+    [
+        "Offset of field: DetectionLossArgs::overlap_weight",
+    ][::core::mem::offset_of!(DetectionLossArgs, overlap_weight) - 104usize];
+    [
+        "Offset of field: DetectionLossArgs::alpha",
+    ][::core::mem::offset_of!(DetectionLossArgs, alpha) - 108usize];
+    [
+        "Offset of field: DetectionLossArgs::gamma",
+    ][::core::mem::offset_of!(DetectionLossArgs, gamma) - 112usize];
+    [
+        "Offset of field: DetectionLossArgs::reserved",
+    ][::core::mem::offset_of!(DetectionLossArgs, reserved) - 116usize];
 };
 
 /// `distillation_loss`: the loss of each row, (1 − alpha) · base + alpha · comparison with a teacher.
@@ -4212,6 +4471,41 @@ const _: () = {
     [
         "Offset of field: LossBackwardArgs::reserved",
     ][::core::mem::offset_of!(LossBackwardArgs, reserved) - 44usize];
+};
+
+/// `max_pool_backward`: gradients of the largest elements of sliding windows.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct MaxPoolBackwardArgs {
+    /// T `[images, height, width, channels]`.
+    pub x: DeviceAddress,
+    /// T `[images, rows, columns, channels]`.
+    pub dy: DeviceAddress,
+    /// T `[images, height, width, channels]`.
+    pub dx: DeviceAddress,
+    /// The windows.
+    pub windows: WindowGeometry,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of MaxPoolBackwardArgs",
+    ][::core::mem::size_of::<MaxPoolBackwardArgs>() - 80usize];
+    [
+        "Alignment of MaxPoolBackwardArgs",
+    ][::core::mem::align_of::<MaxPoolBackwardArgs>() - 8usize];
+    [
+        "Offset of field: MaxPoolBackwardArgs::x",
+    ][::core::mem::offset_of!(MaxPoolBackwardArgs, x) - 0usize];
+    [
+        "Offset of field: MaxPoolBackwardArgs::dy",
+    ][::core::mem::offset_of!(MaxPoolBackwardArgs, dy) - 8usize];
+    [
+        "Offset of field: MaxPoolBackwardArgs::dx",
+    ][::core::mem::offset_of!(MaxPoolBackwardArgs, dx) - 16usize];
+    [
+        "Offset of field: MaxPoolBackwardArgs::windows",
+    ][::core::mem::offset_of!(MaxPoolBackwardArgs, windows) - 24usize];
 };
 
 /// `moving_average`: out = decay · average + (1 − decay) · weight, or the average if the factor is NaN.
@@ -7013,8 +7307,14 @@ macro_rules! kernel_list {
                 deformable_attention {
                     DeformableAttention(DeformableAttentionArgs),
                 }
+                deformable_attention_backward {
+                    DeformableAttentionBackward(DeformableAttentionBackwardArgs),
+                }
                 depthwise_conv {
                     DepthwiseConv(DepthwiseConvArgs),
+                }
+                detection_loss {
+                    DetectionLoss(DetectionLossArgs),
                 }
                 distillation_loss {
                     DistillationLoss(DistillationLossArgs),
@@ -7078,6 +7378,9 @@ macro_rules! kernel_list {
                 }
                 loss_backward {
                     LossBackward(LossBackwardArgs),
+                }
+                max_pool_backward {
+                    MaxPoolBackward(MaxPoolBackwardArgs),
                 }
                 moving_average {
                     MovingAverage(MovingAverageArgs),

@@ -10,7 +10,7 @@ const LEVELS: usize = DEFORMABLE_LEVELS as usize;
 const _: () = assert!(LEVELS == DeformableAttention::MAX_LEVELS);
 
 /// Returns an extent of each level.
-fn of_levels(op: &DeformableAttention, axis: usize) -> Result<[u32; LEVELS], KernelError> {
+pub(super) fn of_levels(op: &DeformableAttention, axis: usize) -> Result<[u32; LEVELS], KernelError> {
     let mut extents = [0; LEVELS];
     for (extent_of, level) in extents.iter_mut().zip(&op.levels) {
         *extent_of = extent(level[axis])?;
@@ -18,29 +18,35 @@ fn of_levels(op: &DeformableAttention, axis: usize) -> Result<[u32; LEVELS], Ker
     Ok(extents)
 }
 
+/// Checks that the levels have the pixels that the kernel reads.
+pub(super) fn check_levels(
+    tokens: u32,
+    levels: u32,
+    (heights, widths): (&[u32; LEVELS], &[u32; LEVELS]),
+) -> Result<(), KernelError> {
+    // Pixels are counted by i32.
+    const MOST: u32 = 1 << 28;
+    let levels = levels as usize;
+    let mut extents = heights.iter().take(levels).chain(widths.iter().take(levels));
+    if levels > LEVELS || extents.any(|extent| !(1..=MOST).contains(extent)) {
+        return Err("samples levels without pixels, or too many".into());
+    }
+    let sizes = heights.iter().zip(widths).take(levels);
+    let pixels: u64 = sizes
+        .map(|(&height, &width)| u64::from(height) * u64::from(width))
+        .sum();
+    if pixels != u64::from(tokens) {
+        return Err("samples levels that are not those of the tokens".into());
+    }
+    Ok(())
+}
+
 // SAFETY: see hip/deformable_attention.hip. Threads beyond the last head return. Pixels outside of a level are not read.
 unsafe impl KernelArguments for DeformableAttentionArgs {
     const FILE: &'static str = "deformable_attention";
 
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
-        // Pixels are counted by i32.
-        const MOST: u32 = 1 << 28;
-        let levels = self.levels as usize;
-        let mut extents = self
-            .heights
-            .iter()
-            .take(levels)
-            .chain(self.widths.iter().take(levels));
-        if levels > LEVELS || extents.any(|extent| !(1..=MOST).contains(extent)) {
-            return Err("samples levels without pixels, or too many".into());
-        }
-        let sizes = self.heights.iter().zip(self.widths).take(levels);
-        let pixels: u64 = sizes
-            .map(|(&height, width)| u64::from(height) * u64::from(width))
-            .sum();
-        if pixels != u64::from(self.tokens) {
-            return Err("samples levels that are not those of the tokens".into());
-        }
+        check_levels(self.tokens, self.levels, (&self.heights, &self.widths))?;
         let rows = u64::from(self.images).saturating_mul(self.queries.into());
         target.elementwise(rows.saturating_mul(self.heads.into()), self.head_dim)
     }

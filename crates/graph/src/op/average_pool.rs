@@ -5,11 +5,15 @@ use std::fmt;
 use super::max_pool::{fmt_windows, for_each_window, shapes};
 use super::operands::count;
 use super::windows::Windows;
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Coordinates, Definition, Gradients, GraphBuilder, Interpolate, InterpolationKernel, Locality, MulScalar,
+    NearestRounding, NodeValues, OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale, activation, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(x [B,H,W,C]) → [B,h,w,C]`: mean of each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +86,37 @@ impl Definition for AveragePool {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], dtype: DType) -> f64 {
         narrow(dtype) + tolerance(DType::F32, self.kernel.iter().product())
+    }
+
+    /// Only for windows that divide the image: each element of the gradient is repeated.
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let x = builder.shape(node.inputs[0]);
+        let size = [x[1], x[2]];
+        let divides = |(extent, kernel): (&usize, &usize)| extent.is_multiple_of(*kernel);
+        let is_division = self.kernel == self.stride
+            && self.dilation == [1; 2]
+            && self.padding == [[0; 2]; 2]
+            && size.iter().zip(&self.kernel).all(divides);
+        if !is_division {
+            let reason = format!("means of windows that do not divide an image of {size:?} have no derivative");
+            return Err(OpError::derivative(reason));
+        }
+        let repeat = Interpolate {
+            size,
+            scale: None,
+            kernel: InterpolationKernel::Nearest(NearestRounding::Floor),
+            coordinates: Coordinates::Asymmetric,
+            antialias: false,
+            exclude_outside: false,
+        };
+        let area = self.kernel.iter().product::<usize>();
+        let share = builder.push(MulScalar(1.0 / area as f32), [only_gradient(gradients)?])?;
+        Ok(vec![Some(builder.push(repeat, [share])?)])
     }
 }
 

@@ -3,11 +3,15 @@
 use std::fmt;
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    DeformableAttentionBackward, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape,
+    only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Operand, Scale, activation, image_size};
 use crate::dtype::DType;
 use crate::tolerance::{narrow, tolerance};
+use crate::value::ValueId;
 
 /// `(value [B,N,D], boxes [B,Q,4], offsets [B,Q,2·P], scores [B,Q,P]) → [B,Q,D]`: for each head of a query, a mean of points of `value`,
 /// weighted by the softmax of their scores.
@@ -54,6 +58,29 @@ pub struct Query<'a, T> {
     pub scores: &'a [T],
 }
 
+/// Gradients of the operands of a query.
+#[derive(Debug)]
+pub struct QueryGradients<'a, T> {
+    /// Sums of the values of the query's image, `[N, D]`.
+    pub value: &'a mut [T],
+    /// Gradient of the query's box.
+    pub of_box: &'a mut [T],
+    /// Gradients of all offsets.
+    pub offsets: &'a mut [T],
+    /// Gradients of all scores.
+    pub scores: &'a mut [T],
+}
+
+/// A pixel that a point reads.
+struct Tap {
+    /// Index among the pixels of all levels.
+    pixel: usize,
+    /// Weights down and across, whose product is that of the pixel.
+    weights: [f64; 2],
+    /// Derivatives of the weight by the place of the point, across and down, relative to the image.
+    slopes: [f64; 2],
+}
+
 impl DeformableAttention {
     /// Maximum number of levels, which the kernel of GPUs takes as arguments.
     pub const MAX_LEVELS: usize = 8;
@@ -93,44 +120,173 @@ impl DeformableAttention {
         }
     }
 
-    /// Computes the result of a query. `zeros` are its elements.
-    pub fn attend<T: Real>(&self, query: Query<'_, T>, zeros: &mut [T]) {
-        let (all, channels) = (zeros.len(), zeros.len() / self.heads);
+    /// Calls `visit` for each pixel that the points of a head read, with the number of the point.
+    fn for_each_tap<T: Real>(&self, query: Query<'_, T>, head: usize, mut visit: impl FnMut(usize, Tap)) {
         let [x, y, width, height] = [0, 1, 2, 3].map(|index| query.of_box[index].to_f64());
         let scale = f64::from(self.scale);
         let points = self.points_of_head();
-        let heads = zeros.chunks_exact_mut(channels);
-        let of_points = query
-            .offsets
-            .chunks_exact(2 * points)
-            .zip(query.scores.chunks_exact(points));
-        let mut weights = vec![0.0; points];
-        for (head, (out, (offsets, scores))) in heads.zip(of_points).enumerate() {
-            softmax(scores, &mut weights);
-            let mut first = 0;
-            let of_levels = offsets
-                .chunks_exact(2 * self.points)
-                .zip(weights.chunks_exact(self.points));
-            for (&[rows, columns], (offsets, weights)) in self.levels.iter().zip(of_levels) {
-                for (offset, &weight) in offsets.chunks_exact(2).zip(weights) {
-                    let across = self.taps(x + offset[0].to_f64() * width * scale, columns);
-                    let down = self.taps(y + offset[1].to_f64() * height * scale, rows);
-                    for (row, of_row) in down {
-                        for (column, of_column) in across {
-                            let (Some(row), Some(column)) = (row, column) else {
-                                continue;
-                            };
-                            let weight = T::from_f64(weight * of_row * of_column);
-                            let pixel = first + row * columns + column;
-                            let value = &query.value[pixel * all + head * channels..][..channels];
-                            out.iter_mut().zip(value).for_each(|(y, &x)| *y += weight * x);
-                        }
+        let mut offsets = query.offsets[head * 2 * points..].chunks_exact(2);
+        let slopes = match self.sampling {
+            PointSampling::Linear => [-1.0, 1.0],
+            PointSampling::Discrete => [0.0; 2],
+        };
+        let mut first = 0;
+        for (level, &[rows, columns]) in self.levels.iter().enumerate() {
+            for (point, offset) in offsets.by_ref().take(self.points).enumerate() {
+                let across = self.taps(x + offset[0].to_f64() * width * scale, columns);
+                let down = self.taps(y + offset[1].to_f64() * height * scale, rows);
+                for ((row, of_row), row_slope) in down.into_iter().zip(slopes) {
+                    for ((column, of_column), column_slope) in across.into_iter().zip(slopes) {
+                        let (Some(row), Some(column)) = (row, column) else {
+                            continue;
+                        };
+                        let tap = Tap {
+                            pixel: first + row * columns + column,
+                            weights: [of_row, of_column],
+                            slopes: [
+                                of_row * column_slope * columns as f64,
+                                of_column * row_slope * rows as f64,
+                            ],
+                        };
+                        visit(level * self.points + point, tap);
                     }
                 }
-                first += rows * columns;
             }
+            first += rows * columns;
         }
     }
+
+    /// Computes the result of a query. `zeros` are its elements.
+    pub fn attend<T: Real>(&self, query: Query<'_, T>, zeros: &mut [T]) {
+        let (all, channels) = (zeros.len(), zeros.len() / self.heads);
+        let points = self.points_of_head();
+        let heads = zeros.chunks_exact_mut(channels);
+        let mut weights = vec![0.0; points];
+        for (head, (out, scores)) in heads.zip(query.scores.chunks_exact(points)).enumerate() {
+            softmax(scores, &mut weights);
+            self.for_each_tap(query, head, |point, tap| {
+                let weight = T::from_f64(weights[point] * tap.weights[0] * tap.weights[1]);
+                let value = &query.value[tap.pixel * all + head * channels..][..channels];
+                out.iter_mut().zip(value).for_each(|(y, &x)| *y += weight * x);
+            });
+        }
+    }
+
+    /// Computes the gradients of a query's operands from that of its result. It adds to `gradients.value`, and replaces the others.
+    pub fn differentiate<T: Real>(
+        &self,
+        query: Query<'_, T>,
+        gradient: &[T],
+        gradients: QueryGradients<'_, T>,
+    ) {
+        let (all, channels) = (gradient.len(), gradient.len() / self.heads);
+        let points = self.points_of_head();
+        let size = [2, 3].map(|index| query.of_box[index].to_f64() * f64::from(self.scale));
+        let (mut of_box, mut weights) = ([0.0; 4], vec![0.0; points]);
+        for (head, (dy, scores)) in gradient
+            .chunks_exact(channels)
+            .zip(query.scores.chunks_exact(points))
+            .enumerate()
+        {
+            softmax(scores, &mut weights);
+            // Of each point: the product of its sample and the gradient, and the derivatives of the product by the place.
+            let mut products = vec![[0.0; 3]; points];
+            self.for_each_tap(query, head, |point, tap| {
+                let place = tap.pixel * all + head * channels;
+                let weight = tap.weights[0] * tap.weights[1];
+                let share = T::from_f64(weights[point] * weight);
+                let sums = gradients.value[place..][..channels].iter_mut();
+                sums.zip(dy).for_each(|(sum, &dy)| *sum += share * dy);
+                let value = &query.value[place..][..channels];
+                let product = value.iter().zip(dy).map(|(&x, &dy)| x * dy).sum::<T>().to_f64();
+                for (sum, factor) in products[point]
+                    .iter_mut()
+                    .zip([weight, tap.slopes[0], tap.slopes[1]])
+                {
+                    *sum += product * factor;
+                }
+            });
+            let mean: f64 = products.iter().zip(&weights).map(|([x, ..], weight)| x * weight).sum();
+            for (point, ([product, slopes @ ..], weight)) in products.iter().zip(&weights).enumerate() {
+                let at = head * points + point;
+                gradients.scores[at] = T::from_f64(weight * (product - mean));
+                for (axis, slope) in slopes.iter().enumerate() {
+                    let slope = slope * weight;
+                    let offset = query.offsets[2 * at + axis].to_f64();
+                    gradients.offsets[2 * at + axis] = T::from_f64(slope * size[axis]);
+                    of_box[axis] += slope;
+                    of_box[2 + axis] += slope * offset * f64::from(self.scale);
+                }
+            }
+        }
+        for (result, sum) in gradients.of_box.iter_mut().zip(of_box) {
+            *result = T::from_f64(sum);
+        }
+    }
+
+    /// Calls `add` for each case of `hipvit validate`.
+    pub(super) fn for_each_case(scale: Scale, mut add: impl FnMut(Self, Vec<Operand>)) {
+        let mut add = |op: Self, batch: usize, queries: usize, channels: usize| {
+            let tokens = op.levels.iter().map(|[rows, columns]| rows * columns).sum();
+            let points = op.points_of_query();
+            let boxes = Operand {
+                mean: 0.5,
+                spread: 0.5,
+                ..activation(&[batch, queries, 4])
+            };
+            // Some points are outside of the image.
+            let offsets = Operand {
+                spread: 4.0,
+                ..activation(&[batch, queries, 2 * points])
+            };
+            let scores = Operand {
+                spread: 3.0,
+                ..activation(&[batch, queries, points])
+            };
+            let value = activation(&[batch, tokens, channels]);
+            add(op, vec![value, boxes, offsets, scores]);
+        };
+        let of_levels = |heads, levels: &[[usize; 2]], points, sampling| Self {
+            heads,
+            levels: levels.to_vec(),
+            points,
+            scale: 0.5 / points as f32,
+            sampling,
+        };
+        match scale {
+            Scale::Model { sizes, .. } => {
+                let size = image_size(sizes.tokens, [1, 1], 0);
+                let op = of_levels(sizes.heads, &[size], 4, PointSampling::Linear);
+                add(op, sizes.batch, sizes.tokens, sizes.channels());
+            }
+            Scale::Awkward => {
+                for sampling in [PointSampling::Linear, PointSampling::Discrete] {
+                    // Heads that end inside of a vector, levels of one pixel, one level, and as many as there may be.
+                    add(of_levels(3, &[[7, 9], [4, 5], [1, 1]], 3, sampling), 2, 5, 39);
+                    add(of_levels(2, &[[5, 3], [2, 6]], 4, sampling), 3, 13, 64);
+                    add(of_levels(1, &[[1, 8]], 1, sampling), 1, 1, 1);
+                    add(of_levels(4, &[[2, 3]; Self::MAX_LEVELS], 2, sampling), 1, 3, 32);
+                }
+            }
+            Scale::Heads => {}
+        }
+    }
+
+    /// Returns a bound of the error of a place in pixels, in f32: up to 4 roundings of its distance.
+    pub(super) fn place_error(&self, boxes: &Array, offsets: &Array) -> f64 {
+        let extents = self.levels.iter().flatten();
+        let extent = extents.fold(1, |most, &extent| most.max(extent));
+        let farthest = most(boxes) * (1.0 + most(offsets) * f64::from(self.scale.abs()));
+        match self.sampling {
+            PointSampling::Linear => 2.0 * f64::from(f32::EPSILON) * farthest.max(1.0) * extent as f64,
+            PointSampling::Discrete => 0.0,
+        }
+    }
+}
+
+/// Returns the largest magnitude.
+pub(super) fn most(array: &Array) -> f64 {
+    array.values().iter().fold(0.0f64, |most, x| most.max(x.abs()))
 }
 
 /// Writes the softmax of scores.
@@ -226,62 +382,7 @@ impl Definition for DeformableAttention {
     }
 
     fn cases(cases: &mut Cases<Self>) {
-        let add = |cases: &mut Cases<Self>, op: Self, batch: usize, queries: usize, channels: usize| {
-            let tokens = op.levels.iter().map(|[rows, columns]| rows * columns).sum();
-            let points = op.points_of_query();
-            let boxes = Operand {
-                mean: 0.5,
-                spread: 0.5,
-                ..activation(&[batch, queries, 4])
-            };
-            // Some points are outside of the image.
-            let offsets = Operand {
-                spread: 4.0,
-                ..activation(&[batch, queries, 2 * points])
-            };
-            let scores = Operand {
-                spread: 3.0,
-                ..activation(&[batch, queries, points])
-            };
-            let value = activation(&[batch, tokens, channels]);
-            cases.push(op, vec![value, boxes, offsets, scores]);
-        };
-        let of_levels = |heads, levels: &[[usize; 2]], points, sampling| Self {
-            heads,
-            levels: levels.to_vec(),
-            points,
-            scale: 0.5 / points as f32,
-            sampling,
-        };
-        match cases.scale() {
-            Scale::Model { sizes, .. } => {
-                let size = image_size(sizes.tokens, [1, 1], 0);
-                let op = of_levels(sizes.heads, &[size], 4, PointSampling::Linear);
-                add(cases, op, sizes.batch, sizes.tokens, sizes.channels());
-            }
-            Scale::Awkward => {
-                for sampling in [PointSampling::Linear, PointSampling::Discrete] {
-                    // Heads that end inside of a vector, levels of one pixel, one level, and as many as there may be.
-                    add(
-                        cases,
-                        of_levels(3, &[[7, 9], [4, 5], [1, 1]], 3, sampling),
-                        2,
-                        5,
-                        39,
-                    );
-                    add(cases, of_levels(2, &[[5, 3], [2, 6]], 4, sampling), 3, 13, 64);
-                    add(cases, of_levels(1, &[[1, 8]], 1, sampling), 1, 1, 1);
-                    add(
-                        cases,
-                        of_levels(4, &[[2, 3]; Self::MAX_LEVELS], 2, sampling),
-                        1,
-                        3,
-                        32,
-                    );
-                }
-            }
-            Scale::Heads => {}
-        }
+        Self::for_each_case(cases.scale(), |op, operands| cases.push(op, operands));
     }
 
     /// Executors compute places and weights in f32.
@@ -292,23 +393,23 @@ impl Definition for DeformableAttention {
     ///
     /// The weights of all points add up to 1, so that these are errors of the largest value.
     fn tolerance(&self, _index: usize, operands: &[&Array], dtype: DType) -> f64 {
-        let most = |array: &Array| array.values().iter().fold(0.0f64, |most, x| most.max(x.abs()));
         let result = self.eval(operands).ok().map_or(1.0, |results| most(&results[0]));
         let ratio = most(operands[0]) / result.max(f64::MIN_POSITIVE);
-        let extent = self
-            .levels
-            .iter()
-            .flatten()
-            .fold(1, |most, &extent| most.max(extent));
-        let farthest = most(operands[1]) * (1.0 + most(operands[2]) * f64::from(self.scale.abs()));
-        let rounding = f64::from(f32::EPSILON) / 2.0;
-        let place = match self.sampling {
-            PointSampling::Linear => 4.0 * rounding * farthest.max(1.0) * extent as f64,
-            PointSampling::Discrete => 0.0,
-        };
-        let weight = rounding * (4.0 + 2.0 * most(operands[3]));
+        let place = self.place_error(operands[1], operands[2]);
+        let weight = f64::from(f32::EPSILON) / 2.0 * (4.0 + 2.0 * most(operands[3]));
         let sum = tolerance(DType::F32, 4 * self.points_of_head());
         narrow(dtype) + (sum + weight + 4.0 * place) * ratio.max(1.0)
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let operands = [node.inputs, &[only_gradient(gradients)?]].concat();
+        let gradients = builder.push_node(DeformableAttentionBackward(self.clone()), operands)?;
+        Ok(gradients.into_iter().map(Some).collect())
     }
 }
 

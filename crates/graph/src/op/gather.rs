@@ -26,6 +26,14 @@ pub fn index<T: Real>(element: T, extent: usize) -> usize {
     from_start.clamp(0.0, extent - 1.0) as usize
 }
 
+/// Returns true if indices of these extents name elements of `x` along the axis: other extents are at most those of `x`.
+pub(super) fn fit(x: &[usize], indices: &[usize], axis: usize) -> bool {
+    let fits = |(at, (&extent, &most)): (usize, (&usize, &usize))| {
+        if at == axis { most > 0 } else { extent <= most }
+    };
+    axis < x.len() && x.len() == indices.len() && indices.iter().zip(x).enumerate().all(fits)
+}
+
 impl Definition for Gather {
     const NAME: &'static str = "gather";
 

@@ -3,10 +3,14 @@
 use std::fmt;
 
 use super::operands::{exactly, one};
-use super::{Definition, Locality, OpError, Shape, gather};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, MulScalar, NodeValues, OpError, ScatterElements,
+    ScatterReduction, Shape, gather, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
+use crate::value::ValueId;
 
 /// `(x, indices) → y` with the extents of `indices`: an element of y is that of x at the same place, except for the axis, where `indices`
 /// has its index. Extents other than the axis may be smaller than those of x. Elements may be of any dtype. A negative index counts from the
@@ -15,14 +19,6 @@ use crate::dtype::DType;
 pub struct GatherElements {
     /// Index of the axis.
     pub axis: usize,
-}
-
-/// Returns true if indices of these extents name elements of `x` along the axis: other extents are at most those of `x`.
-pub(super) fn fit(x: &[usize], indices: &[usize], axis: usize) -> bool {
-    let fits = |(at, (&extent, &most)): (usize, (&usize, &usize))| {
-        if at == axis { most > 0 } else { extent <= most }
-    };
-    axis < x.len() && x.len() == indices.len() && indices.iter().zip(x).enumerate().all(fits)
 }
 
 impl Definition for GatherElements {
@@ -34,7 +30,7 @@ impl Definition for GatherElements {
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, indices] = exactly(operands)?;
-        if !fit(x, indices, self.axis) {
+        if !gather::fit(x, indices, self.axis) {
             let axis = self.axis;
             return Err(format!("cannot gather {indices:?} elements of {x:?} along axis {axis}").into());
         }
@@ -102,6 +98,22 @@ impl Definition for GatherElements {
 
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
         0.0
+    }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let (x, indices) = (node.inputs[0], node.inputs[1]);
+        let zeros = builder.push(MulScalar(0.0), [x])?;
+        let add = ScatterElements {
+            axis: self.axis,
+            reduction: ScatterReduction::Add,
+        };
+        let d_x = builder.push(add, [zeros, indices, only_gradient(gradients)?])?;
+        Ok(vec![Some(d_x), None])
     }
 }
 

@@ -4,10 +4,13 @@ use std::fmt;
 
 use super::operands::{count, exactly, one};
 use super::windows::{Windows, checked};
-use super::{Definition, Locality, OpError, Shape};
+use super::{
+    Definition, Gradients, GraphBuilder, Locality, MaxPoolBackward, NodeValues, OpError, Shape, only_gradient,
+};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale, activation, image_size};
 use crate::dtype::DType;
+use crate::value::ValueId;
 
 /// `(x [B,H,W,C]) → [B,h,w,C]`: maximum of each window. Elements in the padding do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +70,16 @@ impl Definition for MaxPool {
     fn tolerance(&self, _index: usize, _operands: &[&Array], _dtype: DType) -> f64 {
         0.0
     }
+
+    fn vjp(
+        &self,
+        builder: &mut dyn GraphBuilder,
+        node: NodeValues<'_>,
+        gradients: &[Option<ValueId>],
+    ) -> Result<Gradients, OpError> {
+        let operands = [node.inputs[0], only_gradient(gradients)?];
+        Ok(vec![Some(builder.push(MaxPoolBackward(*self), operands)?)])
+    }
 }
 
 pub(super) fn fmt_windows(
@@ -117,7 +130,7 @@ pub(super) fn for_each_window<T: Real>(
 }
 
 /// Returns pools with shapes of x.
-fn of_cases(scale: Scale) -> Vec<(MaxPool, [usize; 4])> {
+pub(super) fn of_cases(scale: Scale) -> Vec<(MaxPool, [usize; 4])> {
     let three = MaxPool {
         kernel: [3; 2],
         stride: [2; 2],

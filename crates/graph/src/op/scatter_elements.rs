@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::operands::{count, exactly, expect, one};
-use super::{Definition, Locality, OpError, Shape, gather, gather_elements};
+use super::{Definition, Locality, OpError, Shape, gather};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
@@ -138,7 +138,7 @@ impl Definition for ScatterElements {
 
     fn shapes(&self, operands: &[&[usize]]) -> Result<Vec<Shape>, OpError> {
         let [x, indices, updates] = exactly(operands)?;
-        if !gather_elements::fit(x, indices, self.axis) {
+        if !gather::fit(x, indices, self.axis) {
             let axis = self.axis;
             return Err(format!("cannot scatter {indices:?} elements to {x:?} along axis {axis}").into());
         }

@@ -1,5 +1,6 @@
 //! All derivatives against central differences in double precision, along random directions.
 
+mod detection;
 mod moved;
 
 use std::collections::HashMap;
