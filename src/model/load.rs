@@ -160,6 +160,9 @@ fn assemble(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
         let reason = "tensors, extents and image rules are options of ONNX models only";
         return Err(Error::argument("input", reason));
     }
+    if options.trained_detector {
+        return rt_detr::trained(source, options);
+    }
     let config = source.config()?;
     // Check this before files are reported missing. Downloading files does not help if the model is not supported.
     check_supported(source, &config)?;

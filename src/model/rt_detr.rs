@@ -10,11 +10,13 @@ mod encoder;
 mod layers;
 mod outputs;
 mod positions;
+mod training;
 
 use std::path::Path;
 
 use self::config::Config;
 pub(crate) use self::outputs::{BOXES, LOGITS};
+pub use self::training::{DETECTOR_OUTPUTS, DetectorTraining, detector_training};
 use super::detect_source::{BoxScoring, DetectSource};
 use super::fields::Fields;
 use super::info::{Family, Info, Library};
@@ -54,21 +56,38 @@ pub(super) fn is_rt_detr(config: Fields<'_>) -> bool {
 /// - The errors of [`load`](super::load()) about files.
 pub(super) fn detect_source(path: &Path, options: &LoadOptions) -> Result<DetectSource> {
     options.check_supported(&["image size"], "RT-DETR, which detects objects")?;
-    let source = Source::open(path)?;
+    open(&Source::open(path)?, options)
+}
+
+/// Loads the graph that training differentiates. Its outputs `logits` and `pred_boxes` have the queries of the selected pixels, then those of each
+/// layer.
+///
+/// # Errors
+///
+/// The errors of [`detect_source`].
+pub(super) fn trained(source: &Source<'_>, options: &LoadOptions) -> Result<Model> {
+    let model = open(source, options)?.model;
+    model.ok_or_else(|| Error::internal("detector", "a directory has no model"))
+}
+
+fn open(source: &Source<'_>, options: &LoadOptions) -> Result<DetectSource> {
     let document = source.config()?;
     let fields = document.fields()?;
     if source.is_open_clip() || fields.has("architecture") {
         let reason = "is of a model that detects no objects; models of transformers of the types rt_detr and rt_detr_v2 do, and ONNX files";
         return Err(Error::config(&document.file, reason));
     }
-    let config = config::read(fields)?;
-    let preprocess = preprocessing::transformers(&source, fields, options.image_size)?;
+    let mut config = config::read(fields)?;
+    if options.trained_detector {
+        training::prepare(&mut config, fields)?;
+    }
+    let preprocess = preprocessing::transformers(source, fields, options.image_size)?;
     let (height, width) = preprocess.output_size();
     if let Some([rows, columns]) = config.image.filter(|&size| size != [height, width]) {
         let reason = format_args!("is {rows}×{columns}, but images are resized to {height}×{width}");
         return Err(fields.error("anchor_image_size", reason));
     }
-    check_size(&source, &config, [height, width], options)?;
+    check_size(source, &config, [height, width], options)?;
     let tokens = config.levels([height, width]).into_iter().flatten();
     let tokens: usize = tokens.map(|[rows, columns]| rows * columns).sum();
     if config.decoder.queries > tokens {

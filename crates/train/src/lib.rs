@@ -41,7 +41,7 @@ pub use hipvit::ops::{ContrastiveKind, DistillationKind, DistillationLoss, LossK
 pub use lora::LoraOptions;
 pub use memory::{MemoryBudget, MemoryLimit, MemoryReport};
 pub use memory_planner::MemoryPlanner;
-pub use objective::{ContrastiveOptions, Objective, PairOptions, TextOptions};
+pub use objective::{BoxOptions, ContrastiveOptions, Objective, PairOptions, TextOptions};
 pub use optimizer::{AdamWOptions, LambOptions, LionOptions, Moments, OptimizerOptions, SgdOptions};
 pub use quantization::{PrecisionOptions, Quantization};
 pub use ranks::RankPlan;

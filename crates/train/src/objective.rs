@@ -7,11 +7,12 @@ use hipvit::Scores;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, Node, OutputKind, Provenance, Role, ValueId};
 use hipvit::model::{
-    Checkpoint, LoadOptions, MASKS, Model, PREDICTED_DEPTH, SCORES, TEXT_EMBEDDING, TensorValues, TextTower,
+    Checkpoint, DETECTOR_OUTPUTS, LoadOptions, MASKS, Model, PREDICTED_DEPTH, SCORES, TEXT_EMBEDDING,
+    TensorValues, TextTower,
 };
 use hipvit::ops::{
-    Add, ContrastiveKind, ContrastiveLoss, DistillationLoss, Linear, Loss, LossKind, MulScalar, Op, RmsNorm,
-    TokenLoss,
+    Add, ContrastiveKind, ContrastiveLoss, DetectionLoss, DistillationLoss, Linear, Loss, LossKind,
+    MulScalar, Op, RmsNorm, Slice, TokenLoss,
 };
 use hipvit::segment::MaskModel;
 use hipvit::tensor::{DType, Tensor};
@@ -24,7 +25,7 @@ use crate::trained::{TensorRule, Trained};
 /// Name of the state with the logarithm of the factor of similarities.
 pub(crate) const LOG_SCALE: &str = "contrastive.log_scale";
 
-/// Name of the output of a step that is 1 for each token that the model predicts.
+/// Name of the output of a step that is 1 for each token that the model predicts, or the overlap of each box with its object.
 const HITS: &str = "hits";
 
 /// Name of the state that is added to the logits of pairs.
@@ -65,6 +66,17 @@ pub enum Objective {
     /// Loss of the masks of a prompt in each image, and of their predicted quality, for SAM. The targets are shares of the pixels of a mask that
     /// the object covers. See `docs/training.md`.
     Masks,
+    /// Loss of the boxes and classes of objects, for a detector. It is the mean over the objects of a batch, which micro-batches do not change.
+    Boxes(BoxOptions),
+}
+
+/// A loss of objects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BoxOptions {
+    /// Function of the queries and the objects.
+    pub loss: DetectionLoss,
+    /// Maximum number of objects in an image.
+    pub objects: usize,
 }
 
 /// A loss of texts.
@@ -175,7 +187,12 @@ impl Objective {
             | Self::Pairs(PairOptions {
                 contrastive: options, ..
             }) => Some(options),
-            Self::Targets(_) | Self::Distillation(_) | Self::Texts(_) | Self::Depth(_) | Self::Masks => None,
+            Self::Targets(_)
+            | Self::Distillation(_)
+            | Self::Texts(_)
+            | Self::Depth(_)
+            | Self::Masks
+            | Self::Boxes(_) => None,
         }
     }
 
@@ -213,6 +230,20 @@ impl Objective {
         match self {
             Self::Masks => MaskModel::of_checkpoint(checkpoint, values)?.graph(),
             _ => checkpoint.model_with(values, options),
+        }
+    }
+
+    /// Returns true if the targets are the boxes and classes of objects.
+    pub(crate) fn has_boxes(&self) -> bool {
+        matches!(self, Self::Boxes(_))
+    }
+
+    /// Returns the number of losses of an image with targets of this width.
+    pub(crate) fn losses(&self, width: usize) -> usize {
+        match self {
+            Self::Texts(_) => width,
+            Self::Boxes(options) => options.loss.layers,
+            _ => 1,
         }
     }
 
@@ -314,6 +345,7 @@ impl Objective {
                 graph.retain_outputs(|_| false);
                 Ok(of_model(push_masks(graph, masks, scores)?))
             }
+            Self::Boxes(options) => push_boxes(graph, *options),
             Self::Targets(kind) => {
                 let (logits, targets) = logits_and_targets(graph)?;
                 let loss = graph.push(Role::Other, "loss", Loss(*kind), [logits, targets])?;
@@ -347,6 +379,27 @@ fn of_model(loss: ValueId) -> PushedLoss {
         loss,
         learned: Vec::new(),
     }
+}
+
+/// Appends the loss of the queries of all layers of a detector. The overlaps of the last layer become the output `hits`.
+fn push_boxes(graph: &mut Graph, BoxOptions { loss, objects }: BoxOptions) -> Result<PushedLoss> {
+    let [Some(logits), Some(boxes)] = DETECTOR_OUTPUTS.map(|name| named_output(graph, name)) else {
+        return Err(Error::internal("training", "the detector has no logits or boxes"));
+    };
+    graph.retain_outputs(|_| false);
+    let targets = graph.add_input(inputs::TARGETS, [1, objects, 5], DType::F32)?;
+    let node = graph.push_node(
+        Role::Other,
+        "loss".into(),
+        loss.into(),
+        vec![logits, boxes, targets],
+    )?;
+    let (losses, overlaps) = (node.outputs[0], node.outputs[3]);
+    let queries = graph.value(overlaps).shape[1] / loss.layers;
+    let of_last = Slice::new(1, (loss.layers - 1) * queries, queries);
+    let hits = graph.push(Role::Other, HITS, of_last, [overlaps])?;
+    graph.add_output(HITS, hits)?;
+    Ok(of_model(losses))
 }
 
 /// Returns the logits and the input of the targets, which has their shape.

@@ -1,5 +1,6 @@
 //! Training of the golden models, beside PyTorch's.
 
+mod boxes;
 mod dropout;
 mod families;
 mod gradients;

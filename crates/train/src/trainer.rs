@@ -381,6 +381,8 @@ impl Trainer {
         };
         let counted = if self.options.loss.has_labels() {
             targets.sequences.counted()
+        } else if self.options.loss.has_boxes() {
+            targets.objects().max(1)
         } else {
             ranks * batch
         };
@@ -400,6 +402,8 @@ impl Trainer {
                 run: self.run(&run, learning_rate)?,
                 compared: if loss.has_labels() {
                     Compared::Tokens(run.targets.sequences.counted())
+                } else if loss.has_boxes() {
+                    Compared::Objects(run.targets.objects())
                 } else if loss.has_classes() {
                     Compared::Classes(run.targets.values.to_vec())
                 } else if loss.has_maps() {
@@ -429,12 +433,7 @@ impl Trainer {
         let Counters { updates, scale, .. } = &self.counters;
         let update = updates + self.running() as u64 + 1;
         let rates = self.options.optimizer.rates(learning_rate, update);
-        let losses = if self.options.loss.has_labels() {
-            batch * self.width
-        } else {
-            batch
-        };
-        let weights = vec![micro_batch.weight; losses];
+        let weights = vec![micro_batch.weight; batch * self.options.loss.losses(self.width)];
         let unscale = [if micro_batch.is_last {
             1.0 / scale.factor
         } else {

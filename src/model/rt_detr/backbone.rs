@@ -25,7 +25,7 @@ pub(super) fn backbone(layers: &mut Layers<'_>, spec: &Backbone, pixels: ValueId
         .enumerate()
     {
         let tensor = format!("{TENSORS}.embedder.embedder.{index}");
-        let conv = conv(&tensor, channels, 3, stride);
+        let conv = conv(spec, &tensor, channels, 3, stride);
         x = layers.conv_norm(&format!("backbone.stem.{index}"), x, &conv, Some(spec.activation))?;
     }
     let pool = MaxPool {
@@ -70,7 +70,7 @@ pub(super) fn backbone(layers: &mut Layers<'_>, spec: &Backbone, pixels: ValueId
     Ok(spec.outputs.iter().map(|&index| maps[index]).collect())
 }
 
-fn conv(tensor: &str, channels: [usize; 2], kernel: usize, stride: usize) -> ConvNorm {
+fn conv(spec: &Backbone, tensor: &str, channels: [usize; 2], kernel: usize, stride: usize) -> ConvNorm {
     ConvNorm {
         conv: format!("{tensor}.convolution"),
         norm: format!("{tensor}.normalization"),
@@ -78,6 +78,7 @@ fn conv(tensor: &str, channels: [usize; 2], kernel: usize, stride: usize) -> Con
         kernel,
         stride,
         epsilon: EPSILON,
+        norms: spec.norms,
     }
 }
 
@@ -112,6 +113,7 @@ impl Residual {
         let last = convs.len() - 1;
         for (index, (channels, kernel, stride)) in convs.into_iter().enumerate() {
             let conv = conv(
+                spec,
                 &format!("{}.layer.{index}", self.tensors),
                 channels,
                 kernel,
@@ -151,6 +153,6 @@ impl Residual {
             x = layers.push(Role::Other, &format!("{step}.pool"), pool, [x])?;
             (tensor, stride) = (format!("{tensor}.1"), 1);
         }
-        layers.conv_norm(&step, x, &conv(&tensor, self.channels, 1, stride), None)
+        layers.conv_norm(&step, x, &conv(spec, &tensor, self.channels, 1, stride), None)
     }
 }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::layers::Norms;
 use crate::error::Result;
 use crate::model::fields::Fields;
 use crate::model::hugging_face;
@@ -25,6 +26,8 @@ pub(super) struct Config {
     pub(super) decoder: Decoder,
     /// Height and width of the images, if the configuration fixes them.
     pub(super) image: Option<[usize; 2]>,
+    /// True for the graph that training differentiates: with the boxes of all layers, and without norms folded into convolutions.
+    pub(super) trains: bool,
 }
 
 /// Sizes of the backbone, ResNet-vd.
@@ -40,6 +43,7 @@ pub(super) struct Backbone {
     pub(super) strides_first: bool,
     /// Maps that the encoder reads, in order. 0 is the stem.
     pub(super) outputs: Vec<usize>,
+    pub(super) norms: Norms,
 }
 
 /// Residual layers of the same size.
@@ -108,6 +112,7 @@ pub(super) struct Encoder {
     pub(super) expanded: usize,
     pub(super) norm_epsilon: f32,
     pub(super) batch_norm_epsilon: f64,
+    pub(super) norms: Norms,
 }
 
 /// Sizes of the decoder.
@@ -170,6 +175,7 @@ pub(super) fn read(config: Fields<'_>) -> Result<Config> {
         encoder,
         decoder,
         image,
+        trains: false,
     })
 }
 
@@ -241,6 +247,7 @@ fn backbone(config: Fields<'_>) -> Result<Backbone> {
         activation: hugging_face::activation(fields, "hidden_act", Activation::Relu)?,
         strides_first: fields.flag("downsample_in_bottleneck")?.unwrap_or(false),
         outputs,
+        norms: Norms::Folded,
     })
 }
 
@@ -322,6 +329,7 @@ fn encoder(config: Fields<'_>, backbone: &Backbone) -> Result<Encoder> {
         expanded,
         norm_epsilon: epsilon(config, "layer_norm_eps")? as f32,
         batch_norm_epsilon: epsilon(config, "batch_norm_eps")?,
+        norms: Norms::Folded,
     })
 }
 

@@ -8,12 +8,14 @@ use crate::error::{Error, Result};
 use crate::graph::{Role, ValueId};
 use crate::model::layers::Layers;
 use crate::ops::{
-    Concat, DeformableAttention, Elementwise, Expand, Gather, GatherElements, Op, Reduce, ReduceKind, TopK,
+    Concat, DeformableAttention, Detach, Elementwise, Expand, Gather, GatherElements, Op, Reduce, ReduceKind,
+    TopK,
 };
 
 const TENSORS: &str = "model.decoder";
 /// Limit of a box and of its distance from 1, before their logarithm.
 const LEAST: f32 = 1e-5;
+const SCALES: &str = "the factors of offsets are not trained";
 
 /// Adds the decoder and the outputs.
 pub(super) fn decoder(layers: &mut Layers<'_>, config: &Config, maps: &[ValueId]) -> Result<()> {
@@ -41,14 +43,24 @@ pub(super) fn decoder(layers: &mut Layers<'_>, config: &Config, maps: &[ValueId]
         spec,
         sizes,
         memory,
+        of_layers: config.trains.then(Predictions::default),
     };
-    let (queries, boxes, selected) = decoder.selected(tokens)?;
-    let (queries, boxes) = decoder.refined(queries, boxes)?;
-    let logits = decoder.classes(queries)?;
+    let selected = decoder.selected(tokens)?;
+    let (queries, mut boxes) = decoder.refined(selected.queries, selected.logits)?;
+    let mut logits = decoder.classes(queries, spec.depth - 1)?;
+    if let Some(mut all) = decoder.of_layers.take() {
+        all.logits.push(logits);
+        all.boxes.push(boxes);
+        let mut joined = |name: &str, parts| layers.push(Role::Other, name, Concat { axis: 1 }, parts);
+        (logits, boxes) = (
+            joined("layers.logits", all.logits)?,
+            joined("layers.boxes", all.boxes)?,
+        );
+    }
     let graph = &mut layers.graph;
     graph.add_output(LOGITS, logits)?;
     graph.add_output(BOXES, boxes)?;
-    graph.add_output(SELECTED, selected)?;
+    graph.add_output(SELECTED, selected.pixels)?;
     Ok(())
 }
 
@@ -76,6 +88,7 @@ fn levels(layers: &mut Layers<'_>, config: &Config, maps: &[ValueId]) -> Result<
             kernel,
             stride,
             epsilon: config.encoder.batch_norm_epsilon,
+            norms: config.encoder.norms,
         };
         levels.push(layers.conv_norm(&format!("levels.{index}"), map, &conv, None)?);
     }
@@ -89,11 +102,29 @@ struct QueryDecoder<'a, 'b> {
     sizes: Vec<[usize; 2]>,
     /// Pixels of all levels.
     memory: ValueId,
+    /// Classes and boxes of the layers so far. `None` unless they are trained.
+    of_layers: Option<Predictions>,
+}
+
+/// What queries predict, of the selected pixels and of each layer.
+#[derive(Default)]
+struct Predictions {
+    logits: Vec<ValueId>,
+    boxes: Vec<ValueId>,
+}
+
+/// Pixels that become queries.
+struct Selected {
+    queries: ValueId,
+    /// Logits of their boxes.
+    logits: ValueId,
+    /// Indices of the pixels.
+    pixels: ValueId,
 }
 
 impl QueryDecoder<'_, '_> {
-    /// Selects the pixels with the best scores. Returns them, the logits of their boxes, and their indices.
-    fn selected(&mut self, tokens: usize) -> Result<(ValueId, ValueId, ValueId)> {
+    /// Selects the pixels with the best scores.
+    fn selected(&mut self, tokens: usize) -> Result<Selected> {
         let Decoder {
             dim,
             queries,
@@ -140,15 +171,7 @@ impl QueryDecoder<'_, '_> {
         let index = self
             .layers
             .reshaped(role, "select.index", selected, &[1, queries, 1])?;
-        let repeat = Expand {
-            extents: vec![1, queries, dim],
-            batch: Some(0),
-            like: None,
-        };
-        let index = self.layers.push(role, "select.indices", repeat, [index])?;
-        let x = self
-            .layers
-            .push(role, "select.queries", GatherElements { axis: 1 }, [x, index])?;
+        let mut x = self.gathered("select.indices", "select.queries", [x, index], dim)?;
         let offsets = self
             .layers
             .mlp("select.boxes", x, "model.enc_bbox_head", &[dim, dim, dim, 4])?;
@@ -158,8 +181,52 @@ impl QueryDecoder<'_, '_> {
         let anchors = self
             .layers
             .push(role, "select.anchor", Gather { axis: 0 }, [anchors, selected])?;
-        let boxes = self.layers.add(role, "select.boxes.sum", offsets, anchors)?;
-        Ok((x, boxes, selected))
+        let mut logits = self.layers.add(role, "select.boxes.sum", offsets, anchors)?;
+        if self.of_layers.is_some() {
+            let scores = self.gathered(
+                "select.classes.indices",
+                "select.classes",
+                [scores, index],
+                classes,
+            )?;
+            let boxes = self.boxes("select.boxes.trained", logits)?;
+            self.predict(scores, boxes);
+            x = self.layers.push(role, "select.queries.detached", Detach, [x])?;
+            logits = self
+                .layers
+                .push(role, "select.boxes.detached", Detach, [logits])?;
+        }
+        Ok(Selected {
+            queries: x,
+            logits,
+            pixels: selected,
+        })
+    }
+
+    /// Adds the rows of `x`, `[1, N, width]`, with the indices `[1, Q, 1]`. `indices` and `step` name the nodes.
+    fn gathered(
+        &mut self,
+        indices: &str,
+        step: &str,
+        [x, index]: [ValueId; 2],
+        width: usize,
+    ) -> Result<ValueId> {
+        let repeat = Expand {
+            extents: vec![1, self.spec.queries, width],
+            batch: Some(0),
+            like: None,
+        };
+        let index = self.layers.push(Role::Other, indices, repeat, [index])?;
+        self.layers
+            .push(Role::Other, step, GatherElements { axis: 1 }, [x, index])
+    }
+
+    /// Adds predictions to those of the layers so far.
+    fn predict(&mut self, logits: ValueId, boxes: ValueId) {
+        if let Some(all) = &mut self.of_layers {
+            all.logits.push(logits);
+            all.boxes.push(boxes);
+        }
     }
 
     /// Adds all layers. Returns the queries and their boxes.
@@ -187,6 +254,16 @@ impl QueryDecoder<'_, '_> {
             let sum = elementwise(&name, sum)?;
             logits = self.layers.push(Role::Other, &name, sum, [change, logits])?;
             boxes = self.boxes(&format!("{step}.boxes.sigmoid"), logits)?;
+            if self.of_layers.is_none() || index + 1 == self.spec.depth {
+                continue;
+            }
+            let classes = self.classes(x, index)?;
+            self.predict(classes, boxes);
+            // The next layer starts from these boxes as constants.
+            for (name, value) in [("logits", &mut logits), ("boxes", &mut boxes)] {
+                let step = format!("{step}.{name}.detached");
+                *value = self.layers.push(Role::Other, &step, Detach, [*value])?;
+            }
         }
         Ok((x, boxes))
     }
@@ -283,6 +360,11 @@ impl QueryDecoder<'_, '_> {
     /// Checks the factors of the offsets in files of RT-DETRv2, which are the same for all points.
     fn check_scale(&mut self, name: &str) -> Result<()> {
         let weights = &mut *self.layers.weights;
+        if self.of_layers.is_some() {
+            // A trained graph is also built of other numbers.
+            weights.ignore(name, SCALES);
+            return Ok(());
+        }
         let Some(file) = weights.file(name).map(ToOwned::to_owned) else {
             return Ok(());
         };
@@ -304,14 +386,19 @@ impl QueryDecoder<'_, '_> {
         }
     }
 
-    /// Adds the classes of the last layer's queries.
-    fn classes(&mut self, queries: ValueId) -> Result<ValueId> {
+    /// Adds the classes of a layer's queries.
+    fn classes(&mut self, queries: ValueId, layer: usize) -> Result<ValueId> {
         let Decoder {
             dim, depth, classes, ..
         } = *self.spec;
-        let tensor = format!("{TENSORS}.class_embed.{}", depth - 1);
+        let tensor = format!("{TENSORS}.class_embed.{layer}");
+        let step = if layer + 1 == depth {
+            "classes".to_owned()
+        } else {
+            format!("blocks.{layer}.classes")
+        };
         self.layers
-            .linear(Role::Other, "classes", queries, &tensor, [classes, dim])
+            .linear(Role::Other, &step, queries, &tensor, [classes, dim])
     }
 }
 

@@ -2,7 +2,7 @@
 //! back.
 
 use super::config::{Backbone, Encoder};
-use super::layers::ConvNorm;
+use super::layers::{ConvNorm, Norms};
 use super::positions::sinusoidal;
 use crate::error::Result;
 use crate::graph::{Role, ValueId};
@@ -32,6 +32,7 @@ pub(super) fn encoder(
             kernel: 1,
             stride: 1,
             epsilon: PROJECTION_EPSILON,
+            norms: spec.norms,
         };
         projected.push(layers.conv_norm(&format!("encoder.input.{index}"), map, &conv, None)?);
     }
@@ -198,10 +199,17 @@ impl HybridEncoder<'_, '_> {
             let block = format!("{tensors}.bottlenecks.{index}");
             let [three, one] = [("conv1", 3), ("conv2", 1)]
                 .map(|(name, kernel)| self.conv(&format!("{block}.{name}"), [expanded, expanded], kernel, 1));
-            let mut folded = self.layers.folded(&three)?;
-            folded.add_pointwise(self.layers.folded(&one)?);
             let step = format!("{step}.blocks.{index}");
-            x = self.layers.conv_of(&step, x, folded, 1, activation)?;
+            if self.spec.norms == Norms::Folded {
+                let mut folded = self.layers.folded(&three)?;
+                folded.add_pointwise(self.layers.folded(&one)?);
+                x = self.layers.conv_of(&step, x, folded, 1, activation)?;
+                continue;
+            }
+            let three = self.layers.conv_norm(&format!("{step}.conv1"), x, &three, None)?;
+            let one = self.layers.conv_norm(&format!("{step}.conv2"), x, &one, None)?;
+            let sum = self.layers.add(Role::Other, &format!("{step}.sum"), three, one)?;
+            x = self.layers.activated(&step, sum, activation)?;
         }
         let sum = self.layers.add(Role::Other, &format!("{step}.sum"), x, beside)?;
         if expanded == dim {
@@ -220,6 +228,7 @@ impl HybridEncoder<'_, '_> {
             kernel,
             stride,
             epsilon: self.spec.batch_norm_epsilon,
+            norms: self.spec.norms,
         }
     }
 }

@@ -10,6 +10,9 @@ use hipvit::tensor::Input;
 use super::step_queue::Compared;
 use super::{StepReport, Targets};
 
+/// Intersection over union of a box that counts as found.
+const LEAST_HIT: f32 = 0.5;
+
 /// Images whose gradients one run adds to those of the step.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MicroBatch<'a> {
@@ -54,7 +57,7 @@ pub(super) fn rows_of<'a>(images: Input<'a>, batch: usize, part: &Range<usize>) 
 /// Figures of the micro-batches so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Images, or tokens of texts.
+    /// Images, tokens of texts, or objects.
     images: usize,
     loss_sum: f64,
     correct: usize,
@@ -76,14 +79,16 @@ impl Tally {
         let grad_norm = output("gradient_norm")?.values.iter().copied().next();
         self.grad_norm = grad_norm.unwrap_or(f32::NAN);
         self.loss_sum += losses.iter().map(|&loss| f64::from(loss)).sum::<f64>();
-        if let Compared::Tokens(counted) = *compared {
+        if let Compared::Tokens(counted) | Compared::Objects(counted) = *compared {
             self.images += counted;
             // It is the only output with a name of its own.
             let hits = outputs
                 .iter()
                 .find(|output| matches!(output.kind, OutputKind::Named(_)));
-            let hits = hits.ok_or_else(|| Error::internal("training", "a step of texts has no hits"))?;
-            self.correct += hits.values.iter().filter(|&&hit| hit > 0.0).count();
+            let hits =
+                hits.ok_or_else(|| Error::internal("training", "a step of texts or objects has no hits"))?;
+            // Tokens have 0 or 1, boxes their overlap.
+            self.correct += hits.values.iter().filter(|&&hit| hit >= LEAST_HIT).count();
             return Ok(());
         }
         self.images += losses.len();

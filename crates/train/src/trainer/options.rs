@@ -109,17 +109,19 @@ pub(super) fn check(options: &TrainOptions) -> Result<()> {
         let reason = "rounds the layers of one tower, so it is not for training on pairs. Leave it out";
         return Err(Error::argument("quantization", reason));
     }
-    if options.loss.has_labels() {
+    let unsupported = [
+        (options.loss.has_labels(), "texts"),
+        (options.loss.has_boxes(), "objects"),
+    ];
+    if let Some((_, data)) = unsupported.into_iter().find(|(is_of, _)| *is_of) {
         let refusals = [
             ("quantization", quantization != Quantization::None),
             ("lora", options.lora.is_some()),
             ("dropout", options.drop != DropOptions::default()),
         ];
         if let Some((name, _)) = refusals.into_iter().find(|(_, is_set)| *is_set) {
-            return Err(Error::argument(
-                name,
-                "is not for training on texts. Leave it out",
-            ));
+            let reason = format!("is not for training on {data}. Leave it out");
+            return Err(Error::argument(name, reason));
         }
     }
     if options
@@ -163,6 +165,7 @@ pub(super) fn load_options(options: &TrainOptions) -> LoadOptions {
         input: options.input,
         // The decoder reads them.
         tokens: options.loss.has_labels(),
+        trained_detector: options.loss.has_boxes(),
         ..LoadOptions::default()
     }
 }

@@ -187,7 +187,7 @@ impl Step {
             let name = graph.value(input.value).name.as_str();
             name == inputs::TARGETS || name == pair_inputs::TOKENS
         });
-        let width = targets.and_then(|input| graph.value(input.value).shape.last().copied());
+        let width = targets.map(|input| graph.value(input.value).shape.iter().skip(1).product::<usize>());
         let layers = match options.precision.quantization {
             Quantization::Float8(of_layers) => {
                 let roundings = update_statistics(&mut graph, &rounded.float8)?;

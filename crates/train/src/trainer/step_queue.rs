@@ -23,6 +23,8 @@ pub(super) enum Compared {
     Tokens(usize),
     /// Nothing: the loss compares maps.
     Maps,
+    /// This number of objects.
+    Objects(usize),
 }
 
 /// A step that [`Trainer::finish`](super::Trainer::finish) has not returned.

@@ -12,9 +12,13 @@ const PROMPT_TOKENS: usize = 2;
 /// Targets of a batch. Made of a slice, it has no logits of a teacher.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Targets<'a> {
-    /// `[images, classes]`: probabilities of the classes, or values for [`LossKind::MeanSquaredError`](crate::LossKind::MeanSquaredError).
-    /// `[images, channels]` for [`Objective::Contrastive`]: embeddings of the texts, of any length. `[images, pixels]` for [`Objective::Depth`]:
-    /// depths or inverse depths, and a negative number where they are unknown.
+    /// Rows of the images, by the objective:
+    ///
+    /// - `[images, classes]`: probabilities of the classes, or values for [`LossKind::MeanSquaredError`](crate::LossKind::MeanSquaredError)
+    /// - `[images, channels]` for [`Objective::Contrastive`]: embeddings of the texts, of any length
+    /// - `[images, pixels]` for [`Objective::Depth`]: depths or inverse depths, and a negative number where they are unknown
+    /// - `[images, objects, 5]` for [`Objective::Boxes`]: class, and centre, width and height relative to the image. The class is -1 in rows without
+    ///   an object.
     pub values: &'a [f32],
     /// `[images, classes]`: logits of the teacher for the same images. Only for [`Objective::Distillation`].
     pub teacher: &'a [f32],
@@ -107,6 +111,8 @@ impl<'a> Targets<'a> {
                 "classes"
             } else if objective.has_maps() {
                 "pixels"
+            } else if objective.has_boxes() {
+                "numbers of objects"
             } else {
                 "channels"
             };
@@ -134,6 +140,14 @@ impl<'a> Targets<'a> {
             return Err(Error::argument("prompts", reason));
         }
         Ok(images)
+    }
+
+    /// Returns the number of objects.
+    pub(super) fn objects(&self) -> usize {
+        self.values
+            .chunks_exact(5)
+            .filter(|object| object[0] >= 0.0)
+            .count()
     }
 
     /// Returns the targets of the images `part`.
