@@ -1,4 +1,4 @@
-//! `hipvit train` trains a model on labelled images, on pairs of images and captions, on images of texts, or on images with maps.
+//! `hipvit train` trains a model on labelled images, on pairs of images and captions, on images of texts, or on images with maps or boxes.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,5 +1,7 @@
 //! Runs the epochs of a training: steps, evaluation, log, checkpoints.
 
+mod average_precision;
+mod boxes;
 mod broken;
 mod callbacks;
 mod captions;
@@ -56,8 +58,8 @@ pub use self::error::FitError;
 use self::evaluation::Tally;
 pub use self::evaluation::{Confusion, Evaluation, ImageLoss};
 pub use self::events::{EpochEvent, Event, MemoryEvent, StepEvent};
-pub use self::figures::{DepthFigures, Figures, MaskFigures};
-use self::from_recipe::{images_per_run, input_kind, loss_kind, new_trainer};
+pub use self::figures::{BoxFigures, DepthFigures, Figures, MaskFigures};
+use self::from_recipe::{images_per_run, loss_kind, new_trainer};
 pub(crate) use self::holdout::{divide, divided};
 pub use self::holdout::{hold_out, open_splits};
 pub(crate) use self::kind::DataKind;

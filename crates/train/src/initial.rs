@@ -1,6 +1,7 @@
 //! The model that training starts from: new weights for an architecture, or a checkpoint with a classifier for the
 //! classes of the data.
 
+mod boxes;
 mod config;
 mod maps;
 mod pairs;

@@ -212,6 +212,7 @@ fn initialize(
         DataKind::Pairs => return Ok((InitialModel::of_pairs(start, seed)?, Vec::new())),
         DataKind::Texts => return Ok((InitialModel::of_texts(start)?, Vec::new())),
         DataKind::Depth | DataKind::Masks => return Ok((InitialModel::of_maps(start, seed)?, Vec::new())),
+        DataKind::Boxes => return Ok((InitialModel::of_boxes(start)?, Vec::new())),
     }
     let model = InitialModel::new(start, classes, seed)?;
     let replaced = if start.is_from_scratch() {

@@ -141,7 +141,7 @@ pub(crate) fn check(recipe: &Recipe, kind: DataKind, has_ranks: bool) -> Result<
     if kind == DataKind::Texts {
         return check_texts(recipe, has_ranks);
     }
-    if matches!(kind, DataKind::Depth | DataKind::Masks) {
+    if matches!(kind, DataKind::Depth | DataKind::Masks | DataKind::Boxes) {
         return check_maps(recipe, kind, has_ranks);
     }
     if kind == DataKind::Classes {
@@ -272,7 +272,7 @@ fn check_texts(recipe: &Recipe, has_ranks: bool) -> Result<(), Error> {
     ])
 }
 
-/// Checks that the recipe fits a model of maps.
+/// Checks that the recipe fits a model of maps or boxes.
 fn check_maps(recipe: &Recipe, kind: DataKind, has_ranks: bool) -> Result<(), Error> {
     let (names_tower, has_halves) = (
         matches!(recipe.freeze, Freeze::Image | Freeze::Text),
@@ -287,42 +287,42 @@ fn check_maps(recipe: &Recipe, kind: DataKind, has_ranks: bool) -> Result<(), Er
         (
             recipe.loss.kind != recipe::LossKind::CrossEntropy || recipe.loss.label_smoothing > 0.0,
             "loss",
-            "is for classes, but the model predicts maps, which have losses of their own. Leave kind out, and set label_smoothing to 0",
+            "is for classes, but the model predicts maps or boxes, which have losses of their own. Leave kind out, and set label_smoothing to 0",
         ),
         (
             has_ranks,
             "ranks",
-            "cannot train on maps, which one process evaluates. Start one process",
+            "cannot train on maps or boxes, which one process evaluates. Start one process",
         ),
         (
             moves,
             "augmentation",
-            "moves pixels, but not those of the maps. Set crop and policy to none, flip and vertical_flip to 0",
+            "moves pixels, but not its maps or boxes. Set crop and policy to none, flip and vertical_flip to 0",
         ),
         (
             augmentation.mixup > 0.0 || augmentation.cutmix > 0.0,
             "augmentation.mixup",
-            "mixes images of different classes. Images with maps have none: set mixup and cutmix to 0",
+            "mixes images of different classes. Images with maps or boxes have none: set mixup and cutmix to 0",
         ),
         (
             drops(recipe),
             "dropout",
-            "and drop_path are not for training on maps. Set them to 0",
+            "and drop_path are not for training on maps or boxes. Set them to 0",
         ),
         (
             !recipe.distillation.teacher.is_empty(),
             "distillation.teacher",
-            "has classes, but the model predicts maps. Leave it out",
+            "has classes, but the model predicts maps or boxes. Leave it out",
         ),
         (
             recipe.quantization.kind != QuantizationKind::None,
             "quantization.kind",
-            "is not for training on maps. Set it to none",
+            "is not for training on maps or boxes. Set it to none",
         ),
         (
             recipe.lora.rank > 0,
             "lora.rank",
-            "is not for training on maps. Set it to 0",
+            "is not for training on maps or boxes. Set it to 0",
         ),
         (
             names_tower && !has_halves,

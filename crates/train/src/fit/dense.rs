@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hipvit::image::Preprocess;
 use hipvit_data::{Batch, Dataset, Prepare, Splits};
 
+use super::boxes::Boxes;
 use super::dense_batch::DenseBatch;
 use super::depths::Depths;
 use super::error::FitError;
@@ -18,6 +19,7 @@ use crate::recipe::Recipe;
 #[derive(Debug)]
 pub(super) enum Dense {
     Depth(Depths),
+    Boxes(Boxes),
     Masks(Masks),
 }
 
@@ -37,6 +39,7 @@ impl Dense {
             DataKind::Classes | DataKind::Pairs | DataKind::Texts => Ok(None),
             DataKind::Depth => Ok(Some(Self::Depth(Depths::open(directory, splits, recipe)?))),
             DataKind::Masks => Ok(Some(Self::Masks(Masks::open(directory, splits, recipe)?))),
+            DataKind::Boxes => Ok(Some(Self::Boxes(Boxes::open(directory, splits)?))),
         }
     }
 
@@ -45,6 +48,7 @@ impl Dense {
         match self {
             Self::Depth(depths) => Objective::Depth(depths.loss()),
             Self::Masks(_) => Objective::Masks,
+            Self::Boxes(boxes) => Objective::Boxes(boxes.options),
         }
     }
 
@@ -60,6 +64,10 @@ impl Dense {
                 values: depths.targets(dataset, batch)?,
                 ..DenseBatch::default()
             }),
+            Self::Boxes(boxes) => Ok(DenseBatch {
+                values: boxes.targets(dataset, batch)?,
+                ..DenseBatch::default()
+            }),
             Self::Masks(masks) => masks.batch(dataset, batch, preprocess),
         }
     }
@@ -67,7 +75,7 @@ impl Dense {
     /// Returns the rule that resizes training images, if it is not that of the model's preprocessing.
     pub(super) fn resize(&self) -> Option<Arc<dyn Prepare>> {
         match self {
-            Self::Depth(_) => None,
+            Self::Depth(_) | Self::Boxes(_) => None,
             Self::Masks(masks) => Some(masks.resize()),
         }
     }

@@ -13,6 +13,18 @@ pub enum Figures {
     Depth(DepthFigures),
     /// Masks of prompts.
     Masks(MaskFigures),
+    /// Boxes of objects.
+    Boxes(BoxFigures),
+}
+
+/// How well objects are detected, by COCO's definition: means over the classes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BoxFigures {
+    /// Mean of the average precisions at intersections over union of 0.5, 0.55, … 0.95.
+    pub map: f64,
+    /// Average precision at an intersection over union of 0.5.
+    pub map_50: f64,
 }
 
 /// How well depths are predicted: means over the images, and over the pixels of each whose depth is known. Relative depths are first scaled
@@ -37,12 +49,13 @@ pub struct MaskFigures {
 }
 
 impl Figures {
-    /// Returns the figure that is a share of pixels predicted well: δ1 for depths, the pixel accuracy for masks.
+    /// Returns the figure that is a share of what is predicted well: δ1 for depths, the pixel accuracy for masks, mAP@0.5 for boxes.
     #[must_use]
     pub fn share(&self) -> f64 {
         match self {
             Self::Depth(figures) => figures.delta_1,
             Self::Masks(figures) => figures.pixel_accuracy,
+            Self::Boxes(figures) => figures.map_50,
         }
     }
 
@@ -59,6 +72,9 @@ impl Figures {
                 ("epoch/pixel_accuracy", *pixel_accuracy),
                 ("epoch/mean_iou", *mean_iou),
             ],
+            Self::Boxes(BoxFigures { map, map_50 }) => {
+                vec![("epoch/map_50", *map_50), ("epoch/map", *map)]
+            }
         }
     }
 }
@@ -77,6 +93,9 @@ impl fmt::Display for Figures {
                 "{:.2} % of pixels, mean IoU {mean_iou:.4}",
                 100.0 * pixel_accuracy
             ),
+            Self::Boxes(BoxFigures { map, map_50 }) => {
+                write!(f, "mAP@0.5 {map_50:.4}, mAP@[.5:.95] {map:.4}")
+            }
         }
     }
 }

@@ -20,6 +20,8 @@ pub(crate) enum DataKind {
     Depth,
     /// Maps of objects, which a model segments by prompts.
     Masks,
+    /// Boxes of objects, which a detector finds.
+    Boxes,
 }
 
 impl DataKind {
@@ -40,26 +42,39 @@ impl DataKind {
             _ => "classes",
         };
         match vision_task(model) {
-            Some(VisionTask::Depth) if has_annotations => Ok(Self::Depth),
-            Some(VisionTask::Depth) => refused(
-                found,
-                "estimates depths",
-                "Give each image a map: depth_file_name in metadata.jsonl",
-            ),
-            Some(VisionTask::Segmentation) if has_annotations => Ok(Self::Masks),
-            Some(VisionTask::Segmentation) => refused(
-                found,
-                "segments objects",
-                "Give each image a map: mask_file_name in metadata.jsonl",
-            ),
-            Some(_) => {
-                let reason = format!("{} is not trained: its heads have no loss here", model.display());
-                Err(Error::argument("model", reason))
+            Some(task) => {
+                let (kind, makes, give) = match task {
+                    VisionTask::Depth => (
+                        Self::Depth,
+                        "estimates depths",
+                        "Give each image a map: depth_file_name in metadata.jsonl",
+                    ),
+                    VisionTask::Segmentation => (
+                        Self::Masks,
+                        "segments objects",
+                        "Give each image a map: mask_file_name in metadata.jsonl",
+                    ),
+                    VisionTask::Detection => (
+                        Self::Boxes,
+                        "detects objects",
+                        "Give each image its boxes: objects in metadata.jsonl",
+                    ),
+                    _ => {
+                        let reason =
+                            format!("{} is not trained: its heads have no loss here", model.display());
+                        return Err(Error::argument("model", reason));
+                    }
+                };
+                if has_annotations {
+                    Ok(kind)
+                } else {
+                    refused(found, makes, give)
+                }
             }
             None if has_annotations => refused(
                 found,
                 "predicts no maps or objects",
-                "Take a model of depths or masks, such as Depth Anything or SAM",
+                "Take a model of depths, masks or boxes, such as Depth Anything, SAM or RT-DETR",
             ),
             None => match (splits.train.has_captions(), makes_texts(model)) {
                 (true, true) => Ok(Self::Texts),
@@ -80,7 +95,7 @@ impl DataKind {
             Self::Classes => "scratch-small",
             Self::Pairs => "pairs",
             Self::Texts => "texts",
-            Self::Depth | Self::Masks => "maps",
+            Self::Depth | Self::Masks | Self::Boxes => "maps",
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use hipvit_data::Dataset;
 
+use super::boxes::Boxes;
 use super::dense::Dense;
 use super::figures::Figures;
 use super::{Callbacks, Evaluation, Fit, FitError};
@@ -35,6 +36,13 @@ impl Fit {
                     tally.add(&**dataset, indices, images)
                 })?;
                 (tally.images(), Figures::Masks(tally.figures()))
+            }
+            Dense::Boxes(_) => {
+                let mut tally = Boxes::tally(&checkpoint, &builder)?;
+                self.decode_all(&**dataset, callbacks, |indices, images| {
+                    tally.add(&**dataset, indices, images)
+                })?;
+                (tally.images(), Figures::Boxes(tally.figures()))
             }
         };
         Ok(Evaluation {

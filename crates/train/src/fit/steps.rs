@@ -8,7 +8,7 @@ use hipvit_data::Batch;
 use super::captions::CaptionBatch;
 use super::lines::LineBatch;
 use super::pending_step::PendingStep;
-use super::{Callbacks, Event, Fit, FitError, MemoryEvent, Speed, StepEvent, input_kind};
+use super::{Callbacks, Event, Fit, FitError, MemoryEvent, Speed, StepEvent};
 use crate::schedule::Schedule;
 use crate::trainer::{Prompts, Sequences, StepReport, Targets, Texts};
 
@@ -174,7 +174,7 @@ impl Fit {
 
     /// Returns the normalised images of a batch, if the model takes them.
     fn planes(&self, batch: &Batch) -> Result<Option<Vec<f32>>, FitError> {
-        Ok(match input_kind(&self.recipe) {
+        Ok(match self.trainer.options().input {
             InputKind::PixelValues => Some(batch.planes(self.trainer.preprocess())?),
             _ => None,
         })

@@ -1,0 +1,34 @@
+//! Detectors that training on objects starts from.
+
+use hipvit::error::{Error, Result};
+use hipvit::model::Checkpoint;
+
+use super::{InitialModel, Start, contents};
+
+/// Beginnings of the names of copies of the decoder's heads, which older files have.
+const COPIES: [&str; 2] = ["class_embed.", "bbox_embed."];
+
+impl InitialModel {
+    /// Reads a detector, without copies of its heads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Argument`] for a model without weights, and the errors of [`new`](Self::new).
+    pub(crate) fn of_boxes(start: Start<'_>) -> Result<Self> {
+        let Start::Checkpoint(path) = start else {
+            let reason = "has no weights. Write random ones with transformers: `RTDetrForObjectDetection(config).save_pretrained(…)`";
+            return Err(Error::argument("model", reason));
+        };
+        let checkpoint = Checkpoint::open(Some(path))?;
+        Ok(Self {
+            config: checkpoint.config().clone(),
+            preprocessor: checkpoint.preprocessor().cloned(),
+            tensors: contents(&checkpoint, |name| {
+                !COPIES.iter().any(|copy| name.starts_with(copy))
+            }),
+            new: Vec::new(),
+            names: checkpoint.file_names(),
+            files: Vec::new(),
+        })
+    }
+}
