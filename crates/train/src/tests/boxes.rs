@@ -62,7 +62,7 @@ fn step(trainer: &mut Trainer, rate: f32) -> StepReport {
 }
 
 /// The gradients of all parameters are PyTorch's in double precision, except for sums that cancel. The loss is the mean over the objects of the
-/// batch.
+/// batch. Scores of the encoder's attention reach 30,000 in `rt_detr` and 87,000 in `rt_detr_v2`, so that each pixel sees one pixel.
 #[test]
 fn gradients_are_those_of_transformers() {
     for name in MODELS {
@@ -76,9 +76,7 @@ fn gradients_are_those_of_transformers() {
             "{name}: {report:?}, expected {loss}"
         );
         assert_eq!(report.counted, COUNTS.iter().sum::<usize>());
-        // Sums over pixels are in another order than PyTorch's. Gradients of attention among the six pixels of a map cancel.
-        let factor = if name == "rt_detr" { 50.0 } else { 7.0 };
-        assert_gradients(name, &trainer, &expected, factor * bound_of(&expected));
+        assert_gradients(name, &trainer, &expected, bound_of(&expected));
         let is_constant = |tensor: &str| {
             let of_norm = tensor.contains("running_") || tensor.contains("num_batches_tracked");
             let of_backbone = tensor.contains("backbone") && tensor.contains("normalization");

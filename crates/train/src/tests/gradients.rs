@@ -61,7 +61,7 @@ pub(super) fn assert_gradients(
             .zip(&after)
             .map(|(before, after)| f64::from(before - after) / f64::from(MOVE));
         let error = rms(found.zip(&gradient).map(|(found, &g)| found - f64::from(g)));
-        if error > bound * size + rounding {
+        if error > bound * size + rounding || error.is_nan() {
             wrong.push(format!("`{tensor}` is off by {error:e} of {size:e}"));
         }
         compared += 1;
