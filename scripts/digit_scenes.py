@@ -13,7 +13,8 @@ scenes/data/train and scenes/data/validation have images of 64×64 pixels and me
 
 scenes/depth has the configuration of a metric Depth Anything model, scenes/masks that of a SAM model.
 
-The digits are those of assets/digits/heldout.safetensors. No digit is in both parts. Needs NumPy and Pillow.
+The digits are those of assets/digits/heldout.safetensors, or with --digits the 1,797 of scripts/digits_folder.py, which detectors need to learn
+the classes. No digit is in both parts. Needs NumPy and Pillow.
 """
 
 import argparse
@@ -39,8 +40,8 @@ NORMALISATION = {
 }
 
 
-def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Returns images `[n, 32, 32]` of white digits on black, and the digits."""
+def shipped_digits(source: np.random.Generator) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns images `[n, 32, 32]` of white digits on black, and the digits, of both parts."""
     data = (ROOT / "assets/digits/heldout.safetensors").read_bytes()
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -51,10 +52,19 @@ def read_digits() -> tuple[np.ndarray, np.ndarray]:
         start, end = (8 + length + offset for offset in entry["data_offsets"])
         return np.frombuffer(data[start:end], dtype).reshape(entry["shape"])
 
-    return tensor("images"), tensor("labels")
+    images, labels = tensor("images"), tensor("labels")
+    order = source.permutation(len(labels))
+    held_out = len(labels) // 6
+    return [(images[part], labels[part]) for part in (order[held_out:], order[:held_out])]
 
 
-def draw_scene(size: int, most: int, pool: list[int], digits: tuple[np.ndarray, np.ndarray], source: np.random.Generator) -> tuple:
+def digits_of(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the images of a part of scripts/digits_folder.py, and the digits."""
+    files = sorted(folder.glob("*/*.png"))
+    return np.stack([np.asarray(Image.open(file).convert("L")) for file in files]), np.array([int(file.parent.name) for file in files])
+
+
+def draw_scene(size: int, most: int, digits: tuple[np.ndarray, np.ndarray], source: np.random.Generator) -> tuple:
     """Returns the image, the depths in metres, the numbers of the objects, and the digit of each."""
     images, labels = digits
     scale = size / 64
@@ -73,7 +83,7 @@ def draw_scene(size: int, most: int, pool: list[int], digits: tuple[np.ndarray, 
         side = round(HEIGHT / metres * scale)
         bottom = round((FLOOR / metres - HORIZON) * scale)
         left, top = int(source.integers(0, size - side + 1)), bottom - side
-        index = int(source.choice(pool))
+        index = int(source.integers(len(labels)))
         glyph = Image.fromarray(images[index]).resize((side, side), Image.Resampling.BICUBIC)
         alpha = np.zeros((size, size))
         alpha[max(top, 0) : bottom, left : left + side] = np.asarray(glyph)[max(-top, 0) :] / 255
@@ -103,12 +113,11 @@ def boxes(numbers: np.ndarray, count: int) -> list[list[int]]:
     return found
 
 
-def write_scenes(folder: Path, count: int, arguments: argparse.Namespace, pool: list[int], source: np.random.Generator) -> None:
+def write_scenes(folder: Path, count: int, arguments: argparse.Namespace, digits: tuple[np.ndarray, np.ndarray], source: np.random.Generator) -> None:
     folder.mkdir(parents=True)
-    digits = read_digits()
     with (folder / "metadata.jsonl").open("w") as out:
         for index in range(count):
-            image, depth, numbers, classes = draw_scene(arguments.size, arguments.digits, pool, digits, source)
+            image, depth, numbers, classes = draw_scene(arguments.size, arguments.objects, digits, source)
             ends = {"file_name": "", "depth_file_name": "_depth", "mask_file_name": "_mask"}
             files = {key: f"{index:05}{end}.png" for key, end in ends.items()}
             Image.fromarray(image).save(folder / files["file_name"])
@@ -158,19 +167,19 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=2000, help="training scenes")
     parser.add_argument("--validation", type=int, default=200)
     parser.add_argument("--size", type=int, default=64, help="pixels of a side")
-    parser.add_argument("--digits", type=int, default=3, help="most digits of a scene")
+    parser.add_argument("--objects", type=int, default=3, help="most digits of a scene")
+    parser.add_argument("--digits", type=Path, help="the folder of scripts/digits_folder.py")
     parser.add_argument("--epochs", type=int, default=20)
     arguments = parser.parse_args()
     source = np.random.default_rng(7)
-    order = source.permutation(len(read_digits()[1])).tolist()
-    held_out = len(order) // 6
     data = arguments.folder / "data"
-    write_scenes(data / "train", arguments.scenes, arguments, order[held_out:], source)
-    write_scenes(data / "validation", arguments.validation, arguments, order[:held_out], source)
+    parts = [digits_of(arguments.digits / part) for part in ("train", "val")] if arguments.digits else shipped_digits(source)
+    for part, count, digits in zip(("train", "validation"), (arguments.scenes, arguments.validation), parts):
+        write_scenes(data / part, count, arguments, digits, source)
     write_depth_model(arguments.folder / "depth", arguments.size)
     write_mask_model(arguments.folder / "masks", arguments.size)
     every = max(1, arguments.epochs // 5)
-    (arguments.folder / "recipe.toml").write_text(RECIPE.format(lr="1e-3", epochs=arguments.epochs, every=every))
+    (arguments.folder / "recipe.toml").write_text(RECIPE.format(clip_norm=1.0, lr="1e-3", epochs=arguments.epochs, every=every))
     print(f"{arguments.folder}: {arguments.scenes} training scenes, {arguments.validation} others")
 
 

@@ -2,7 +2,7 @@
 
 RECIPE = """epochs = {epochs}
 batch = 16
-clip_norm = 1.0
+clip_norm = {clip_norm}
 
 [loss]
 label_smoothing = 0.0

@@ -97,7 +97,7 @@ def main() -> None:
     write_lines(data / "validation", texts[arguments.lines :], source)
     write_model(arguments.folder / "model", arguments.layers, arguments.width)
     every = max(1, arguments.epochs // 6)
-    (arguments.folder / "recipe.toml").write_text(RECIPE.format(lr="1.5e-3", epochs=arguments.epochs, every=every))
+    (arguments.folder / "recipe.toml").write_text(RECIPE.format(clip_norm=1.0, lr="1.5e-3", epochs=arguments.epochs, every=every))
     print(f"{arguments.folder}: {arguments.lines} training lines, {arguments.validation} others, such as {', '.join(texts[:6])}")
 
 

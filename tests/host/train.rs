@@ -1,5 +1,6 @@
 //! `hipvit train` on small sets of handwritten digits.
 
+mod boxes;
 mod keys;
 mod maps;
 mod pairs;
