@@ -416,7 +416,21 @@ fn pixels(session: &Session, sources: &[Source], each: usize) -> Result<Vec<u8>,
         .filter_map(|(index, (source, slot))| {
             let mut fill = || {
                 let image = source.decode(DecodeOptions::default())?;
-                let image = source.resize(&image, session.preprocess())?;
+                let (from, image) = (
+                    (image.height, image.width),
+                    source.resize(&image, session.preprocess())?,
+                );
+                if image.data.len() != slot.len() {
+                    let reason = format!(
+                        "resize an image of {}×{} to {}×{}, but the session takes images of {:?}",
+                        from.0,
+                        from.1,
+                        image.height,
+                        image.width,
+                        session.info().image_size
+                    );
+                    return Err(Error::argument("preprocessing", reason));
+                }
                 slot.copy_from_slice(&image.data);
                 Ok(())
             };

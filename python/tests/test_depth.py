@@ -19,6 +19,8 @@ def test_depths_are_those_of_transformers() -> None:
         assert model.input == "tensors"
         wide, small = model.depth([IMAGES / "wide.png", IMAGES / "small.png"])
         [again] = model.depth(IMAGES / "small.png")
+        with pytest.raises(ValueError, match=r"preprocessing.*224×300"):
+            model.preprocess(IMAGES / "wide.png")
         pixels = np.zeros((1, 40, 40, 3), np.uint8)
         assert model.run({"pixels": pixels})["predicted_depth"].shape == (1, 40, 40)
     assert wide.shape == (224, 300)
