@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use ndarray::{Array2, Array4, ArrayView3, Axis, Ix3};
+use ndarray::{Array2, ArrayView3, Axis, Ix3};
 use parking_lot::Mutex;
 use rayon::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::image::{Preprocess, RgbImage};
 use crate::model::{self, Checkpoint, DepthSource, LoadOptions, PixelInput, TensorValues};
 use crate::session::{LoadSized, Session, SessionBuilder};
-use crate::tensors::{TensorArray, TensorInfo, TensorView};
+use crate::tensors::{TensorArray, TensorInfo};
 
 /// Maximum number of sessions for images of different sizes. Each has its own copy of the weights on its device.
 const MAX_SESSIONS: usize = 4;
@@ -200,23 +200,9 @@ impl DepthEstimator {
 
     /// Runs the model on images of one size, which fit a batch.
     fn run(&self, session: &Session, rule: &Preprocess, images: &[&RgbImage]) -> Result<Vec<Array2<f32>>> {
-        let (height, width) = rule.output_size();
-        let pixels = rule.apply_batch(images)?;
-        let shape = (images.len(), height, width, 3);
-        let pixels = Array4::from_shape_vec(shape, pixels).map_err(|e| Error::internal("pixels", e))?;
         let outputs = session.tensor_outputs();
         let output = depth_output(session.name(), &outputs)?;
-        let results = match &self.source.input {
-            None => {
-                let inputs = session.tensor_inputs();
-                let name = inputs.first().map_or("", |input| input.name.as_str());
-                session.run_tensors([(name, TensorView::from(&pixels))])?
-            }
-            Some(input) => {
-                let values = input.values(rule, &pixels)?;
-                session.run_tensors([(input.name.as_str(), TensorView::from(&values))])?
-            }
-        };
+        let results = session.run_images(self.source.input.as_ref(), rule, images)?;
         let Some(TensorArray::F32(depths)) = results.get(&output.name) else {
             return Err(Error::internal("depths", "are missing"));
         };

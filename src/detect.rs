@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ndarray::{Array4, ArrayView1, ArrayView2, Axis, Ix3};
+use ndarray::{ArrayView1, ArrayView2, Axis, Ix3};
 
 use crate::error::{Error, Result};
 use crate::image::{Preprocess, RgbImage};
@@ -10,7 +10,7 @@ use crate::labels::Labels;
 use crate::model::{self, BOXES, BoxScoring, DetectSource, LOGITS};
 use crate::outputs::Scores;
 use crate::session::{Session, SessionBuilder};
-use crate::tensors::{NamedTensors, TensorArray, TensorView};
+use crate::tensors::{NamedTensors, TensorArray};
 
 /// Detects objects in images.
 ///
@@ -67,7 +67,7 @@ impl Detector {
             Some(model) => builder.of_model(model)?,
             None => {
                 let size = source.preprocess.output_size().into();
-                builder.load_sized(path)(size, Some(&source.input))?
+                builder.load_sized(path)(size, source.input.as_ref())?
             }
         };
         let classes = classes(&session)?;
@@ -114,17 +114,10 @@ impl Detector {
             return Err(Error::argument("threshold", reason));
         }
         let (rule, input) = (&self.source.preprocess, &self.source.input);
-        let (height, width) = rule.output_size();
         let mut all = Vec::with_capacity(images.len());
         for images in images.chunks(self.session.batch()) {
             let batch: Vec<&RgbImage> = images.iter().map(AsRef::as_ref).collect();
-            let pixels = rule.apply_batch(&batch)?;
-            let pixels = Array4::from_shape_vec((images.len(), height, width, 3), pixels)
-                .map_err(|e| Error::internal("pixels", e))?;
-            let values = input.values(rule, &pixels)?;
-            let results = self
-                .session
-                .run_tensors([(input.name.as_str(), TensorView::from(&values))])?;
+            let results = self.session.run_images(input.as_ref(), rule, &batch)?;
             let (logits, boxes) = (output(&results, LOGITS)?, output(&results, BOXES)?);
             if logits.dim().0 != images.len() || boxes.dim().0 != images.len() {
                 let reason = format!(

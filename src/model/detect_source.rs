@@ -11,7 +11,8 @@ use crate::labels::Labels;
 /// A detector: what prepares images for it, and what its outputs mean.
 pub(crate) struct DetectSource {
     pub(crate) preprocess: Preprocess,
-    pub(crate) input: PixelInput,
+    /// Input of an ONNX file. `None` for a model of a directory, whose input is [pixels](super::InputKind::Pixels).
+    pub(crate) input: Option<PixelInput>,
     pub(crate) scoring: BoxScoring,
     /// Returns the labels of a number of classes.
     pub(crate) labels: Box<dyn Fn(usize) -> Result<Labels> + Send + Sync>,

@@ -136,7 +136,7 @@ pub(super) fn detect_source(path: &Path, options: &LoadOptions) -> Result<Detect
     };
     Ok(DetectSource {
         preprocess: prepared.preprocess.clone(),
-        input,
+        input: Some(input),
         scoring,
         labels: Box::new(move |classes| prepared.labels(classes)),
         model: None,

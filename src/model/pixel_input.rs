@@ -1,6 +1,7 @@
 //! The input of images of an ONNX file that is run by names.
 
 use ndarray::Array4;
+use rayon::prelude::*;
 
 use crate::error::{Error, Result};
 use crate::image::Preprocess;
@@ -28,9 +29,10 @@ impl PixelInput {
         let bytes = pixels.as_slice().unwrap_or_default();
         let mut values = vec![0.0; bytes.len()];
         let each = (height * width * channels).max(1);
-        for (pixels, values) in bytes.chunks_exact(each).zip(values.chunks_exact_mut(each)) {
-            rule.normalize(pixels, values)?;
-        }
+        bytes
+            .par_chunks_exact(each)
+            .zip(values.par_chunks_exact_mut(each))
+            .try_for_each(|(pixels, values)| rule.normalize(pixels, values))?;
         let values = Array4::from_shape_vec((images, channels, height, width), values);
         let values = values.map_err(|e| Error::internal("pixel values", e))?;
         Ok(if self.channels_last {

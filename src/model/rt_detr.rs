@@ -23,19 +23,16 @@ use super::info::{Family, Info, Library};
 use super::layers::Layers;
 use super::loaded::Model;
 use super::onnx::check_flops;
-use super::options::LoadOptions;
-use super::pixel_input::PixelInput;
+use super::options::{InputKind, LoadOptions};
 use super::source::Source;
 use super::weights::Weights;
 use super::{hugging_face, preprocessing};
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Role};
+use crate::image::Preprocess;
 use crate::ops::Permute;
 use crate::outputs::Scores;
 use crate::tensor::DType;
-
-/// Name of the input.
-const PIXELS: &str = "pixel_values";
 
 const COPY: &str = "a copy of the decoder's head";
 const OTHER_LAYERS: &str = "only the classes of the last layer are an output";
@@ -98,7 +95,7 @@ fn open(source: &Source<'_>, options: &LoadOptions) -> Result<DetectSource> {
     }
     let mut weights = source.weights(fields)?;
     let name = source.name();
-    let graph = graph(&name, &config, [height, width], &mut weights)?;
+    let graph = graph(&name, &config, &preprocess, options, &mut weights)?;
     check_flops(&document.file, &graph, options)?;
     for (pattern, reason) in [
         ("model.decoder.class_embed.*", OTHER_LAYERS),
@@ -118,10 +115,6 @@ fn open(source: &Source<'_>, options: &LoadOptions) -> Result<DetectSource> {
         adapter,
         ..info(&config, [height, width], parameters)
     };
-    let input = PixelInput {
-        name: PIXELS.to_owned(),
-        channels_last: false,
-    };
     let model = Model {
         name,
         graph,
@@ -134,7 +127,7 @@ fn open(source: &Source<'_>, options: &LoadOptions) -> Result<DetectSource> {
     };
     Ok(DetectSource {
         preprocess,
-        input,
+        input: None,
         scoring: BoxScoring::Sigmoid { most: None },
         labels: Box::new(move |_| Ok(labels.clone())),
         model: Some(model),
@@ -160,17 +153,35 @@ fn check_size(source: &Source<'_>, config: &Config, size: [usize; 2], options: &
 }
 
 /// Builds the graph from pixel values, f32 `[1, 3, H, W]`.
-fn graph(name: &str, config: &Config, [height, width]: [usize; 2], weights: &mut Weights) -> Result<Graph> {
-    let mut layers = Layers {
-        graph: Graph::of_values(name, PIXELS, [1, 3, height, width], DType::F32)?,
-        weights,
+fn graph(
+    name: &str,
+    config: &Config,
+    preprocess: &Preprocess,
+    options: &LoadOptions,
+    weights: &mut Weights,
+) -> Result<Graph> {
+    let (height, width) = preprocess.output_size();
+    let are_values = options.input == InputKind::PixelValues;
+    let shape = if are_values {
+        [1, 3, height, width]
+    } else {
+        [1, height, width, 3]
     };
-    let pixels = layers.graph.input();
-    let pixels = layers.push(Role::Patch, "pixels", Permute::to_channels_last(4), [pixels])?;
+    let graph = Graph::of_values(name, "pixel_values", shape, DType::F32)?;
+    let mut layers = Layers { graph, weights };
+    let mut pixels = layers.graph.input();
+    if are_values {
+        pixels = layers.push(Role::Patch, "pixels", Permute::to_channels_last(4), [pixels])?;
+    }
     let maps = backbone::backbone(&mut layers, &config.backbone, pixels)?;
     let maps = encoder::encoder(&mut layers, &config.encoder, &config.backbone, maps)?;
     decoder::decoder(&mut layers, config, &maps)?;
-    Ok(layers.graph)
+    if are_values {
+        return Ok(layers.graph);
+    }
+    Ok(layers
+        .graph
+        .with_pixels(preprocessing::normalize(preprocess), true)?)
 }
 
 /// Returns the facts about the model.

@@ -2,10 +2,14 @@
 
 use std::ops::Range;
 
+use ndarray::Array4;
+
 use super::Session;
 use crate::error::{Error, Result};
 use crate::exec::{FinishOptions, InputData, Inputs, RunOutput, Submission};
 use crate::graph::{Graph, GraphInput, ValueId};
+use crate::image::{Preprocess, RgbImage};
+use crate::model::PixelInput;
 use crate::non_finite::{self, NonFinite};
 use crate::tensor::DType;
 use crate::tensors::{
@@ -81,6 +85,25 @@ impl Session {
             }
             None => self.run_views(&inputs),
         }
+    }
+
+    /// Runs the model on images that `rule` resizes: on their bytes, or on the normalised values of an ONNX file's `input`.
+    pub(crate) fn run_images(
+        &self,
+        input: Option<&PixelInput>,
+        rule: &Preprocess,
+        images: &[&RgbImage],
+    ) -> Result<NamedTensors> {
+        let (height, width) = rule.output_size();
+        let pixels = Array4::from_shape_vec((images.len(), height, width, 3), rule.apply_batch(images)?);
+        let pixels = pixels.map_err(|e| Error::internal("pixels", e))?;
+        if let Some(input) = input {
+            let values = input.values(rule, &pixels)?;
+            return self.run_tensors([(input.name.as_str(), &values)]);
+        }
+        let graph = self.graph();
+        let name = graph.inputs().next().map_or("", |input| graph.input_name(input));
+        self.run_tensors([(name, &pixels)])
     }
 
     pub(super) fn run_views(&self, inputs: &[(&str, TensorView<'_>)]) -> Result<NamedTensors> {

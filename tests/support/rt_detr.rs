@@ -71,7 +71,7 @@ impl Case {
 
         let input = session.tensor_inputs().remove(0).name;
         let results = session
-            .run_tensors([(input.as_str(), &values(&detector, &images))])
+            .run_tensors([(input.as_str(), &pixels(&detector, &images))])
             .unwrap();
         let result = |name: &str| match results.get(name) {
             Some(TensorArray::F32(values)) => values.clone(),
@@ -138,15 +138,15 @@ impl Case {
     }
 }
 
-/// Returns the pixel values of images, as the detector's graph takes them.
-fn values(detector: &Detector, images: &[RgbImage]) -> Array4<f32> {
+/// Returns the resized images, as the detector's graph takes them.
+fn pixels(detector: &Detector, images: &[RgbImage]) -> Array4<u8> {
     let rule = detector.preprocess();
     let (height, width) = rule.output_size();
-    let mut values = vec![0.0; images.len() * 3 * height * width];
-    for (image, values) in images.iter().zip(values.chunks_exact_mut(3 * height * width)) {
-        rule.normalize(&rule.apply(image).unwrap().data, values).unwrap();
-    }
-    Array4::from_shape_vec((images.len(), 3, height, width), values).unwrap()
+    Array4::from_shape_vec(
+        (images.len(), height, width, 3),
+        rule.apply_batch(images).unwrap(),
+    )
+    .unwrap()
 }
 
 /// Returns the largest difference, as a part of the largest expected value.

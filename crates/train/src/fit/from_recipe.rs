@@ -14,9 +14,9 @@ use crate::trained::{TensorInfo, TensorRule};
 use crate::trainer::{TrainOptions, Trainer};
 use crate::{DistillationLoss, LoraOptions, LossKind, MemoryBudget, Objective, PrecisionOptions};
 
-/// Returns the form of the images. Erased rectangles are in normalised images, and detectors take no others.
-pub(super) fn input_kind(recipe: &Recipe, has_boxes: bool) -> InputKind {
-    if has_boxes || recipe.augmentation.erasing > 0.0 {
+/// Returns the form of the images. Erased rectangles are in normalised images.
+pub(super) fn input_kind(recipe: &Recipe) -> InputKind {
+    if recipe.augmentation.erasing > 0.0 {
         InputKind::PixelValues
     } else {
         InputKind::Pixels
@@ -137,7 +137,7 @@ pub(super) fn new_trainer(
         device: options.device,
         dtype: options.dtype,
         threads: options.threads,
-        input: input_kind(recipe, of_data.is_some_and(|loss| loss.has_boxes())),
+        input: input_kind(recipe),
         image_size: None,
         loss: of_data.unwrap_or_else(|| objective(recipe)),
         optimizer: optimizer.into(),

@@ -36,7 +36,7 @@ impl Teacher {
             return Ok(None);
         }
         let (width, height) = student.preprocess().output_size();
-        let input = input_kind(recipe, false);
+        let input = input_kind(recipe);
         let mut builder = Session::builder()
             .device(options.device)
             .dtype(options.dtype)
