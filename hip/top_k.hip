@@ -8,21 +8,10 @@
 //   where each counts those that precede it.
 #include "top_k.h"
 #include "atomics.hpp"
-#include "vec128.hpp"
+#include "row_elements.hpp"
 #include "wave.hpp"
 
 using namespace hipvit;
-
-// A number that orders as x does. NaN is the largest, and both zeros are equal.
-HIPVIT_DEVICE u32 order_of(float x) {
-    if (x != x) return 0xffffffff;
-    const u32 bits = bits_of(x + 0.0f);
-    return bits >> 31 ? ~bits : bits | 0x80000000;
-}
-
-HIPVIT_DEVICE u32 order_of(f16 x) { return order_of(to_float(x)); }
-HIPVIT_DEVICE u32 order_of(bf16 x) { return order_of(to_float(x)); }
-HIPVIT_DEVICE u32 order_of(int x) { return u32(x) ^ 0x80000000; }
 
 template <class E> HIPVIT_DEVICE void select(const TopKArgs &a, u32 (&part)[TOP_K_THREADS]) {
     const u32 across = (a.length + TOP_K_THREADS - 1) / TOP_K_THREADS;
@@ -46,22 +35,10 @@ template <class E> HIPVIT_DEVICE void select(const TopKArgs &a, u32 (&part)[TOP_
     a.indices[u64(row) * a.k + place] = int(index);
 }
 
-// Calls `use` with the index of each element of a row that this thread looks at, and the number that orders it. A vec128 per step; the elements
-// before the first aligned one, and after the last one, are single.
-template <class E, class Use> HIPVIT_DEVICE void for_each_element(const TopKArgs &a, const E *x, const Use &use) {
+// Calls `use` with the index of each element that this thread looks at, and the number that orders it.
+template <class E, class Use> HIPVIT_DEVICE void for_each_key(const TopKArgs &a, const E *x, const Use &use) {
     const u32 reversed = a.largest ? 0 : 0xffffffff;
-    const u32 misaligned = u32((u64)x % VEC128_BYTES) / u32(sizeof(E));
-    const u32 first = misaligned ? VEC<E> - misaligned : 0, vecs = (a.length - first) / VEC<E>, last = first + vecs * VEC<E>;
-    if (thread_index() < first) use(thread_index(), order_of(x[thread_index()]) ^ reversed);
-#pragma unroll 4
-    for (u32 v = thread_index(); v < vecs; v += TOP_K_FEW_THREADS) {
-        Vec<E> vec;
-        vec.whole = *reinterpret_cast<const Vec128 *>(x + first + v * VEC<E>);
-#pragma unroll
-        for (u32 i = 0; i < VEC<E>; ++i) use(first + v * VEC<E> + i, order_of(vec.element[i]) ^ reversed);
-    }
-    const u32 index = last + thread_index();
-    if (index < a.length) use(index, order_of(x[index]) ^ reversed);
+    for_each_element<TOP_K_FEW_THREADS, 4>(x, a.length, [&](u32 index, E element) { use(index, order_of(element) ^ reversed); });
 }
 
 constexpr u32 TOP_K_GROUPS = TOP_K_FEW_THREADS / TOP_K_GROUP;
@@ -76,7 +53,7 @@ template <class E> HIPVIT_DEVICE void select_few(const TopKArgs &a, TopKFewShare
     if (row >= a.rows) return; // the whole block
     const E *x = (const E *)a.x + u64(row) * a.length;
     u32 own = 0;
-    for_each_element(a, x, [&](u32, u32 key) { own = key > own ? key : own; });
+    for_each_key(a, x, [&](u32, u32 key) { own = key > own ? key : own; });
     for (int bit = 1; bit < int(TOP_K_GROUP); bit *= 2) {
         const u32 other = read_lane(own, lane_index() ^ bit);
         own = other > own ? other : own;
@@ -98,7 +75,7 @@ template <class E> HIPVIT_DEVICE void select_few(const TopKArgs &a, TopKFewShare
     const u32 bound = shared.bound;
     const auto for_each_candidate = [&](const auto &use) {
         if (own < bound) return;
-        for_each_element(a, x, [&](u32 index, u32 key) {
+        for_each_key(a, x, [&](u32 index, u32 key) {
             if (key >= bound) use(index, key);
         });
     };

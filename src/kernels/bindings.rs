@@ -6065,6 +6065,65 @@ const _: () = {
     ][::core::mem::offset_of!(RoundFloat8Args, stage) - 92usize];
 };
 
+/// Threads per block of `sample`.
+pub const SAMPLE_THREADS: u32 = 1024;
+
+/// `sample`: chooses a token of each row of logits by a random number.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct SampleArgs {
+    /// T or f32 `[rows, length]`.
+    pub logits: DeviceAddress,
+    /// f32 `[rows, 4]`: temperature, top p, and two parts of 16 bits of the random number, as fractions.
+    pub rules: DeviceAddress,
+    /// i32 `[rows]`: logits that are considered, or 0 for all.
+    pub top_k: DeviceAddress,
+    /// As `logits`, `[rows]`: the chosen logits.
+    pub values: DeviceAddress,
+    /// i32 `[rows]`: the chosen tokens.
+    pub tokens: DeviceAddress,
+    /// Number of rows.
+    pub rows: u32,
+    /// Logits of a row, at most 2²².
+    pub length: u32,
+    /// 0: logits are T; 1: f32.
+    pub kind: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SampleArgs"][::core::mem::size_of::<SampleArgs>() - 56usize];
+    ["Alignment of SampleArgs"][::core::mem::align_of::<SampleArgs>() - 8usize];
+    [
+        "Offset of field: SampleArgs::logits",
+    ][::core::mem::offset_of!(SampleArgs, logits) - 0usize];
+    [
+        "Offset of field: SampleArgs::rules",
+    ][::core::mem::offset_of!(SampleArgs, rules) - 8usize];
+    [
+        "Offset of field: SampleArgs::top_k",
+    ][::core::mem::offset_of!(SampleArgs, top_k) - 16usize];
+    [
+        "Offset of field: SampleArgs::values",
+    ][::core::mem::offset_of!(SampleArgs, values) - 24usize];
+    [
+        "Offset of field: SampleArgs::tokens",
+    ][::core::mem::offset_of!(SampleArgs, tokens) - 32usize];
+    [
+        "Offset of field: SampleArgs::rows",
+    ][::core::mem::offset_of!(SampleArgs, rows) - 40usize];
+    [
+        "Offset of field: SampleArgs::length",
+    ][::core::mem::offset_of!(SampleArgs, length) - 44usize];
+    [
+        "Offset of field: SampleArgs::kind",
+    ][::core::mem::offset_of!(SampleArgs, kind) - 48usize];
+    [
+        "Offset of field: SampleArgs::reserved",
+    ][::core::mem::offset_of!(SampleArgs, reserved) - 52usize];
+};
+
 /// `scale_images`: out = x times the factor of its image.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -6907,6 +6966,70 @@ const _: () = {
     ][::core::mem::offset_of!(TokenLossBackwardArgs, classes) - 36usize];
 };
 
+/// Threads per block of `token_scores`.
+pub const TOKEN_SCORES_THREADS: u32 = 256;
+
+/// Logits of a block of `token_scores`.
+pub const TOKEN_SCORES_PART: u32 = 2048;
+
+/// `token_scores`: the logits or the logarithms of the probabilities, lowered for tokens that would repeat in a text.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct TokenScoresArgs {
+    /// T `[rows, vocabulary]`.
+    pub logits: DeviceAddress,
+    /// i32 `[rows, length]`: a text each, up to the first number below 0.
+    pub tokens: DeviceAddress,
+    /// f32 `[rows, vocabulary]`. Aliases no operand.
+    pub scores: DeviceAddress,
+    /// Number of rows.
+    pub rows: u32,
+    /// Logits of a row.
+    pub vocabulary: u32,
+    /// Maximum tokens of a text.
+    pub length: u32,
+    /// Number of tokens of sequences that may occur only once. 0 for no such rule.
+    pub ngram: u32,
+    /// Divisor of the scores of tokens of the text. Those below 0 are multiplied.
+    pub penalty: f32,
+    /// 1 for the logarithms of the probabilities.
+    pub log: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of TokenScoresArgs"][::core::mem::size_of::<TokenScoresArgs>() - 48usize];
+    [
+        "Alignment of TokenScoresArgs",
+    ][::core::mem::align_of::<TokenScoresArgs>() - 8usize];
+    [
+        "Offset of field: TokenScoresArgs::logits",
+    ][::core::mem::offset_of!(TokenScoresArgs, logits) - 0usize];
+    [
+        "Offset of field: TokenScoresArgs::tokens",
+    ][::core::mem::offset_of!(TokenScoresArgs, tokens) - 8usize];
+    [
+        "Offset of field: TokenScoresArgs::scores",
+    ][::core::mem::offset_of!(TokenScoresArgs, scores) - 16usize];
+    [
+        "Offset of field: TokenScoresArgs::rows",
+    ][::core::mem::offset_of!(TokenScoresArgs, rows) - 24usize];
+    [
+        "Offset of field: TokenScoresArgs::vocabulary",
+    ][::core::mem::offset_of!(TokenScoresArgs, vocabulary) - 28usize];
+    [
+        "Offset of field: TokenScoresArgs::length",
+    ][::core::mem::offset_of!(TokenScoresArgs, length) - 32usize];
+    [
+        "Offset of field: TokenScoresArgs::ngram",
+    ][::core::mem::offset_of!(TokenScoresArgs, ngram) - 36usize];
+    [
+        "Offset of field: TokenScoresArgs::penalty",
+    ][::core::mem::offset_of!(TokenScoresArgs, penalty) - 40usize];
+    [
+        "Offset of field: TokenScoresArgs::log",
+    ][::core::mem::offset_of!(TokenScoresArgs, log) - 44usize];
+};
+
 /// `tokens`: puts prefix tokens before an image's tokens, to which it adds a position table.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -7440,6 +7563,9 @@ macro_rules! kernel_list {
                 round_float8 {
                     RoundFloat8(RoundFloat8Args),
                 }
+                sample {
+                    Sample(SampleArgs),
+                }
                 scale_images {
                     ScaleImages(ScaleImagesArgs),
                 }
@@ -7475,6 +7601,9 @@ macro_rules! kernel_list {
                 }
                 token_loss_backward {
                     TokenLossBackward(TokenLossBackwardArgs),
+                }
+                token_scores {
+                    TokenScores(TokenScoresArgs),
                 }
                 tokens {
                     Tokens(TokensArgs),

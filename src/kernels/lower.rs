@@ -261,10 +261,11 @@ impl<'a> Lowering<'a> {
     /// Checks that operand `index`, the value `id` whose elements are in `dtype`, is in the dtype in which the op reads it.
     fn check_dtype(&self, index: usize, id: ValueId, dtype: DType) -> Result<(), KernelError> {
         let op = &self.plan.node(self.step).op;
-        // The plan gave the result the dtype of the operand that is moved.
+        // The plan gave the result the dtype of the operand that is moved. Operands with a dtype of their own are not moved.
+        let of_op = op.operand_dtype(index, self.plan.dtype());
         let expected = match op.keeps_dtype_of() {
-            Some(_) => self.plan.buffer(self.step.output()).dtype,
-            None => op.operand_dtype(index, self.plan.dtype()),
+            Some(_) if of_op == self.plan.dtype() => self.plan.buffer(self.step.output()).dtype,
+            _ => of_op,
         };
         if dtype == expected {
             return Ok(());

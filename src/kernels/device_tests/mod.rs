@@ -21,6 +21,8 @@ mod gemv;
 mod int8;
 mod norm_quantize;
 mod round_float8;
+mod sample;
+mod token_scores;
 mod top_k;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
