@@ -2,11 +2,12 @@
 
 use std::thread;
 
-use hipvit::{DType, Session};
+use hipvit::{DType, Device, Session};
+use hipvit_generate::{GenerateOptions, Generated, Sampling};
 use hipvit_serve::ModelSource;
 use serde_json::json;
 
-use crate::support::generation::{CHAT, LENGTH, cases, chat, searched, tiled};
+use crate::support::generation::{CHAT, LENGTH, case, cases, chat, searched, tiled};
 use crate::support::gpu::{device, dtypes};
 use crate::support::server::{Running, options};
 
@@ -43,6 +44,35 @@ fn texts_about_tiles_are_those_of_transformers() {
         if dtype == DType::F32 {
             case.check(&Session::builder().device(device).batch(3), 0);
         }
+    }
+}
+
+/// The rules of one model punish repetitions, too.
+#[test]
+fn random_texts_are_those_of_the_cpu() {
+    let Some((device, _shared)) = device() else { return };
+    for name in ["trocr_base", "trocr_untied"] {
+        let case = case(name);
+        let sampled = |device: Device, top_k, top_p| -> Vec<Generated> {
+            let mut generator = case.load(&Session::builder().device(device).batch(2));
+            let options = GenerateOptions {
+                sampling: Some(Sampling {
+                    temperature: 1.5,
+                    top_k,
+                    top_p,
+                    seed: 7,
+                }),
+                ..case.options()
+            };
+            generator
+                .generate(&case.images(), &options, &mut |_, _| {})
+                .unwrap()
+        };
+        let all = sampled(Device::Cpu, None, 1.0);
+        assert_eq!(sampled(device, None, 1.0), all);
+        let few = sampled(Device::Cpu, Some(20), 0.8);
+        assert_eq!(sampled(device, Some(20), 0.8), few);
+        assert_ne!(all, few);
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The best texts so far are continued together. Source: `GenerationMixin._beam_search` of transformers 5.24, with `do_sample=False`.
 
-use crate::sampling::Repetition;
+use hipvit::ops::TokenScores;
 
 /// Score of a text that must not be chosen.
 const EXCLUDED: f64 = -1e9;
@@ -49,7 +49,7 @@ struct Complete {
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     rules: BeamRules,
-    repetition: Repetition,
+    repetition: Option<TokenScores>,
     ends: Vec<u32>,
     /// The last token of a text of the maximum length, whatever the logits are.
     forced_end: Option<u32>,
@@ -78,7 +78,7 @@ impl Search {
         first: Vec<u32>,
         length: usize,
         rules: &BeamRules,
-        repetition: &Repetition,
+        repetition: Option<TokenScores>,
         ends: &[u32],
         forced_end: Option<u32>,
     ) -> Self {
@@ -97,7 +97,7 @@ impl Search {
             beams: vec![beam],
             complete: vec![none; rules.beams],
             rules: rules.clone(),
-            repetition: repetition.clone(),
+            repetition,
             ends: ends.to_vec(),
             forced_end,
             length,
@@ -169,8 +169,10 @@ impl Search {
         let mut best: Vec<Continuation> = Vec::new();
         for (index, (beam, logits)) in self.beams.iter().zip(logits).enumerate() {
             let mut scores = log_softmax(logits);
-            self.repetition
-                .apply(&mut scores, &beam.tokens, &|token| Some(token as usize));
+            if let Some(repetition) = self.repetition {
+                let tokens: Vec<f64> = beam.tokens.iter().copied().map(f64::from).collect();
+                repetition.apply(&mut scores, &tokens);
+            }
             if let Some(end) = self.forced_end
                 && current + 1 == self.length
             {

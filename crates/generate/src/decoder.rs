@@ -19,7 +19,6 @@ use ndarray::{Array2, CowArray, Ix3, s};
 
 use crate::graph::{self, CacheSize, FEATURES, cross_state};
 use crate::llama;
-use crate::sampling::Logits;
 use crate::spec::DecoderSpec;
 use crate::step_inputs::{Row, StepInputs};
 
@@ -45,25 +44,18 @@ pub(crate) enum Encoded<'a> {
 /// What follows each row of a step.
 #[derive(Debug)]
 pub(crate) struct StepOutputs {
-    /// The largest logits in descending order, `[rows, candidates]`.
-    pub(crate) values: Array2<f32>,
-    /// Their tokens, which f32 holds exactly.
-    pub(crate) tokens: Array2<f32>,
+    /// The logits of the chosen tokens.
+    values: Vec<f32>,
+    /// The chosen tokens, which f32 holds exactly.
+    tokens: Vec<f32>,
     /// All logits, `[rows, vocabulary]`, if they were asked for.
-    pub(crate) logits: Option<Array2<f32>>,
+    logits: Option<Array2<f32>>,
 }
 
 impl StepOutputs {
-    /// Returns what is known of the logits after row `row`. The vocabulary has `vocabulary` tokens.
-    pub(crate) fn logits_of(&self, row: usize, vocabulary: usize) -> Logits<'_> {
-        match &self.logits {
-            Some(logits) => Logits::All(logits.row(row)),
-            None => Logits::Largest {
-                values: self.values.row(row),
-                tokens: self.tokens.row(row),
-                vocabulary,
-            },
-        }
+    /// Returns the token that was chosen after row `row`.
+    pub(crate) fn token(&self, row: usize) -> u32 {
+        self.tokens[row] as u32
     }
 
     /// Returns all logits, which were asked for.
@@ -72,12 +64,9 @@ impl StepOutputs {
         self.logits.ok_or_else(missing)
     }
 
-    /// Returns true if a logit after row `row` is NaN, which counts as the largest.
+    /// Returns true if a logit after row `row` is NaN, which is chosen then.
     pub(crate) fn has_nan(&self, row: usize) -> bool {
-        self.values
-            .row(row)
-            .first()
-            .is_some_and(|largest| largest.is_nan())
+        self.values[row].is_nan()
     }
 }
 
@@ -197,7 +186,8 @@ impl Decoder {
             }
         }
         let [values, tokens] = <[Array2<f32>; 2]>::try_from(named)
-            .map_err(|_| Error::internal("decoder", "has no largest logits"))?;
+            .map_err(|_| Error::internal("decoder", "chooses no tokens"))?
+            .map(|column| column.into_iter().collect());
         Ok(StepOutputs {
             values,
             tokens,

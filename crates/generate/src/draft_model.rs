@@ -169,7 +169,7 @@ impl Generator {
                 draft.ended = true;
                 continue;
             }
-            let token = outputs.tokens[(end - 1, 0)] as u32;
+            let token = outputs.token(end - 1);
             draft.tokens.push(token);
             draft.ended |= ends.contains(&token);
             sequence.tokens.push(token);

@@ -9,12 +9,11 @@ mod sequence;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, OutputKind, Role, ValueId};
 use hipvit::model::Checkpoint;
-use hipvit::ops::{Add, Gather, LayerNorm, Linear, MulScalar, PagedAttention, TopK, WriteRows};
+use hipvit::ops::{Add, Gather, LayerNorm, Linear, MulScalar, PagedAttention, Sample, WriteRows, sample};
 use hipvit::tensor::{DType, Tensor};
 
 use crate::names::{AttentionNames, HeadNames};
 use crate::pages::PAGE;
-use crate::sampling::CANDIDATES;
 use crate::spec::{DecoderSpec, Positions};
 
 pub(crate) use self::sequence::{append_sequence, inputs as sequence_inputs};
@@ -39,6 +38,12 @@ pub(crate) mod inputs {
     pub(crate) const FEATURES: &str = "features";
     /// `[rows]`: 1 for a token of text, 0 for one of an image.
     pub(crate) const TEXTS: &str = "texts";
+    /// `[rows, 4]` in f32: temperature, top p and a random number for the next token.
+    pub(crate) const RULES: &str = "rules";
+    /// `[rows, 1]`: number of logits that are considered for the next token, or 0 for all.
+    pub(crate) const TOP_K: &str = "top_k";
+    /// `[rows, context]`: tokens of the text so far, then −1. Only of decoders with rules against repetitions.
+    pub(crate) const HISTORY: &str = "history";
 }
 
 /// Name of the state with the tokens of images in the decoder's own sequence.
@@ -87,14 +92,22 @@ pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -
         None => builder.step(cache)?,
     };
     builder.graph.set_output(OutputKind::Logits, logits);
-    let largest = TopK {
-        k: CANDIDATES.min(spec.vocabulary),
-        largest: true,
-    };
+    let mut scores = logits;
+    if let Some(repetition) = &spec.rules.repetition {
+        let history = builder
+            .graph
+            .add_input(inputs::HISTORY, [1, spec.context], DType::I32)?;
+        scores = builder.push(Role::Other, "scores", *repetition, &[logits, history])?;
+    }
+    let rules = builder
+        .graph
+        .add_input(inputs::RULES, [1, sample::RULES], DType::F32)?;
+    let top_k = builder.graph.add_input(inputs::TOP_K, [1, 1], DType::I32)?;
+    let operands = vec![scores, rules, top_k];
     let node = builder
         .graph
-        .push_node(Role::Other, "largest".into(), largest.into(), vec![logits])?;
-    for (name, value) in ["largest logits", "their tokens"]
+        .push_node(Role::Other, "next".into(), Sample.into(), operands)?;
+    for (name, value) in ["next logits", "next tokens"]
         .into_iter()
         .zip(node.outputs.clone())
     {

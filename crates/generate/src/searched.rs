@@ -7,7 +7,7 @@ use hipvit::error::{Error, Result};
 use crate::beam::{BeamRules, Search};
 use crate::pages::{PAGE, Pages};
 use crate::prompt::First;
-use crate::sampling::GenerateOptions;
+use crate::sampling::{GREEDY, GenerateOptions};
 use crate::spec::{DecoderSpec, Rules};
 use crate::step_inputs::Row;
 use crate::text::TextId;
@@ -109,7 +109,7 @@ impl Searched {
     pub(crate) fn new(id: TextId, text: ToSearch, image: usize, rules: &Rules) -> Self {
         let promised = text.pages();
         let (tokens, length) = (text.first.tokens.clone(), text.length);
-        let (repetition, ends) = (&rules.repetition, &rules.ends);
+        let (repetition, ends) = (rules.repetition, &rules.ends);
         Self {
             id,
             search: Search::new(tokens, length, &text.rules, repetition, ends, rules.forced_end),
@@ -153,6 +153,8 @@ impl Searched {
             pages: &table.pages,
             image: self.image,
             feature: self.first.feature(position),
+            rules: GREEDY,
+            history: [&[]; 2],
         })
     }
 

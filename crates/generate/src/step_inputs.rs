@@ -1,6 +1,7 @@
 //! The inputs of a step.
 
 use hipvit::exec::{InputData, Inputs};
+use hipvit::ops::sample::{RULES, SampleRules};
 use hipvit::tensor::Input;
 
 use crate::graph::{CacheSize, inputs};
@@ -19,10 +20,18 @@ pub(crate) struct Row<'a> {
     pub(crate) image: usize,
     /// Index among the image's tokens, of which this is one. `None` for a token of text.
     pub(crate) feature: Option<usize>,
+    /// How the next token is chosen.
+    pub(crate) rules: SampleRules,
+    /// Tokens of the text up to this one, in two parts. Rules against repetitions read them.
+    pub(crate) history: [&'a [u32]; 2],
 }
 
-/// The inputs of a step, with their names. The first one has an element per row.
-pub(crate) struct StepInputs(Vec<(&'static str, Vec<i32>)>);
+/// The inputs of a step, with their names.
+pub(crate) struct StepInputs {
+    /// The first one has an element per row.
+    integers: Vec<(&'static str, Vec<i32>)>,
+    rules: Vec<f32>,
+}
 
 impl StepInputs {
     /// Few sizes of batches have few plans and captured graphs. Rows that fill a batch write nothing and attend to nothing.
@@ -61,16 +70,31 @@ impl StepInputs {
             all.push((inputs::IMAGES, of_rows(&|row| row.image as i32, 0)));
             all.push((inputs::IMAGE_LENGTHS, of_rows(&|_| cache.tokens as i32, 0)));
         }
-        Self(all)
+        all.push((inputs::TOP_K, of_rows(&|row| row.rules.top_k as i32, 0)));
+        if spec.rules.repetition.is_some() {
+            let mut history = vec![-1; batch * spec.context];
+            for (text, row) in history.chunks_exact_mut(spec.context).zip(rows) {
+                let tokens = row.history.into_iter().flatten();
+                text.iter_mut()
+                    .zip(tokens)
+                    .for_each(|(to, &token)| *to = token as i32);
+            }
+            all.push((inputs::HISTORY, history));
+        }
+        let mut rules: Vec<f32> = rows.iter().flat_map(|row| row.rules.numbers()).collect();
+        rules.resize(batch * RULES, 0.0);
+        Self { integers: all, rules }
     }
 
     /// Returns the number of rows, with those that fill the batch.
     pub(crate) fn batch(&self) -> usize {
-        self.0.first().map_or(0, |(_, rows)| rows.len())
+        self.integers.first().map_or(0, |(_, rows)| rows.len())
     }
 
     pub(crate) fn named(&self) -> Inputs<'_> {
-        let named = self.0.iter();
-        Inputs::new(named.map(|(name, values)| (*name, InputData::Host(Input::Integers(values)))))
+        let named = self.integers.iter();
+        let named = named.map(|(name, values)| (*name, Input::Integers(values)));
+        let named = named.chain([(inputs::RULES, Input::Values(&self.rules))]);
+        Inputs::new(named.map(|(name, values)| (name, InputData::Host(values))))
     }
 }

@@ -3,7 +3,7 @@
 use hipvit::error::Error;
 
 use crate::prompt::First;
-use crate::sampling::{Repetition, Rules, Sampling};
+use crate::sampling::{Sampling, rules_of};
 use crate::step_inputs::Row;
 
 /// Identifies a text of a [`Generator`](crate::Generator). Later texts have larger ids.
@@ -118,23 +118,24 @@ impl Sequence {
 
     /// Returns the next token to compute.
     pub(crate) fn row(&self) -> Row<'_> {
-        self.row_at(self.cached, self.tokens[self.cached])
+        self.row_at(self.cached)
     }
 
-    fn row_at(&self, position: usize, token: u32) -> Row<'_> {
+    /// Returns a token of the text, or of its draft.
+    fn row_at(&self, position: usize) -> Row<'_> {
+        let guessed = (position + 1).saturating_sub(self.tokens.len());
         Row {
-            token,
+            token: match guessed {
+                0 => self.tokens[position],
+                _ => self.draft[guessed - 1],
+            },
             position,
             pages: &self.pages,
             image: self.image,
             feature: self.rules.first.feature(position),
+            rules: rules_of(self.rules.sampling.as_ref(), [position + 1, self.rules.index]),
+            history: [&self.tokens[..position + 1 - guessed], &self.draft[..guessed]],
         }
-    }
-
-    /// Returns the last token of the text.
-    pub(crate) fn last_row(&self) -> Row<'_> {
-        let position = self.tokens.len() - 1;
-        self.row_at(position, self.tokens[position])
     }
 
     /// Returns the number of the text's own tokens that the next step computes. It is 1 unless the text has a prompt, or lost its part of the cache.
@@ -144,23 +145,12 @@ impl Sequence {
 
     /// Returns the tokens that the next step computes: the text's own, then those of the draft.
     pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        let known = &self.tokens[self.cached..][..self.known()];
-        let rows = known.iter().chain(&self.draft).zip(self.cached..);
-        rows.map(|(&token, position)| self.row_at(position, token))
+        (self.cached..self.cached + self.known() + self.draft.len()).map(|position| self.row_at(position))
     }
 
-    /// Returns the rules for the token after `tokens`.
-    pub(crate) fn sampling_rules<'a>(&'a self, tokens: &'a [u32], repetition: &'a Repetition) -> Rules<'a> {
-        Rules {
-            tokens,
-            repetition,
-            forced: self
-                .rules
-                .forced_end
-                .filter(|_| tokens.len() + 1 == self.rules.length),
-            sampling: self.rules.sampling.as_ref(),
-            index: self.rules.index,
-        }
+    /// Returns the next token of a text of `length` tokens if it does not depend on the logits.
+    pub(crate) fn forced(&self, length: usize) -> Option<u32> {
+        self.rules.forced_end.filter(|_| length + 1 == self.rules.length)
     }
 
     /// Returns why the text has ended with its last token, which a step has added.

@@ -11,13 +11,13 @@ use hipvit::timeline::{self, Activity};
 use hipvit::{RunInput, RunOptions};
 use ndarray::ArrayView3;
 
-use crate::decoder::Encoded;
+use crate::decoder::{Encoded, StepOutputs};
 use crate::draft::{self, Speculation};
 use crate::draft_model::Wanted;
 use crate::generator::Generator;
 use crate::pages::PAGE;
 use crate::prompt::{first_tokens, grid_of};
-use crate::sampling::{GenerateOptions, Logits};
+use crate::sampling::GenerateOptions;
 use crate::searched::{Searched, ToSearch, beam_rules, check_pages};
 use crate::step_inputs::Row;
 use crate::text::{Event, Finish, Generated, Progress, Sequence, TextId, TextRules};
@@ -36,6 +36,24 @@ enum Choice {
     Known,
     /// The next token, and those after it that the draft has guessed.
     Tokens(Vec<u32>),
+}
+
+/// Returns the tokens that follow a text whose last token is row `last`: as many as the draft has guessed, and the next one.
+fn following(sequence: &Sequence, outputs: &StepOutputs, last: usize) -> Choice {
+    let mut tokens = Vec::new();
+    for guess in 0..=sequence.draft.len() {
+        let row = last + guess;
+        if outputs.has_nan(row) {
+            return Choice::NotANumber;
+        }
+        let forced = sequence.forced(sequence.tokens.len() + guess);
+        let token = forced.unwrap_or_else(|| outputs.token(row));
+        tokens.push(token);
+        if sequence.draft.get(guess) != Some(&token) {
+            break;
+        }
+    }
+    Choice::Tokens(tokens)
 }
 
 impl Generator {
@@ -391,67 +409,23 @@ impl Generator {
 
     /// Computes what follows each text in progress.
     fn choose(&self) -> Result<Vec<Choice>> {
-        let spec = self.decoder.spec();
-        let repetition = &spec.rules.repetition;
         let computed = || self.active.iter().filter(|sequence| sequence.is_computed());
         let rows: Vec<Row<'_>> = computed().flat_map(Sequence::rows).collect();
-        let all = computed().any(|sequence| sequence.sampling_rules(&[], repetition).need_all());
-        let outputs = self.decoder.step(&rows, all)?;
+        let outputs = self.decoder.step(&rows, false)?;
         let _span = timeline::span(Activity::PostProcess);
         let mut choices = Vec::new();
-        let mut missing = Vec::new();
         let mut first = 0;
         for sequence in computed() {
-            let mut choice = Choice::Tokens(Vec::new());
-            let mut tokens = sequence.tokens.clone();
             let known = sequence.known();
             let last = first + known - 1;
-            if sequence.cached + known < sequence.tokens.len() {
-                choice = Choice::Known;
-            }
-            if (first..=last).any(|row| outputs.has_nan(row)) {
-                choice = Choice::NotANumber;
-            }
-            let looked_at = match choice {
-                Choice::Tokens(_) => 1 + sequence.draft.len(),
-                _ => 0,
-            };
-            for guess in 0..looked_at {
-                let row = last + guess;
-                if outputs.has_nan(row) {
-                    choice = Choice::NotANumber;
-                    break;
-                }
-                let rules = sequence.sampling_rules(&tokens, repetition);
-                let Some(token) = rules.next(outputs.logits_of(row, spec.vocabulary)) else {
-                    break;
-                };
-                tokens.push(token);
-                if sequence.draft.get(guess) != Some(&token) {
-                    break;
-                }
-            }
-            if let Choice::Tokens(chosen) = &mut choice {
-                chosen.extend(&tokens[sequence.tokens.len()..]);
-                if chosen.is_empty() {
-                    missing.push((choices.len(), sequence));
-                }
-            }
+            choices.push(if (first..=last).any(|row| outputs.has_nan(row)) {
+                Choice::NotANumber
+            } else if sequence.cached + known < sequence.tokens.len() {
+                Choice::Known
+            } else {
+                following(sequence, &outputs, last)
+            });
             first += known + sequence.draft.len();
-            choices.push(choice);
-        }
-        if missing.is_empty() {
-            return Ok(choices);
-        }
-        // A repeated step writes equal keys and values.
-        let again: Vec<Row<'_>> = missing.iter().map(|(_, sequence)| sequence.last_row()).collect();
-        let logits = self.decoder.step(&again, true)?.into_logits()?;
-        for ((index, sequence), logits) in missing.into_iter().zip(logits.rows()) {
-            let rules = sequence.sampling_rules(&sequence.tokens, repetition);
-            choices[index] = match rules.next(Logits::All(logits)) {
-                Some(token) => Choice::Tokens(vec![token]),
-                None => Choice::NotANumber,
-            };
         }
         Ok(choices)
     }

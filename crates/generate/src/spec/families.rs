@@ -10,7 +10,6 @@ use super::rules::{DEFAULT_NEW_TOKENS, Length, MBART_END, Rules, rules, token};
 use super::{DecoderSpec, Llama, Positions};
 use crate::beam::{BeamRules, EarlyStopping};
 use crate::names;
-use crate::sampling::Repetition;
 use crate::template;
 
 /// Value of `model_type` of Donut's encoder.
@@ -182,10 +181,7 @@ impl DecoderSpec {
                     length_penalty: 1.0,
                     stopping: EarlyStopping::Unlikely,
                 },
-                repetition: Repetition {
-                    penalty: 1.0,
-                    no_repeat_ngram_size: 0,
-                },
+                repetition: None,
             },
         })
     }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use hipvit::error::{Error, Result};
 use hipvit::model::Fields;
+use hipvit::ops::TokenScores;
 use serde_json::Value;
 
 use crate::beam::{BeamRules, EarlyStopping};
-use crate::sampling::Repetition;
 
 /// File with the rules of generation.
 pub(super) const GENERATION_CONFIG: &str = "generation_config.json";
@@ -35,7 +35,8 @@ pub(crate) struct Rules {
     pub(crate) hidden: Option<Vec<u32>>,
     pub(crate) max_length: Length,
     pub(crate) beams: BeamRules,
-    pub(crate) repetition: Repetition,
+    /// Rules against repeated tokens.
+    pub(crate) repetition: Option<TokenScores>,
 }
 
 /// Maximum length of a text.
@@ -111,6 +112,11 @@ pub(super) fn rules(
         let reason = format!("`repetition_penalty` is {penalty}, and must be above 0");
         return Err(Error::config(whole.file(), reason));
     }
+    let repetition = TokenScores {
+        log: false,
+        penalty: penalty as f32,
+        ngram: limits.read("no_repeat_ngram_size", Fields::count)?.unwrap_or(0),
+    };
     Ok(Rules {
         start,
         prompt_is_start: false,
@@ -127,10 +133,7 @@ pub(super) fn rules(
             length_penalty: limits.read("length_penalty", Fields::number)?.unwrap_or(1.0),
             stopping: early_stopping(&limits)?,
         },
-        repetition: Repetition {
-            penalty,
-            no_repeat_ngram_size: limits.read("no_repeat_ngram_size", Fields::count)?.unwrap_or(0),
-        },
+        repetition: (penalty != 1.0 || repetition.ngram > 0).then_some(repetition),
     })
 }
 

@@ -1,3 +1,4 @@
+use hipvit::ops::TokenScores;
 use serde_json::json;
 
 use super::rules::{GENERATION_CONFIG, Length};
@@ -28,7 +29,12 @@ fn keys_come_from_the_files_in_the_order_of_transformers() {
         repetition,
         ..
     } = spec.rules.clone();
-    assert_eq!((repetition.penalty, repetition.no_repeat_ngram_size), (1.0, 3));
+    let expected = TokenScores {
+        log: false,
+        penalty: 1.0,
+        ngram: 3,
+    };
+    assert_eq!(repetition, Some(expected));
     assert_eq!((start, &ends[..], beams.beams), (2, &[2][..], 4));
     assert_eq!((max_length, max_length.with_prompt(1)), (Length::New(20), 21));
     assert_eq!((spec.position(5, 0), spec.position_rows()), (2, 514));
@@ -54,7 +60,7 @@ fn keys_come_from_the_files_in_the_order_of_transformers() {
         (rules.max_length, &rules.ends[..], rules.beams.beams, rules.start),
         (Length::New(7), &[9][..], 1, 2)
     );
-    assert_eq!(rules.repetition.no_repeat_ngram_size, 0);
+    assert_eq!(rules.repetition, None);
     other["decoder"]["use_learned_position_embeddings"] = json!(false);
     other["decoder"]["pad_token_id"] = json!(3);
     let spec = DecoderSpec::read(directory.path(), &other).unwrap();
