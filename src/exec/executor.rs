@@ -162,6 +162,8 @@ pub enum Download {
     All,
     /// All results except logits.
     NoLogits,
+    /// All results except logits. All results stay on the device for [`FinishOptions::keep`].
+    KeptLogits,
     /// Logits and embeddings, to check that a replay wrote them. All results stay on the device for [`FinishOptions::keep`].
     Checked,
 }
@@ -171,7 +173,7 @@ pub enum Download {
 pub struct FinishOptions<'a> {
     /// Receives the time of each phase. Requires [`Submission::timed`].
     pub timing: Option<&'a mut Timing>,
-    /// Receives each result on the device. Requires [`Download::Checked`].
+    /// Receives each result on the device. Requires [`Download::Checked`] or [`Download::KeptLogits`].
     pub keep: Option<&'a mut KeepResult<'a>>,
 }
 

@@ -2,8 +2,6 @@
 //!
 //! The best texts so far are continued together. Source: `GenerationMixin._beam_search` of transformers 5.24, with `do_sample=False`.
 
-use hipvit::ops::TokenScores;
-
 /// Score of a text that must not be chosen.
 const EXCLUDED: f64 = -1e9;
 
@@ -49,7 +47,6 @@ struct Complete {
 #[derive(Clone, Debug)]
 pub(crate) struct Search {
     rules: BeamRules,
-    repetition: Option<TokenScores>,
     ends: Vec<u32>,
     /// The last token of a text of the maximum length, whatever the logits are.
     forced_end: Option<u32>,
@@ -78,7 +75,6 @@ impl Search {
         first: Vec<u32>,
         length: usize,
         rules: &BeamRules,
-        repetition: Option<TokenScores>,
         ends: &[u32],
         forced_end: Option<u32>,
     ) -> Self {
@@ -97,7 +93,6 @@ impl Search {
             beams: vec![beam],
             complete: vec![none; rules.beams],
             rules: rules.clone(),
-            repetition,
             ends: ends.to_vec(),
             forced_end,
             length,
@@ -117,10 +112,15 @@ impl Search {
             .unwrap_or_default()
     }
 
-    /// Continues the beams, of which `logits` has a row each. Returns the beam that each new one continues.
-    pub(crate) fn advance(&mut self, logits: &[&[f32]]) -> Vec<usize> {
+    /// Returns the number of most likely tokens after each beam that are considered.
+    pub(crate) fn kept(&self) -> usize {
+        self.rules.beams * 2.max(1 + self.ends.len())
+    }
+
+    /// Continues the beams. `candidates` has the most likely tokens after each, by descending logarithm of their probability. Returns the beam that each new one continues.
+    pub(crate) fn advance(&mut self, candidates: &[Vec<(u32, f64)>]) -> Vec<usize> {
         let current = self.beams.first().map_or(0, |beam| beam.tokens.len());
-        let best = self.continuations(logits, current);
+        let best = self.continuations(candidates, current);
         let beams = self.rules.beams;
         let going: Vec<&Continuation> = best.iter().filter(|next| !next.is_complete).take(beams).collect();
         let all_complete = going.is_empty();
@@ -164,34 +164,21 @@ impl Search {
     }
 
     /// Returns the best continuations by descending score.
-    fn continuations(&self, logits: &[&[f32]], current: usize) -> Vec<Continuation> {
-        let kept = self.rules.beams * 2.max(1 + self.ends.len());
+    fn continuations(&self, candidates: &[Vec<(u32, f64)>], current: usize) -> Vec<Continuation> {
+        let kept = self.kept();
         let mut best: Vec<Continuation> = Vec::new();
-        for (index, (beam, logits)) in self.beams.iter().zip(logits).enumerate() {
-            let mut scores = log_softmax(logits);
-            if let Some(repetition) = self.repetition {
-                let tokens: Vec<f64> = beam.tokens.iter().copied().map(f64::from).collect();
-                repetition.apply(&mut scores, &tokens);
-            }
-            if let Some(end) = self.forced_end
-                && current + 1 == self.length
-            {
-                scores.fill(f64::NEG_INFINITY);
-                if let Some(score) = scores.get_mut(end as usize) {
-                    *score = 0.0;
-                }
-            }
-            let mut order: Vec<usize> = (0..scores.len()).collect();
-            let descending = |&a: &usize, &b: &usize| scores[b].total_cmp(&scores[a]).then(a.cmp(&b));
-            if kept < order.len() {
-                order.select_nth_unstable_by(kept, descending);
-                order.truncate(kept);
-            }
-            best.extend(order.into_iter().map(|token| Continuation {
+        for (index, (beam, candidates)) in self.beams.iter().zip(candidates).enumerate() {
+            let forced = self.forced_end.filter(|_| current + 1 == self.length);
+            let forced = forced.map(|end| [(end, 0.0)]);
+            let candidates = match &forced {
+                Some(end) => &end[..],
+                None => &candidates[..kept.min(candidates.len())],
+            };
+            best.extend(candidates.iter().map(|&(token, score)| Continuation {
                 beam: index,
-                token: token as u32,
-                score: beam.score + scores[token],
-                is_complete: current + 1 >= self.length || self.ends.contains(&(token as u32)),
+                token,
+                score: beam.score + score,
+                is_complete: current + 1 >= self.length || self.ends.contains(&token),
             }));
         }
         let place = |next: &Continuation| (next.beam, next.token);
@@ -214,15 +201,4 @@ impl Search {
         // A place without a complete text counts as EXCLUDED.
         self.complete.iter().any(|text| !text.exists && best > EXCLUDED) || best > worst
     }
-}
-
-fn log_softmax(logits: &[f32]) -> Vec<f64> {
-    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let largest = f64::from(largest);
-    let sum: f64 = logits
-        .iter()
-        .map(|&logit| (f64::from(logit) - largest).exp())
-        .sum();
-    let norm = largest + sum.ln();
-    logits.iter().map(|&logit| f64::from(logit) - norm).collect()
 }

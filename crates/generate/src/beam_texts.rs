@@ -150,28 +150,22 @@ impl Generator {
                 last.push(rows.len() - 1);
             }
         }
-        let logits = if rows.is_empty() {
-            None
-        } else {
-            let outputs = self.decoder.step(&rows, true)?;
-            let nan: Vec<bool> = last.iter().map(|&row| outputs.has_nan(row)).collect();
-            Some((nan, outputs.into_logits()?))
-        };
-        if let Some((nan, logits)) = logits {
-            let mut rows = last.into_iter().zip(nan);
+        if !rows.is_empty() {
+            let searches = searched.iter().filter(|image| !image.is_done());
+            let kept = searches.map(|image| image.search.kept()).max().unwrap_or(1);
+            let (outputs, best) = self.decoder.step_beams(&rows, kept)?;
+            let mut rows = last.into_iter();
             for image in searched.iter_mut().filter(|image| !image.is_done()) {
-                let (rows, nan): (Vec<usize>, Vec<bool>) = rows.by_ref().take(image.tables.len()).unzip();
-                if nan.contains(&true) {
-                    image.has_nan = true;
+                let rows: Vec<usize> = rows.by_ref().take(image.tables.len()).collect();
+                image.has_nan = rows.iter().any(|&row| outputs.has_nan(row));
+                if image.has_nan {
                     continue;
                 }
-                let of_beams = rows.iter().map(|&row| logits.row(row).to_slice());
-                let of_beams: Option<Vec<&[f32]>> = of_beams.collect();
-                let of_beams = of_beams.ok_or_else(|| Error::internal("logits", "are not contiguous"))?;
                 for (beam, table) in image.search.beams.iter().zip(&mut image.tables) {
                     table.cached = beam.tokens.len();
                 }
-                let parents = image.search.advance(&of_beams);
+                let candidates: Vec<_> = rows.into_iter().map(|row| best.of_row(row)).collect();
+                let parents = image.search.advance(&candidates);
                 image.follow(&parents, &mut self.pages);
             }
         }

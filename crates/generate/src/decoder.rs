@@ -6,21 +6,22 @@ use std::sync::Arc;
 use hipvit::Session;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{
-    Download, Executor, ExecutorOptions, FinishOptions, GraphMode, InputData, Inputs, Placement, Submission,
-    TimedCall,
+    Download, Executor, ExecutorOptions, FinishOptions, GraphMode, InputData, Inputs, Placement, RunOutputs,
+    Submission, TimedCall,
 };
 use hipvit::graph::plan::Plan;
-use hipvit::graph::{OutputKind, Passes, optimize};
+use hipvit::graph::{Graph, OutputKind, Passes, optimize};
+use hipvit::hip::{Device, Operand};
 use hipvit::model::Checkpoint;
 use hipvit::session::GpuTensor;
 use hipvit::tensor::Input;
 use hipvit::timeline::{self, Activity};
 use ndarray::{Array2, CowArray, Ix3, s};
 
-use crate::graph::{self, CacheSize, FEATURES, cross_state};
+use crate::graph::{self, CacheSize, FEATURES, cross_state, inputs};
 use crate::llama;
 use crate::spec::DecoderSpec;
-use crate::step_inputs::{Row, StepInputs};
+use crate::step_inputs::{Row, StepInputs, history};
 
 /// A decoder with its weights and its cache on a device.
 #[derive(Debug)]
@@ -30,8 +31,49 @@ pub(crate) struct Decoder {
     step: Arc<dyn Executor>,
     /// Computes what a step reads of images.
     images: Arc<dyn Executor>,
+    target: Target,
+    /// Chooses the most likely tokens for beams, and their number. `None` before the first search.
+    beams: Option<(usize, Arc<dyn Executor>)>,
     /// The device's time of each phase of a step is measured.
     pub(crate) timed: bool,
+}
+
+/// What the executors of a decoder's graphs have in common.
+#[derive(Clone, Debug)]
+struct Target {
+    gpu: Option<Device>,
+    passes: Passes,
+    options: ExecutorOptions,
+}
+
+impl Target {
+    fn executor(&self, graph: Graph, graphs: GraphMode) -> Result<Arc<dyn Executor>> {
+        let (graph, _) = optimize(graph, &self.passes)?;
+        let options = ExecutorOptions {
+            graphs,
+            ..self.options.clone()
+        };
+        let placement = self.gpu.as_ref().map_or(Placement::Host, Placement::gpu);
+        placement.executor(&graph, &options)
+    }
+}
+
+/// The most likely tokens after each row of a step.
+#[derive(Debug)]
+pub(crate) struct Best {
+    /// Logarithms of their probabilities, in descending order, `[rows, tokens]`.
+    scores: Array2<f32>,
+    tokens: Array2<f32>,
+}
+
+impl Best {
+    /// Returns the tokens after a row, and the logarithms of their probabilities.
+    pub(crate) fn of_row(&self, row: usize) -> Vec<(u32, f64)> {
+        let pairs = self.tokens.row(row).into_iter().zip(self.scores.row(row));
+        pairs
+            .map(|(&token, &score)| (token as u32, score.into()))
+            .collect()
+    }
 }
 
 /// The encoder's tokens `[images, tokens, channels]`, in row-major order.
@@ -58,6 +100,24 @@ impl StepOutputs {
         self.tokens[row] as u32
     }
 
+    fn new(outputs: RunOutputs, rows: usize, vocabulary: usize) -> Result<Self> {
+        let (mut logits, mut named) = (None, Vec::new());
+        for output in outputs {
+            let values = output.values.slice_move(s![..rows, ..]);
+            match output.kind {
+                // Without the padding.
+                OutputKind::Logits => logits = Some(values.slice_move(s![.., ..vocabulary])),
+                _ => named.push(values),
+            }
+        }
+        let [values, tokens] = pair(named)?.map(|column| column.into_iter().collect());
+        Ok(Self {
+            values,
+            tokens,
+            logits,
+        })
+    }
+
     /// Returns all logits, which were asked for.
     pub(crate) fn into_logits(self) -> Result<Array2<f32>> {
         let missing = || Error::internal("decoder", "returns no logits");
@@ -70,6 +130,11 @@ impl StepOutputs {
     }
 }
 
+/// Returns the two results of a graph that chooses tokens.
+fn pair(results: Vec<Array2<f32>>) -> Result<[Array2<f32>; 2]> {
+    <[Array2<f32>; 2]>::try_from(results).map_err(|_| Error::internal("decoder", "chooses no tokens"))
+}
+
 impl Decoder {
     /// Puts the decoder on the device of `session`, which runs the encoder.
     pub(crate) fn new(
@@ -78,30 +143,25 @@ impl Decoder {
         session: &Session,
         cache: CacheSize,
     ) -> Result<Self> {
-        let dtype = session.dtype();
-        let gpu = session.executor().gpu();
-        let passes = Passes {
-            optimizations: session.graph().optimizations(),
-            ..Passes::default()
-        };
-        let executor = |graph, graphs| -> Result<Arc<dyn Executor>> {
-            let (graph, _) = optimize(graph, &passes)?;
-            let options = ExecutorOptions {
+        let target = Target {
+            gpu: session.executor().gpu().cloned(),
+            passes: Passes {
+                optimizations: session.graph().optimizations(),
+                ..Passes::default()
+            },
+            options: ExecutorOptions {
                 threads: Some(session.threads()),
-                graphs,
                 select: session.select_options(),
-                ..ExecutorOptions::new(dtype)
-            };
-            gpu.map_or(Placement::Host, Placement::gpu)
-                .executor(&graph, &options)
+                ..ExecutorOptions::new(session.dtype())
+            },
         };
         Ok(Self {
-            step: executor(
+            step: target.executor(
                 graph::step(&spec, weights, cache)?,
                 session.executor().info().graphs.get(),
             )?,
             // Few launches of large results, whose comparison with a replay would take longer than many runs.
-            images: executor(
+            images: target.executor(
                 match &spec.llama {
                     Some(llama) => llama::features(&spec, llama, weights)?,
                     None => graph::cross(&spec, weights, cache.tokens)?,
@@ -110,6 +170,8 @@ impl Decoder {
             )?,
             spec,
             cache,
+            target,
+            beams: None,
             timed: false,
         })
     }
@@ -167,32 +229,81 @@ impl Decoder {
         let staging = timeline::span(Activity::Stage);
         let inputs = StepInputs::new(rows, &self.spec, self.cache);
         drop(staging);
+        let download = if logits { Download::All } else { Download::NoLogits };
+        let outputs = self.run(&inputs, download, FinishOptions::default())?;
+        let outputs = StepOutputs::new(outputs, rows.len(), self.spec.vocabulary)?;
+        Ok(StepOutputs {
+            logits: outputs.logits.filter(|_| logits),
+            ..outputs
+        })
+    }
+
+    fn run(&self, inputs: &StepInputs, download: Download, options: FinishOptions<'_>) -> Result<RunOutputs> {
         let plan = self.step.plan(inputs.batch())?;
         let submission = Submission {
             timed: self.timed,
-            download: if logits { Download::All } else { Download::NoLogits },
+            download,
             ..Submission::default()
         };
         let run = self.step.clone().reserve(&plan, None)?;
         let run = run.submit(inputs.named(), submission)?;
-        let outputs = run.finish(FinishOptions::default())?.outputs;
-        let (mut all, mut named) = (None, Vec::new());
-        for output in outputs {
-            let values = output.values.slice_move(s![..rows.len(), ..]);
-            match output.kind {
-                // Without the padding.
-                OutputKind::Logits => all = Some(values.slice_move(s![.., ..self.spec.vocabulary])),
-                _ => named.push(values),
+        Ok(run.finish(options)?.outputs)
+    }
+
+    /// Computes what follows each row, and the `kept` most likely tokens. On a GPU the logits stay there.
+    pub(crate) fn step_beams(&mut self, rows: &[Row<'_>], kept: usize) -> Result<(StepOutputs, Best)> {
+        let chooser = self.beams(kept)?;
+        let inputs = StepInputs::new(rows, &self.spec, self.cache);
+        let history = history(rows, &self.spec);
+        let plan = chooser.plan(inputs.batch())?;
+        let choose = |logits: InputData<'_>| -> Result<Best> {
+            let history = InputData::Host(Input::Integers(&history));
+            let named = [(inputs::LOGITS, logits), (inputs::HISTORY, history)];
+            let outputs = chooser.run_inputs(&plan, Inputs::new(named))?;
+            let [scores, tokens] = pair(outputs.into_iter().map(|output| output.values).collect())?;
+            Ok(Best { scores, tokens })
+        };
+        let missing = || Error::internal("decoder", "returns no logits");
+        let vocabulary = self.spec.vocabulary;
+        if self.step.hip().is_none() {
+            let outputs = self.run(&inputs, Download::All, FinishOptions::default())?;
+            let logits = outputs.iter().find(|output| output.kind == OutputKind::Logits);
+            let logits = logits
+                .and_then(|output| output.values.as_slice())
+                .ok_or_else(missing)?;
+            let best = choose(InputData::Host(Input::Values(logits)))?;
+            return Ok((StepOutputs::new(outputs, rows.len(), vocabulary)?, best));
+        }
+        let of_step = self.step.plan(inputs.batch())?;
+        let mut best = None;
+        let mut keep = |index: usize, result: Operand<'_>| {
+            if of_step.outputs()[index].0 == OutputKind::Logits {
+                best = Some(choose(InputData::Peer(result))?);
+            }
+            Ok(())
+        };
+        let options = FinishOptions {
+            keep: Some(&mut keep),
+            ..FinishOptions::default()
+        };
+        let outputs = self.run(&inputs, Download::KeptLogits, options)?;
+        let outputs = StepOutputs::new(outputs, rows.len(), vocabulary)?;
+        Ok((outputs, best.ok_or_else(missing)?))
+    }
+
+    /// Returns the executor that chooses the `kept` most likely tokens, or more.
+    fn beams(&mut self, kept: usize) -> Result<Arc<dyn Executor>> {
+        let vocabulary = self.spec.vocabulary;
+        match &self.beams {
+            Some((most, executor)) if kept.min(vocabulary) <= *most => Ok(executor.clone()),
+            _ => {
+                let most = kept.next_power_of_two().min(vocabulary);
+                let graph = graph::beams(&self.spec, most)?;
+                let executor = self.target.executor(graph, self.step.info().graphs.get())?;
+                self.beams = Some((most, executor.clone()));
+                Ok(executor)
             }
         }
-        let [values, tokens] = <[Array2<f32>; 2]>::try_from(named)
-            .map_err(|_| Error::internal("decoder", "chooses no tokens"))?
-            .map(|column| column.into_iter().collect());
-        Ok(StepOutputs {
-            values,
-            tokens,
-            logits: all.filter(|_| logits),
-        })
     }
 
     /// Returns the plan of a step of these rows, and the time of each of its kernels and library calls.

@@ -9,7 +9,9 @@ mod sequence;
 use hipvit::error::{Error, Result};
 use hipvit::graph::{Graph, OutputKind, Role, ValueId};
 use hipvit::model::Checkpoint;
-use hipvit::ops::{Add, Gather, LayerNorm, Linear, MulScalar, PagedAttention, Sample, WriteRows, sample};
+use hipvit::ops::{
+    Add, Gather, LayerNorm, Linear, MulScalar, PagedAttention, Sample, TokenScores, TopK, WriteRows, sample,
+};
 use hipvit::tensor::{DType, Tensor};
 
 use crate::names::{AttentionNames, HeadNames};
@@ -42,8 +44,10 @@ pub(crate) mod inputs {
     pub(crate) const RULES: &str = "rules";
     /// `[rows, 1]`: number of logits that are considered for the next token, or 0 for all.
     pub(crate) const TOP_K: &str = "top_k";
-    /// `[rows, context]`: tokens of the text so far, then −1. Only of decoders with rules against repetitions.
+    /// `[rows, context]`: tokens of the text so far, then −1. Decoders with rules against repetitions read them.
     pub(crate) const HISTORY: &str = "history";
+    /// `[rows, vocabulary]`: logits of a step, for beams.
+    pub(crate) const LOGITS: &str = "logits";
 }
 
 /// Name of the state with the tokens of images in the decoder's own sequence.
@@ -96,7 +100,7 @@ pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -
     if let Some(repetition) = &spec.rules.repetition {
         let history = builder
             .graph
-            .add_input(inputs::HISTORY, [1, spec.context], DType::I32)?;
+            .add_input(inputs::HISTORY, [1, spec.history()], DType::I32)?;
         scores = builder.push(Role::Other, "scores", *repetition, &[logits, history])?;
     }
     let rules = builder
@@ -114,6 +118,35 @@ pub(crate) fn step(spec: &DecoderSpec, weights: &Checkpoint, cache: CacheSize) -
         builder.graph.add_output(name, value)?;
     }
     Ok(builder.graph)
+}
+
+/// Builds the graph from the logits of a step to the `kept` most likely tokens of each row and the logarithms of their probabilities.
+///
+/// # Errors
+///
+/// [`Error::Graph`] for more tokens than the vocabulary has.
+pub(crate) fn beams(spec: &DecoderSpec, kept: usize) -> Result<Graph> {
+    let tokens = spec.vocabulary.next_multiple_of(ALIGNED_TOKENS);
+    let mut graph = Graph::of_values("beams", inputs::LOGITS, [1, tokens], DType::F32)?;
+    let history = graph.add_input(inputs::HISTORY, [1, spec.history()], DType::I32)?;
+    let scores = TokenScores {
+        log: true,
+        ..spec.rules.repetition.unwrap_or(TokenScores::LOGARITHMS)
+    };
+    let logits = graph.input();
+    let scores = graph.push(Role::Other, "scores", scores, [logits, history])?;
+    let best = TopK {
+        k: kept,
+        largest: true,
+    };
+    let node = graph.push_node(Role::Other, "best".into(), best.into(), vec![scores])?;
+    for (name, value) in ["best scores", "best tokens"]
+        .into_iter()
+        .zip(node.outputs.clone())
+    {
+        graph.add_output(name, value)?;
+    }
+    Ok(graph)
 }
 
 /// Builds the graph from the encoder's tokens of images to the keys and values of cross-attention: an output for each layer.

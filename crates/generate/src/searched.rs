@@ -109,10 +109,9 @@ impl Searched {
     pub(crate) fn new(id: TextId, text: ToSearch, image: usize, rules: &Rules) -> Self {
         let promised = text.pages();
         let (tokens, length) = (text.first.tokens.clone(), text.length);
-        let (repetition, ends) = (rules.repetition, &rules.ends);
         Self {
             id,
-            search: Search::new(tokens, length, &text.rules, repetition, ends, rules.forced_end),
+            search: Search::new(tokens, length, &text.rules, &rules.ends, rules.forced_end),
             first: text.first,
             image,
             tables: vec![Table::default()],
@@ -154,7 +153,7 @@ impl Searched {
             image: self.image,
             feature: self.first.feature(position),
             rules: GREEDY,
-            history: [&[]; 2],
+            history: [&beam.tokens[..=position], &[]],
         })
     }
 

@@ -125,6 +125,11 @@ impl DecoderSpec {
         Ok(spec)
     }
 
+    /// Returns the maximum tokens of a text that rules against repetitions read.
+    pub(crate) fn history(&self) -> usize {
+        self.rules.repetition.map_or(1, |_| self.context)
+    }
+
     /// Returns the channels of a head.
     pub(crate) fn head_dim(&self) -> usize {
         self.width / self.heads

@@ -33,6 +33,19 @@ pub(crate) struct StepInputs {
     rules: Vec<f32>,
 }
 
+/// Returns the tokens of the texts that rules against repetitions read, for the rows of a batch.
+pub(crate) fn history(rows: &[Row<'_>], spec: &DecoderSpec) -> Vec<i32> {
+    let length = spec.history();
+    let mut history = vec![-1; rows.len().next_power_of_two() * length];
+    for (text, row) in history.chunks_exact_mut(length).zip(rows) {
+        let tokens = row.history.into_iter().flatten();
+        text.iter_mut()
+            .zip(tokens)
+            .for_each(|(to, &token)| *to = token as i32);
+    }
+    history
+}
+
 impl StepInputs {
     /// Few sizes of batches have few plans and captured graphs. Rows that fill a batch write nothing and attend to nothing.
     pub(crate) fn new(rows: &[Row<'_>], spec: &DecoderSpec, cache: CacheSize) -> Self {
@@ -72,14 +85,7 @@ impl StepInputs {
         }
         all.push((inputs::TOP_K, of_rows(&|row| row.rules.top_k as i32, 0)));
         if spec.rules.repetition.is_some() {
-            let mut history = vec![-1; batch * spec.context];
-            for (text, row) in history.chunks_exact_mut(spec.context).zip(rows) {
-                let tokens = row.history.into_iter().flatten();
-                text.iter_mut()
-                    .zip(tokens)
-                    .for_each(|(to, &token)| *to = token as i32);
-            }
-            all.push((inputs::HISTORY, history));
+            all.push((inputs::HISTORY, history(rows, spec)));
         }
         let mut rules: Vec<f32> = rows.iter().flat_map(|row| row.rules.numbers()).collect();
         rules.resize(batch * RULES, 0.0);

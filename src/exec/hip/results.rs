@@ -19,7 +19,7 @@ pub(super) fn downloaded(
 ) -> impl Iterator<Item = (OutputKind, ValueId, BufferId)> {
     results(plan).filter(move |&(kind, value, _)| match download {
         Download::All => true,
-        Download::NoLogits => kind != OutputKind::Logits,
+        Download::NoLogits | Download::KeptLogits => kind != OutputKind::Logits,
         Download::Checked => is_overwritten(plan, kind, value),
     })
 }

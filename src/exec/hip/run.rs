@@ -151,8 +151,8 @@ impl HipExecutor {
         let blocks = submission.sleeps || downloads.is_empty();
         let end = blocks.then(|| stream.mark_blocking()).transpose()?;
         // Runs with states execute in the order of submission, so the next one may be submitted to the same memory.
-        let is_reusable =
-            self.states.is_some() && !submission.timed && submission.download != Download::Checked;
+        let is_kept = matches!(submission.download, Download::Checked | Download::KeptLogits);
+        let is_reusable = self.states.is_some() && !submission.timed && !is_kept;
         let context = if is_reusable {
             self.contexts.keep(context);
             None

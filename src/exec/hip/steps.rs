@@ -61,7 +61,8 @@ impl HipExecutor {
         }
         for &(kind, value, id) in plan.outputs() {
             // Logits that are not read need not reveal a failed replay.
-            let is_read = download != Download::NoLogits || kind != OutputKind::Logits;
+            let is_read =
+                kind != OutputKind::Logits || !matches!(download, Download::NoLogits | Download::KeptLogits);
             if is_read && is_overwritten(plan, kind, value) {
                 let buffer = plan.buffer(id);
                 let range = buffer.offset..buffer.offset + buffer.bytes;
