@@ -10,8 +10,14 @@ constexpr unsigned PAGED_ATTENTION_THREADS = 128;
 /// Threads per block of `paged_attention_few`.
 constexpr unsigned PAGED_ATTENTION_FEW = 512;
 
-/// Maximum blocks of `paged_attention_few`: more do not run at the same time.
-constexpr unsigned PAGED_ATTENTION_FEW_BLOCKS = 256;
+/// Maximum heads of all rows of `paged_attention_few`: more blocks do not run at the same time.
+constexpr unsigned PAGED_ATTENTION_FEW_HEADS = 256;
+
+/// Maximum keys that one block of `paged_attention_few` takes alone: sharing them costs as much as a pass over them.
+constexpr unsigned PAGED_ATTENTION_WHOLE = 256;
+
+/// Minimum keys of a block, if blocks share the keys of a head.
+constexpr unsigned PAGED_ATTENTION_SPAN = 128;
 
 /// Maximum channels per head of `paged_attention`.
 constexpr unsigned PAGED_ATTENTION_CHANNELS = 256;
@@ -31,6 +37,10 @@ struct PagedAttentionArgs {
     DEVICE_POINTER(const int) lengths;
     /// T `[rows, heads, head_dim]`. Aliases no operand.
     DEVICE_POINTER(void) out;
+    /// f32 `[rows, heads, splits, head_dim + 2]`: sums of blocks, then their maxima, then their totals. Not accessed if `splits` is 1.
+    DEVICE_POINTER(float) parts;
+    /// u32 `[rows, heads]`: blocks that have written their parts. 0 before and after a launch.
+    DEVICE_POINTER(unsigned) arrivals;
     /// Queries.
     unsigned rows;
     /// Heads of the queries, a multiple of `kv_heads`.
@@ -51,6 +61,10 @@ struct PagedAttentionArgs {
     float scale;
     /// Columns of q, at least `heads · head_dim`.
     unsigned columns;
+    /// Maximum blocks per head of a row, at least 1.
+    unsigned splits;
+    /// 0.
+    unsigned reserved;
 };
 
 } // namespace hipvit

@@ -1,13 +1,18 @@
 // paged_attention: attention of one query per row over the first tokens of its pages.
 //
 // Shapes: q T [rows, columns], of which the first are [heads, head_dim]; out T [rows, heads, head_dim]; cache T [places, 2, kv_heads,
-//   head_dim]; table i32 [rows, pages]; lengths i32 [rows]. All row-major.
+//   head_dim]; table i32 [rows, pages]; lengths i32 [rows]; parts f32 [rows · heads · splits, head_dim + 2]; arrivals u32 [rows · heads].
+//   All row-major.
 // Alignment: any; 16 bytes per lane where head_dim and the addresses allow it.
 // Accumulator: f32, with the online softmax of FlashAttention (Dao et al., 2022, https://arxiv.org/abs/2205.14135).
 // Geometry: a block per head of a row. `lanes` lanes share a key; a team of them has several keys in flight. The teams of a wave are added up
-//   by lane exchanges, the waves through LDS, in order, so that the result is the same in each run. Few blocks have PAGED_ATTENTION_FEW threads
-//   each (entries `_few`), which takes fewer steps; many small blocks hide each other's waits.
+//   by lane exchanges, the waves through LDS. Few heads have blocks of PAGED_ATTENTION_FEW threads (entries `_few`), and up to `splits` of
+//   them; many small blocks hide each other's waits.
+// Splits: blocks share the keys as in FlashDecoding (Dao et al., 2023, https://crfm.stanford.edu/2023/10/12/flashdecoding.html). Each writes
+//   its sums to `parts`, and the last one adds them up. A row of few tokens has fewer blocks, of which one alone writes the result.
+// Order: each sum has a fixed order, so that the bits depend on the operands and on `splits` only.
 #include "paged_attention.h"
+#include "last_block.hpp"
 #include "vec128.hpp"
 #include "wave.hpp"
 
@@ -24,20 +29,60 @@ template <class T> HIPVIT_DEVICE Vec<T> load_raw(const T *from, u32 valid, bool 
     return vec;
 }
 
-// A block of THREADS, `VECS` vec128s of a head per lane, and about IN_FLIGHT vec128s of keys in flight per lane. `sums`, `maxima` and `totals` are LDS, for each wave.
+// The keys of a block.
+struct Share {
+    u32 of_all, row, head; // of_all = row · heads + head
+    u32 split, blocks;     // this block is one of `blocks` of the head
+    u32 first, end;        // this block's keys
+
+    HIPVIT_DEVICE Share(const PagedAttentionArgs &a, u32 splits) {
+        of_all = block_index() / splits, split = block_index() - of_all * splits;
+        row = of_all / a.heads, head = of_all - row * a.heads;
+        const u64 most = u64(a.pages) * a.page;
+        const int given = a.lengths[row];
+        const u32 length = given < 0 ? 0 : u64(given) < most ? u32(given) : u32(most);
+        const u32 even = (length + splits - 1) / splits;
+        const u32 span = ((even > PAGED_ATTENTION_SPAN ? even : PAGED_ATTENTION_SPAN) + 63) / 64 * 64;
+        const bool is_whole = splits == 1 || length <= PAGED_ATTENTION_WHOLE;
+        blocks = is_whole ? 1 : (length + span - 1) / span;
+        first = split * span, end = is_whole || length - first < span ? length : first + span;
+    }
+    HIPVIT_DEVICE bool is_used() const { return split < blocks; }
+};
+
+// Sums of a head's keys: of the waves in LDS, or of the blocks in memory. A part without scores has a maximum of −∞, and sums of 0.
+struct Parts {
+    float *sums, *maxima, *totals;
+    u32 count, head_dim;
+
+    // Adds up a channel and the weights, both relative to the maximum of all scores, in the order of the parts.
+    HIPVIT_DEVICE void add(u32 channel, float &largest, float &sum, float &total) const {
+        largest = -infinity();
+        sum = total = 0.0f;
+#pragma unroll 8
+        for (u32 part = 0; part < count; ++part) {
+            const float of_part = maxima[part], larger_one = larger(largest, of_part);
+            // If all scores are −∞ or NaN, the difference would be NaN, or hide one.
+            const float base = larger_one == -infinity() ? 0.0f : larger_one;
+            const float correction = fast_exp2(largest - base), scale = fast_exp2(of_part - base);
+            largest = larger_one;
+            sum = multiply_add(scale, sums[part * head_dim + channel], correction * sum);
+            total = multiply_add(scale, totals[part], correction * total);
+        }
+    }
+};
+
+// `VECS` vec128s of a head per lane, and about IN_FLIGHT vec128s of keys in flight per lane. Leaves the sums of the waves in `parts`.
 template <class T, u32 THREADS, u32 IN_FLIGHT, u32 VECS>
-HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, float *sums, float *maxima, float *totals) {
-    constexpr u32 WAVES = THREADS / WAVE, UNROLL = VECS < IN_FLIGHT ? IN_FLIGHT / VECS : 1; // keys per team in flight
-    const u32 row = block_index() / a.heads, head = block_index() - row * a.heads;
+HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, const Share &share, const Parts &parts) {
+    constexpr u32 UNROLL = VECS < IN_FLIGHT ? IN_FLIGHT / VECS : 1; // keys per team in flight
+    const u32 row = share.row, head = share.head, end = share.end;
     const u32 rank = thread_index() % a.lanes, team = thread_index() / a.lanes, teams = THREADS / a.lanes;
     const u64 width = u64(a.kv_heads) * a.head_dim, stride = 2 * width;
     const T *keys = (const T *)a.cache + head / (a.heads / a.kv_heads) * a.head_dim, *values = keys + width;
     const T *q = (const T *)a.q + u64(row) * a.columns + head * a.head_dim;
     const bool vector = a.head_dim % VEC<T> == 0 && aligned(keys, VEC128_BYTES) && aligned(values, VEC128_BYTES);
     const int *table = a.table + u64(row) * a.pages;
-    const u64 most = u64(a.pages) * a.page;
-    const int given = a.lengths[row];
-    const u32 length = given < 0 ? 0 : u64(given) < most ? u32(given) : u32(most);
     const int last = int(a.places / a.page) - 1;
 
     float query[VECS][VEC<T>], sum[VECS][VEC<T>] = {};
@@ -52,13 +97,13 @@ HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, float *sums, float *maxim
     }
     float largest = -infinity(), total = 0.0f;
     // All lanes of a wave make the same steps, as they exchange sums.
-    for (u32 start = 0; start < length; start += teams * UNROLL) {
+    for (u32 start = share.first; start < end; start += teams * UNROLL) {
         Vec<T> key[UNROLL][VECS], value[UNROLL][VECS];
         float score[UNROLL];
 #pragma unroll
         for (u32 u = 0; u < UNROLL; ++u) {
             const u32 token = start + u * teams + team;
-            const bool is_seen = token < length;
+            const bool is_seen = token < end;
             const u32 page = is_seen ? token / a.page : 0;
             int number = table[page];
             number = number < 0 ? 0 : number > last ? last : number;
@@ -79,7 +124,7 @@ HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, float *sums, float *maxim
 #pragma unroll
                 for (u32 i = 0; i < VEC<T>; ++i) product = multiply_add(query[s][i], key[u][s][i], product);
             product = reduce_lanes<Sum>(product, 1, int(a.lanes / 2));
-            score[u] = start + u * teams + team < length ? product : -infinity();
+            score[u] = start + u * teams + team < end ? product : -infinity();
             larger_one = larger(larger_one, score[u]);
         }
         // Without a key, or if all scores are −∞ or NaN, the difference would be NaN, or hide one.
@@ -108,46 +153,66 @@ HIPVIT_DEVICE void attend(const PagedAttentionArgs &a, float *sums, float *maxim
     const bool writes = u32(lane_index()) < a.lanes;
     total = reduce_lanes<Sum>(factor * total, int(a.lanes), WAVE / 2);
     if (lane_index() == 0) {
-        maxima[wave] = of_wave;
-        totals[wave] = total;
+        parts.maxima[wave] = of_wave;
+        parts.totals[wave] = total;
     }
 #pragma unroll
     for (u32 s = 0; s < VECS; ++s)
 #pragma unroll
         for (u32 i = 0; i < VEC<T>; ++i) {
             const float of_teams = reduce_lanes<Sum>(factor * sum[s][i], int(a.lanes), WAVE / 2);
-            if (writes && i < valid[s]) sums[wave * a.head_dim + column[s] + i] = of_teams;
+            if (writes && i < valid[s]) parts.sums[wave * a.head_dim + column[s] + i] = of_teams;
         }
-    barrier();
-    float highest = -infinity();
-    for (u32 other = 0; other < WAVES; ++other) highest = larger(highest, maxima[other]);
-    if (highest == -infinity()) highest = 0.0f; // no key: all sums are 0
-    T *out = (T *)a.out + u64(block_index()) * a.head_dim;
-    for (u32 channel = thread_index(); channel < a.head_dim; channel += THREADS) {
-        float numerator = 0.0f, denominator = 0.0f;
-        for (u32 other = 0; other < WAVES; ++other) {
-            const float scale = fast_exp2(maxima[other] - highest);
-            numerator = multiply_add(scale, sums[other * a.head_dim + channel], numerator);
-            denominator = multiply_add(scale, totals[other], denominator);
-        }
-        out[channel] = from_float<T>(length == 0 ? 0.0f : numerator / denominator);
-    }
 }
 
-template <class T, u32 THREADS, u32 IN_FLIGHT> HIPVIT_DEVICE void paged_attention(const PagedAttentionArgs &a) {
+// A block of THREADS. With SPLITS, blocks share the keys of a head.
+template <class T, u32 THREADS, u32 IN_FLIGHT, bool SPLITS> HIPVIT_DEVICE void paged_attention(const PagedAttentionArgs &a) {
     constexpr u32 WAVES = THREADS / WAVE;
     HIPVIT_LDS static float sums[WAVES * PAGED_ATTENTION_CHANNELS], maxima[WAVES], totals[WAVES];
+    const Share share(a, SPLITS ? a.splits : 1);
+    if (!share.is_used()) return;
+    const Parts of_block = {sums, maxima, totals, WAVES, a.head_dim};
     const u32 per_lane = (a.head_dim + a.lanes * VEC<T> - 1) / (a.lanes * VEC<T>);
     if (per_lane <= 1) {
-        attend<T, THREADS, IN_FLIGHT, 1>(a, sums, maxima, totals);
+        attend<T, THREADS, IN_FLIGHT, 1>(a, share, of_block);
     } else if (per_lane <= 2) {
-        attend<T, THREADS, IN_FLIGHT, 2>(a, sums, maxima, totals);
+        attend<T, THREADS, IN_FLIGHT, 2>(a, share, of_block);
     } else if constexpr (2 * PAGED_ATTENTION_LANES * VEC<T> < PAGED_ATTENTION_CHANNELS) {
-        attend<T, THREADS, IN_FLIGHT, 4>(a, sums, maxima, totals);
+        attend<T, THREADS, IN_FLIGHT, 4>(a, share, of_block);
     }
+    barrier();
+    T *out = (T *)a.out + u64(share.of_all) * a.head_dim;
+    const auto write = [&](const Parts &parts) {
+        for (u32 channel = thread_index(); channel < a.head_dim; channel += THREADS) {
+            float largest, sum, total;
+            parts.add(channel, largest, sum, total);
+            out[channel] = from_float<T>(share.end == 0 ? 0.0f : sum / total);
+        }
+    };
+    if (!SPLITS || share.blocks == 1) {
+        write(of_block);
+        return;
+    }
+    const u64 all = u64(a.rows) * a.heads * a.splits, at = u64(share.of_all) * a.splits;
+    float *const all_maxima = a.parts + all * a.head_dim + at;
+    const Parts of_head = {a.parts + at * a.head_dim, all_maxima, all_maxima + all, share.blocks, a.head_dim};
+    for (u32 channel = thread_index(); channel < a.head_dim; channel += THREADS) {
+        float largest, sum, total;
+        of_block.add(channel, largest, sum, total);
+        of_head.sums[share.split * a.head_dim + channel] = sum;
+        if (channel == 0) {
+            of_head.maxima[share.split] = largest;
+            of_head.totals[share.split] = total;
+        }
+    }
+    if (is_last_block(a.arrivals + share.of_all, share.blocks)) write(of_head);
 }
 
 #define ENTRY(name, T)                                                                                                 \
-    HIPVIT_KERNEL(PAGED_ATTENTION_THREADS) name##_##T(PagedAttentionArgs a) { name<T, PAGED_ATTENTION_THREADS, 4>(a); } \
-    HIPVIT_KERNEL(PAGED_ATTENTION_FEW) name##_few_##T(PagedAttentionArgs a) { name<T, PAGED_ATTENTION_FEW, 2>(a); }
+    HIPVIT_KERNEL(PAGED_ATTENTION_THREADS) name##_##T(PagedAttentionArgs a) {                                          \
+        name<T, PAGED_ATTENTION_THREADS, 4, false>(a);                                                                 \
+    }                                                                                                                  \
+    HIPVIT_KERNEL(PAGED_ATTENTION_FEW) name##_few_##T(PagedAttentionArgs a) {                                          \
+        name<T, PAGED_ATTENTION_FEW, 2, true>(a);                                                                      \
+    }
 HIPVIT_FOR_DTYPES(ENTRY, paged_attention)

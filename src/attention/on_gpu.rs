@@ -310,6 +310,7 @@ impl<O: LowerGenerated> Shaped<O> {
             in_place: &InPlace::default(),
             results: Some(results),
             scratch,
+            counters: DeviceAddress::NULL,
         };
         let calls = self
             .op

@@ -4998,8 +4998,14 @@ pub const PAGED_ATTENTION_THREADS: u32 = 128;
 /// Threads per block of `paged_attention_few`.
 pub const PAGED_ATTENTION_FEW: u32 = 512;
 
-/// Maximum blocks of `paged_attention_few`: more do not run at the same time.
-pub const PAGED_ATTENTION_FEW_BLOCKS: u32 = 256;
+/// Maximum heads of all rows of `paged_attention_few`: more blocks do not run at the same time.
+pub const PAGED_ATTENTION_FEW_HEADS: u32 = 256;
+
+/// Maximum keys that one block of `paged_attention_few` takes alone: sharing them costs as much as a pass over them.
+pub const PAGED_ATTENTION_WHOLE: u32 = 256;
+
+/// Minimum keys of a block, if blocks share the keys of a head.
+pub const PAGED_ATTENTION_SPAN: u32 = 128;
 
 /// Maximum channels per head of `paged_attention`.
 pub const PAGED_ATTENTION_CHANNELS: u32 = 256;
@@ -5021,6 +5027,10 @@ pub struct PagedAttentionArgs {
     pub lengths: DeviceAddress,
     /// T `[rows, heads, head_dim]`. Aliases no operand.
     pub out: DeviceAddress,
+    /// f32 `[rows, heads, splits, head_dim + 2]`: sums of blocks, then their maxima, then their totals. Not accessed if `splits` is 1.
+    pub parts: DeviceAddress,
+    /// u32 `[rows, heads]`: blocks that have written their parts. 0 before and after a launch.
+    pub arrivals: DeviceAddress,
     /// Queries.
     pub rows: u32,
     /// Heads of the queries, a multiple of `kv_heads`.
@@ -5041,12 +5051,16 @@ pub struct PagedAttentionArgs {
     pub scale: f32,
     /// Columns of q, at least `heads · head_dim`.
     pub columns: u32,
+    /// Maximum blocks per head of a row, at least 1.
+    pub splits: u32,
+    /// 0.
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
     [
         "Size of PagedAttentionArgs",
-    ][::core::mem::size_of::<PagedAttentionArgs>() - 80usize];
+    ][::core::mem::size_of::<PagedAttentionArgs>() - 104usize];
     [
         "Alignment of PagedAttentionArgs",
     ][::core::mem::align_of::<PagedAttentionArgs>() - 8usize];
@@ -5066,35 +5080,47 @@ const _: () = {
         "Offset of field: PagedAttentionArgs::out",
     ][::core::mem::offset_of!(PagedAttentionArgs, out) - 32usize];
     [
+        "Offset of field: PagedAttentionArgs::parts",
+    ][::core::mem::offset_of!(PagedAttentionArgs, parts) - 40usize];
+    [
+        "Offset of field: PagedAttentionArgs::arrivals",
+    ][::core::mem::offset_of!(PagedAttentionArgs, arrivals) - 48usize];
+    [
         "Offset of field: PagedAttentionArgs::rows",
-    ][::core::mem::offset_of!(PagedAttentionArgs, rows) - 40usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, rows) - 56usize];
     [
         "Offset of field: PagedAttentionArgs::heads",
-    ][::core::mem::offset_of!(PagedAttentionArgs, heads) - 44usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, heads) - 60usize];
     [
         "Offset of field: PagedAttentionArgs::kv_heads",
-    ][::core::mem::offset_of!(PagedAttentionArgs, kv_heads) - 48usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, kv_heads) - 64usize];
     [
         "Offset of field: PagedAttentionArgs::head_dim",
-    ][::core::mem::offset_of!(PagedAttentionArgs, head_dim) - 52usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, head_dim) - 68usize];
     [
         "Offset of field: PagedAttentionArgs::places",
-    ][::core::mem::offset_of!(PagedAttentionArgs, places) - 56usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, places) - 72usize];
     [
         "Offset of field: PagedAttentionArgs::page",
-    ][::core::mem::offset_of!(PagedAttentionArgs, page) - 60usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, page) - 76usize];
     [
         "Offset of field: PagedAttentionArgs::pages",
-    ][::core::mem::offset_of!(PagedAttentionArgs, pages) - 64usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, pages) - 80usize];
     [
         "Offset of field: PagedAttentionArgs::lanes",
-    ][::core::mem::offset_of!(PagedAttentionArgs, lanes) - 68usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, lanes) - 84usize];
     [
         "Offset of field: PagedAttentionArgs::scale",
-    ][::core::mem::offset_of!(PagedAttentionArgs, scale) - 72usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, scale) - 88usize];
     [
         "Offset of field: PagedAttentionArgs::columns",
-    ][::core::mem::offset_of!(PagedAttentionArgs, columns) - 76usize];
+    ][::core::mem::offset_of!(PagedAttentionArgs, columns) - 92usize];
+    [
+        "Offset of field: PagedAttentionArgs::splits",
+    ][::core::mem::offset_of!(PagedAttentionArgs, splits) - 96usize];
+    [
+        "Offset of field: PagedAttentionArgs::reserved",
+    ][::core::mem::offset_of!(PagedAttentionArgs, reserved) - 100usize];
 };
 
 /// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.

@@ -46,6 +46,11 @@ pub(crate) trait Lower {
     fn scratch_bytes(&self, _plan: &Plan, _step: &Step) -> usize {
         0
     }
+
+    /// Bytes of counters that are 0 before and after each launch of a step.
+    fn counter_bytes(&self, _plan: &Plan, _step: &Step) -> usize {
+        0
+    }
 }
 
 impl Lower for Normalize {}
@@ -77,6 +82,12 @@ macro_rules! dispatch {
                     $(Self::$Op(op) => op.scratch_bytes(plan, step),)*
                 }
             }
+
+            fn counter_bytes(&self, plan: &Plan, step: &Step) -> usize {
+                match self {
+                    $(Self::$Op(op) => op.counter_bytes(plan, step),)*
+                }
+            }
         }
     };
 }
@@ -103,6 +114,8 @@ pub(crate) struct Addresses<'a> {
     pub(crate) results: Option<&'a [DeviceAddress]>,
     /// Memory of [`scratch_bytes`].
     pub(crate) scratch: DeviceAddress,
+    /// Memory of [`counter_bytes`].
+    pub(crate) counters: DeviceAddress,
 }
 
 impl Addresses<'_> {
@@ -118,6 +131,12 @@ impl Addresses<'_> {
 /// the 8-bit operands and sums of linear layers and the scores of unfused attention.
 pub(crate) fn scratch_bytes(plan: &Plan) -> usize {
     let bytes = |step: &Step| plan.node(step).op.scratch_bytes(plan, step);
+    plan.steps().iter().map(bytes).max().unwrap_or(0)
+}
+
+/// Returns the maximum bytes of counters that a step needs. Its launches find zeros there, and leave zeros.
+pub(crate) fn counter_bytes(plan: &Plan) -> usize {
+    let bytes = |step: &Step| plan.node(step).op.counter_bytes(plan, step);
     plan.steps().iter().map(bytes).max().unwrap_or(0)
 }
 

@@ -6,7 +6,7 @@ impl Kernels {
     /// Returns the kernel that computes `call` fastest on the device. With `reproducible`, the choice does not depend on the batch size.
     ///
     /// Attention whose blocks would leave most compute units idle uses another kernel, after a rotation. On NVIDIA GPUs, a separate kernel
-    /// always rotates.
+    /// always rotates. Blocks share the keys of paged attention of few rows.
     pub(crate) fn select(
         &self,
         call: KernelCall,
@@ -30,6 +30,8 @@ impl Kernels {
                     None => (None, call),
                 }
             }
+            KernelCall::PagedAttention(arguments) if reproducible => (None, arguments.whole().into()),
+            KernelCall::PagedAttention(arguments) => (None, arguments.split(compute_units).into()),
             _ => (None, call),
         };
         before.into_iter().chain([kernel])

@@ -505,3 +505,58 @@ fn every_entry_is_in_its_source() {
     let names = [Plain, Bias, Rope].map(|variant| super::attention::unit(64, variant).unwrap().to_string());
     assert_eq!(names, ["attention_64", "attention_64_bias", "attention_64_rope"]);
 }
+
+#[test]
+fn blocks_share_the_keys_of_few_rows() {
+    let of = |rows: u32| PagedAttentionArgs {
+        q: SOME,
+        cache: SOME,
+        table: SOME,
+        lengths: SOME,
+        out: SOME,
+        parts: SOME,
+        arrivals: SOME,
+        rows,
+        heads: 16,
+        kv_heads: 16,
+        head_dim: 64,
+        places: 1024,
+        page: 16,
+        pages: 64,
+        lanes: 1,
+        scale: 1.0,
+        columns: 1024,
+        splits: 8,
+        reserved: 0,
+    };
+    // A block per compute unit, and at most as many per head as there is memory for.
+    for (rows, units, splits) in [
+        (1, 132, 8),
+        (2, 132, 4),
+        (3, 132, 2),
+        (8, 132, 1),
+        (64, 132, 1),
+        (1, 304, 8),
+        (1, 8, 1),
+    ] {
+        let mut arguments = of(rows).split(units);
+        assert_eq!(arguments.splits, splits, "{rows} rows on {units} units");
+        let launch = arguments.plan(&target(32, DType::BF16)).unwrap();
+        assert_eq!(launch.grid[0], 16 * rows * splits);
+        let few = if rows < 64 {
+            ("paged_attention_few", 512)
+        } else {
+            ("paged_attention", 128)
+        };
+        assert_eq!((&*arguments.entry().unwrap(), launch.block[0]), few);
+    }
+    let mut accesses = Vec::new();
+    of(1).accesses(2, &mut |access| accesses.push((access.field, access.bytes)));
+    assert!(accesses.contains(&("parts", 16 * 8 * 66 * 4)), "{accesses:?}");
+    assert!(accesses.contains(&("arrivals", 16 * 4)), "{accesses:?}");
+    accesses.clear();
+    of(1)
+        .whole()
+        .accesses(2, &mut |access| accesses.push((access.field, access.bytes)));
+    assert_eq!(accesses.len(), 5, "{accesses:?}");
+}

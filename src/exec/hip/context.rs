@@ -8,7 +8,7 @@ use rayon::ThreadPool;
 
 use super::graphs::Captured;
 use super::libraries::Libraries;
-use super::lower::scratch_bytes;
+use super::lower::{counter_bytes, scratch_bytes};
 use super::preprocess::{DeviceResize, HipPreprocess};
 use super::rank::RankStream;
 use super::results::boundary;
@@ -60,12 +60,14 @@ pub(super) struct Memory {
     pub(super) handed_on: Option<DeviceBuffer<u8>>,
     pub(super) arena: DeviceBuffer<u8>,
     pub(super) scratch: DeviceBuffer<u8>,
+    /// Counters of the blocks of a launch, which are 0 between launches.
+    pub(super) counters: DeviceBuffer<u8>,
 }
 
 /// Returns the bytes of device memory of a run of `plan`, if it is the only run at a time: its arena, its inputs and those of the next run,
-/// and the scratch memory of kernels. Weights, parameters and states are not included.
+/// and the scratch memory and counters of kernels. Weights, parameters and states are not included.
 pub fn run_bytes(plan: &Plan) -> usize {
-    plan.arena_bytes() + 2 * plan.input_bytes() + scratch_bytes(plan)
+    plan.arena_bytes() + 2 * plan.input_bytes() + scratch_bytes(plan) + counter_bytes(plan)
 }
 
 impl Memory {
@@ -105,6 +107,7 @@ impl ExecutionContext {
                 handed_on: apart(boundary_bytes(plan))?,
                 arena: stream.allocate(plan.arena_bytes())?,
                 scratch: stream.allocate(scratch_bytes(plan))?,
+                counters: stream.zeroed(counter_bytes(plan))?,
             },
             resize: None,
             seen: Vec::new(),
@@ -128,6 +131,10 @@ impl ExecutionContext {
                 *buffer = stream.allocate(0)?;
                 *buffer = stream.allocate(bytes)?;
             }
+        }
+        if memory.counters.bytes() < counter_bytes(plan) {
+            seen.clear();
+            memory.counters = stream.zeroed(counter_bytes(plan))?;
         }
         for (buffer, bytes) in [
             (&mut memory.ahead, Some(input)),

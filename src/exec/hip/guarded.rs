@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::executor::HipExecutor;
 use super::libraries::Libraries;
-use super::lower::scratch_bytes;
+use super::lower::{counter_bytes, scratch_bytes};
 use super::regions::Regions;
 use crate::error::{Error, Result};
 use crate::graph::plan::{Plan, Step};
@@ -42,6 +42,7 @@ impl HipExecutor {
             Input::Integers(values) => stream.upload(bytemuck::cast_slice(values))?,
         };
         let mut scratch = stream.allocate::<u8>(scratch_bytes(plan).max(1))?;
+        let mut counters = stream.zeroed::<u8>(counter_bytes(plan).max(1))?;
         let mut memory = stream.allocate::<u8>(plan.arena_bytes() + 2 * margin)?;
         memory.fill(fill)?;
         let (steps, last) = match plan.steps() {
@@ -55,6 +56,7 @@ impl HipExecutor {
                 states: turn.writing(),
                 inputs: input.reading(),
                 scratch: scratch.writing(),
+                counters: counters.writing(),
             };
             for step in steps {
                 let calls = self.calls(plan, step, &regions)?;

@@ -11,13 +11,22 @@ pub(super) struct Regions<'a> {
     pub(super) states: Option<Operand<'a>>,
     pub(super) inputs: Operand<'a>,
     pub(super) scratch: Operand<'a>,
+    /// Counters, which are 0 between launches.
+    pub(super) counters: Operand<'a>,
 }
 
 impl<'a> Regions<'a> {
     /// Returns all regions, as the operands of a launch.
-    pub(super) fn operands(&self) -> [Operand<'a>; 5] {
+    pub(super) fn operands(&self) -> [Operand<'a>; 6] {
         let states = self.states.unwrap_or(self.constants);
-        [self.arena, self.constants, states, self.inputs, self.scratch]
+        [
+            self.arena,
+            self.constants,
+            states,
+            self.inputs,
+            self.scratch,
+            self.counters,
+        ]
     }
 
     /// Returns the region's memory from `address` to the end of the region.

@@ -78,6 +78,7 @@ impl HipExecutor {
             in_place: &self.in_place,
             results: None,
             scratch: placeholder,
+            counters: placeholder,
         };
         let mut all: Vec<(&Step, Vec<Call>)> = Vec::new();
         // Index of the step that the next one may be merged with.

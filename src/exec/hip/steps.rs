@@ -113,6 +113,7 @@ impl HipExecutor {
             states: turn.writing(),
             inputs: memory.input.reading(),
             scratch: memory.scratch.writing(),
+            counters: memory.counters.writing(),
         }
     }
 
@@ -129,6 +130,7 @@ impl HipExecutor {
             in_place: &self.in_place,
             results: None,
             scratch: regions.scratch.address(),
+            counters: regions.counters.address(),
         };
         lower(plan, step, addresses)
             .map_err(|reason| Error::op(plan.node(step), Some(self.device.name()), reason))

@@ -248,6 +248,7 @@ fn refused(plan: &Plan) -> String {
         in_place: &InPlace::default(),
         results: None,
         scratch: DeviceAddress::from_raw(1),
+        counters: DeviceAddress::from_raw(1),
     };
     let error = lower(plan, &plan.steps()[0], addresses).unwrap_err();
     error.to_string()

@@ -20,6 +20,7 @@ mod float8;
 mod gemv;
 mod int8;
 mod norm_quantize;
+mod paged_attention;
 mod round_float8;
 mod sample;
 mod token_scores;

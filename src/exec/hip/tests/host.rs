@@ -267,6 +267,8 @@ impl Host {
             in_place: &InPlace::default(),
             results: None,
             scratch: self.scratch,
+            // No model here has counters.
+            counters: DeviceAddress::NULL,
         };
         let calls = lower(plan, step, addresses).unwrap().into_iter();
         let calls: Vec<Call> = calls.flat_map(unfused).collect();

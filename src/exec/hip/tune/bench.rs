@@ -168,6 +168,8 @@ impl<'a> Bench<'a> {
             states: None,
             inputs: *constants,
             scratch: weights,
+            // No candidate has counters.
+            counters: weights,
         };
         for calls in launches.iter().cycle().take(count) {
             libraries.submit(calls.clone(), 1, selection, kernels, &regions)?;
