@@ -40,6 +40,7 @@ mod library;
 pub(crate) mod linear;
 pub(crate) mod lower;
 mod mat_mul;
+mod paged_pattern_attention;
 pub(crate) mod pattern_attention;
 mod pattern_attention_backward;
 mod permute;

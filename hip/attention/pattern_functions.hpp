@@ -3,6 +3,7 @@
 #pragma once
 #include "attention_pattern.h"
 #include "elementwise/functions.hpp"
+#include "online_softmax.hpp"
 
 namespace hipvit {
 

@@ -20,6 +20,14 @@ HIPVIT_DEVICE void atomic_max(u32 *to, u32 x) {
 #endif
 }
 
+HIPVIT_DEVICE void atomic_min(u32 *to, u32 x) {
+#if HIPVIT_AMD
+    __hip_atomic_fetch_min(to, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);
+#else
+    atomicMin(to, x);
+#endif
+}
+
 HIPVIT_DEVICE void atomic_or(u32 *to, u32 x) {
 #if HIPVIT_AMD
     __hip_atomic_fetch_or(to, x, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT);

@@ -5123,6 +5123,31 @@ const _: () = {
     ][::core::mem::offset_of!(PagedAttentionArgs, reserved) - 100usize];
 };
 
+/// `paged_attention_pattern`: paged_attention with the score and the mask of the code's pattern.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PagedAttentionPatternArgs {
+    /// Arguments of the attention itself.
+    pub attention: PagedAttentionArgs,
+    /// What score and mask read. The lengths of the rows replace its queries and keys.
+    pub pattern: AttentionPattern,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of PagedAttentionPatternArgs",
+    ][::core::mem::size_of::<PagedAttentionPatternArgs>() - 376usize];
+    [
+        "Alignment of PagedAttentionPatternArgs",
+    ][::core::mem::align_of::<PagedAttentionPatternArgs>() - 8usize];
+    [
+        "Offset of field: PagedAttentionPatternArgs::attention",
+    ][::core::mem::offset_of!(PagedAttentionPatternArgs, attention) - 0usize];
+    [
+        "Offset of field: PagedAttentionPatternArgs::pattern",
+    ][::core::mem::offset_of!(PagedAttentionPatternArgs, pattern) - 104usize];
+};
+
 /// `patch_extract` and `patch_extract_chw`: turn images into normalised rows of the patch matrix.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

@@ -3,6 +3,7 @@
 use super::bindings::{
     AttentionPatternArgs, AttentionPatternGradientArgs, AttentionPatternKvArgs, AttentionPatternLoadArgs,
     AttentionPatternQArgs, AttentionPatternSeenArgs, AttentionPatternTilesArgs, ElementwiseFormulaArgs,
+    PagedAttentionArgs, PagedAttentionPatternArgs,
 };
 use super::{Kernels, Unit};
 use crate::error::Result;
@@ -26,6 +27,15 @@ impl GeneratedCall {
             unit: unit.clone(),
             kernel: kernel.into(),
         }
+    }
+
+    /// Returns the launch with the arguments of attention over pages replaced, if it has some.
+    pub(super) fn with_paged(&self, replace: impl FnOnce(PagedAttentionArgs) -> PagedAttentionArgs) -> Self {
+        let mut call = self.clone();
+        if let GeneratedKernel::Paged(arguments) = &mut call.kernel {
+            arguments.attention = replace(arguments.attention);
+        }
+        call
     }
 }
 
@@ -89,4 +99,5 @@ kernels! {
     Load(AttentionPatternLoadArgs) "attention_pattern_load",
     Gradient(AttentionPatternGradientArgs) "attention_pattern_gradient",
     Elementwise(ElementwiseFormulaArgs) "elementwise",
+    Paged(PagedAttentionPatternArgs) "paged_attention_pattern",
 }

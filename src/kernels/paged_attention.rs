@@ -35,29 +35,34 @@ impl Lower for PagedAttention {
     }
 
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
-        let (places, pages) = (step.shape_of(1)?[0], step.shape_of(2)?[1]);
-        one(PagedAttentionArgs {
-            q: step.address(0)?,
-            cache: step.address(1)?,
-            table: step.integers(2)?,
-            lengths: step.integers(3)?,
-            out: step.out,
-            parts: step.addresses.scratch,
-            arrivals: step.addresses.counters,
-            rows: extent(step.shape[0])?,
-            heads: extent(self.heads)?,
-            kv_heads: extent(self.kv_heads)?,
-            head_dim: extent(self.head_dim)?,
-            places: extent(places)?,
-            page: extent(self.page)?,
-            pages: extent(pages)?,
-            lanes: 1,
-            scale: self.scale,
-            columns: extent(step.shape_of(0)?[1])?,
-            splits: extent(splits(self, step.plan, step.step).1)?,
-            reserved: 0,
-        })
+        one(arguments(self, step)?)
     }
+}
+
+/// Returns the arguments for a step whose first operands are those of [`PagedAttention`].
+pub(super) fn arguments(op: &PagedAttention, step: &Lowering<'_>) -> Result<PagedAttentionArgs, KernelError> {
+    let (places, pages) = (step.shape_of(1)?[0], step.shape_of(2)?[1]);
+    Ok(PagedAttentionArgs {
+        q: step.address(0)?,
+        cache: step.address(1)?,
+        table: step.integers(2)?,
+        lengths: step.integers(3)?,
+        out: step.out,
+        parts: step.addresses.scratch,
+        arrivals: step.addresses.counters,
+        rows: extent(step.shape[0])?,
+        heads: extent(op.heads)?,
+        kv_heads: extent(op.kv_heads)?,
+        head_dim: extent(op.head_dim)?,
+        places: extent(places)?,
+        page: extent(op.page)?,
+        pages: extent(pages)?,
+        lanes: 1,
+        scale: op.scale,
+        columns: extent(step.shape_of(0)?[1])?,
+        splits: extent(splits(op, step.plan, step.step).1)?,
+        reserved: 0,
+    })
 }
 
 /// Returns the heads of all rows, and the maximum blocks per head.
@@ -94,7 +99,7 @@ impl PagedAttentionArgs {
     }
 
     /// Returns true if all blocks run at the same time.
-    fn are_few(&self) -> bool {
+    pub(super) fn are_few(&self) -> bool {
         self.heads_of_rows() <= PAGED_ATTENTION_FEW_HEADS.into()
     }
 }

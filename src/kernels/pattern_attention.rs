@@ -13,7 +13,7 @@ pub(crate) mod tile;
 use std::fmt::Debug;
 
 use hipvit_graph::op::PatternAttention;
-use hipvit_graph::pattern::{Number, Type};
+use hipvit_graph::pattern::{Number, Program, Type};
 
 use self::attention_call::PatternAttentionCall;
 use self::call::Tiles;
@@ -108,7 +108,11 @@ impl LowerGenerated for PatternAttention {
         };
         let arguments = AttentionPatternArgs {
             attention,
-            pattern: step.pattern(self, [images, q.tokens, k.tokens])?,
+            pattern: step.pattern(
+                (&self.program, &self.scalars),
+                self.operands.count(),
+                [images, self.heads, q.tokens, k.tokens],
+            )?,
             tiles: at(0),
             visible_keys: at(1),
             addends: at(2),
@@ -135,27 +139,28 @@ impl LowerGenerated for PatternAttention {
 }
 
 impl Lowering<'_> {
-    /// Returns what the functions of a pattern read. The first operands are those of [`PatternAttention`].
+    /// Returns what the functions of a pattern read. Its captured tensors begin at operand `first`.
     ///
     /// # Errors
     ///
     /// There are more captured tensors, extents or scalars than kernels take, or a tensor does not have the type that the pattern declares.
     pub(super) fn pattern(
         &self,
-        spec: &PatternAttention,
-        [images, queries, keys]: [usize; 3],
+        (program, scalars): (&Program, &[Number]),
+        first: usize,
+        [images, heads, queries, keys]: [usize; 4],
     ) -> Result<AttentionPattern, KernelError> {
         let mut pattern = AttentionPattern {
             tensors: Default::default(),
             extents: Default::default(),
             element_bytes: Default::default(),
-            scalars: scalar_bits(spec)?,
-            heads: extent(spec.heads)?,
+            scalars: scalar_bits(scalars)?,
+            heads: extent(heads)?,
             queries: extent(queries)?,
             keys: extent(keys)?,
             images: extent(images)?,
         };
-        let (first, tensors) = (spec.operands.count(), spec.program.tensors());
+        let tensors = program.tensors();
         if tensors.len() > PATTERN_TENSORS as usize {
             let reason = format!("captures more than {PATTERN_TENSORS} tensors");
             return Err(KernelError::unsupported(reason));
@@ -189,13 +194,13 @@ impl Lowering<'_> {
 }
 
 /// Returns the bits of the scalars.
-fn scalar_bits(spec: &PatternAttention) -> Result<[u32; PATTERN_SCALARS as usize], KernelError> {
+fn scalar_bits(scalars: &[Number]) -> Result<[u32; PATTERN_SCALARS as usize], KernelError> {
     let mut bits = [0; PATTERN_SCALARS as usize];
-    if spec.scalars.len() > bits.len() {
+    if scalars.len() > bits.len() {
         let reason = format!("has more than {PATTERN_SCALARS} scalars");
         return Err(KernelError::unsupported(reason));
     }
-    for (bits, scalar) in bits.iter_mut().zip(&spec.scalars) {
+    for (bits, scalar) in bits.iter_mut().zip(scalars) {
         *bits = match scalar {
             Number::Int(value) => value.cast_unsigned(),
             Number::Float(value) => value.to_bits(),

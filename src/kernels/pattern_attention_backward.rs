@@ -249,7 +249,11 @@ impl Backward<'_> {
         } = self.extents;
         let [seen_images, seen_heads] = seen_extents(self.op, images);
         Ok(AttentionPatternBackward {
-            pattern: self.step.pattern(&self.op.0, [images, queries, keys])?,
+            pattern: self.step.pattern(
+                (&self.op.0.program, &self.op.0.scalars),
+                self.op.0.operands.count(),
+                [images, self.op.0.heads, queries, keys],
+            )?,
             seen: if seen_images == 0 {
                 DeviceAddress::NULL
             } else {

@@ -1,5 +1,7 @@
 //! Selection among the builtin kernels for a call, by the device.
 
+use super::bindings::PagedAttentionArgs;
+use super::generated_call::GeneratedCall;
 use super::{KernelCall, Kernels};
 
 impl Kernels {
@@ -30,10 +32,22 @@ impl Kernels {
                     None => (None, call),
                 }
             }
-            KernelCall::PagedAttention(arguments) if reproducible => (None, arguments.whole().into()),
-            KernelCall::PagedAttention(arguments) => (None, arguments.split(compute_units).into()),
+            KernelCall::PagedAttention(arguments) => (None, self.paged(arguments, reproducible).into()),
             _ => (None, call),
         };
         before.into_iter().chain([kernel])
+    }
+
+    /// Returns a launch of a generated program as the device computes it fastest. See [`select`](Self::select).
+    pub(crate) fn select_generated(&self, call: &GeneratedCall, reproducible: bool) -> GeneratedCall {
+        call.with_paged(|arguments| self.paged(arguments, reproducible))
+    }
+
+    fn paged(&self, arguments: PagedAttentionArgs, reproducible: bool) -> PagedAttentionArgs {
+        if reproducible {
+            arguments.whole()
+        } else {
+            arguments.split(self.device.properties().compute_units)
+        }
     }
 }

@@ -120,6 +120,7 @@ macro_rules! for_each_op {
             normalize: Normalize,
             pad: Pad,
             paged_attention: PagedAttention,
+            paged_pattern_attention: PagedPatternAttention,
             patch_conv: PatchConv,
             patch_extract: PatchExtract,
             patch_extract_backward: PatchExtractBackward,

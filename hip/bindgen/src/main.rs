@@ -84,12 +84,13 @@ fn generate(hip: &Path) -> Result<String> {
 }
 
 /// Kernels that no step of a plan calls.
-const NOT_CALLED: [&str; 6] = [
+const NOT_CALLED: [&str; 7] = [
     "all_reduce",
     "attention_pattern",
     "attention_pattern_backward",
     "elementwise_formula",
     "jpeg",
+    "paged_attention_pattern",
     "resize",
 ];
 

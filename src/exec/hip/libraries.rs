@@ -126,7 +126,10 @@ impl Libraries {
                     launched.map(|()| Vec::new())
                 }
                 (None, Call::Custom(call)) => to.launch_custom(call).map(|()| Vec::new()),
-                (None, Call::Generated(call)) => to.launch_generated(call).map(|()| Vec::new()),
+                (None, Call::Generated(call)) => {
+                    let selected = kernels.select_generated(call, reproducible);
+                    to.launch_generated(&selected).map(|()| Vec::new())
+                }
                 (None, call) => self.submit_to_library(call, &mut to).map(|()| Vec::new()),
             };
             self.calls = clock;
@@ -366,7 +369,10 @@ fn describe_only(call: &Call, selection: &Selection, kernels: &Kernels) -> Vec<C
             selected.map(|kernel| Called::kernel(kernel, kernels)).collect()
         }
         Call::Custom(call) => vec![Called::custom(call)],
-        Call::Generated(call) => vec![Called::generated(call, kernels)],
+        Call::Generated(call) => {
+            let selected = kernels.select_generated(call, selection.options().reproducible);
+            vec![Called::generated(&selected, kernels)]
+        }
         Call::CopyRows(_) | Call::RankPart(_) => vec![Called::library("copy")],
         Call::Zero { .. } => vec![Called::library("memset")],
         Call::Collective(_) => vec![Called::library("RCCL")],

@@ -96,7 +96,7 @@ impl Tiles {
     }
 }
 
-pub(super) fn is_generated<T>() -> Result<T, KernelError> {
+pub(in crate::kernels) fn is_generated<T>() -> Result<T, KernelError> {
     Err(KernelError::internal("is a generated program's kernel"))
 }
 
@@ -200,7 +200,7 @@ fn visit_tiles(
 }
 
 /// Visits the captured tensors.
-pub(super) fn visit_captured(pattern: &AttentionPattern, visit: &mut dyn FnMut(Access)) {
+pub(in crate::kernels) fn visit_captured(pattern: &AttentionPattern, visit: &mut dyn FnMut(Access)) {
     for (index, name) in CAPTURED.into_iter().enumerate() {
         let extents = pattern.extents[index].into_iter().filter(|&extent| extent > 0);
         let bytes = bytes_of(

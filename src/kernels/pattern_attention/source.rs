@@ -30,6 +30,18 @@ pub fn source(program: &Program, head_dim: u32) -> String {
     text
 }
 
+/// Returns the program that instantiates the kernels of attention over pages with this pattern, as [`source`] does for attention.
+pub(crate) fn paged_source(program: &Program) -> String {
+    let mut text = String::from("#include \"attention/paged_pattern.hpp\"\n\n");
+    let results: Vec<usize> = program.score().into_iter().chain(program.mask()).collect();
+    begin(&mut text, program, &results);
+    flag(&mut text, "SCORES", program.score());
+    flag(&mut text, "MASKS", program.mask());
+    function(&mut text, program, SCORE, program.score());
+    function(&mut text, program, VISIBLE, program.mask());
+    text + "};\n\n} // namespace hipvit\n\nHIPVIT_PAGED_PATTERN_ENTRIES()\n"
+}
+
 /// Returns the program that instantiates the kernels of the derivative of attention with a pattern, as [`source`] does for attention.
 pub(crate) fn backward_source(derivative: &Derivative, head_dim: u32) -> String {
     let program = &derivative.program;
@@ -262,6 +274,20 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected} in {text}");
         }
+    }
+
+    #[test]
+    fn the_program_of_pages_has_no_addend() {
+        let pattern = Pattern::new().with_score(scores::bias(scores::score(), "bias"));
+        let text = paged_source(&pattern.compile().unwrap());
+        for expected in [
+            "SCORES = true;",
+            "MASKS = false;",
+            "HIPVIT_PAGED_PATTERN_ENTRIES()\n",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        assert!(!text.contains("addend"), "{text}");
     }
 
     #[test]

@@ -45,6 +45,40 @@ impl PagedAttention {
         let page = self.page;
         (0..length).map(move |token| pages[token / page] * page + token % page)
     }
+
+    /// Computes attention. `softmax` replaces the scores of a row and head by weights.
+    pub(super) fn attend<T: Real>(
+        &self,
+        operands: &[&Array<T>],
+        results: &mut [Array<T>],
+        mut softmax: impl FnMut([usize; 2], &mut Vec<T>),
+    ) {
+        let [q, cache, table, lengths] = [0, 1, 2, 3].map(|index: usize| operands[index]);
+        let (d, values) = (self.head_dim, self.kv_heads * self.head_dim);
+        let (places, pages, columns) = (cache.shape()[0], table.shape()[1], q.shape()[1]);
+        let scale = T::from_f32(self.scale);
+        let outs = results[0].values_mut().chunks_exact_mut(self.heads * d);
+        for (row, out) in outs.enumerate() {
+            let table = &table.values()[row * pages..][..pages];
+            let rows: Vec<usize> = self.rows(table, lengths.values()[row], places).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            for (head, out) in out.chunks_exact_mut(d).enumerate() {
+                let q = &q.values()[row * columns + head * d..][..d];
+                let first = head / (self.heads / self.kv_heads) * d;
+                let of =
+                    |at: usize, from: usize| cache.values()[at * 2 * values + from + first..][..d].to_vec();
+                let mut weights: Vec<T> = rows.iter().map(|&at| scale * dot(q, &of(at, 0))).collect();
+                softmax([row, head], &mut weights);
+                for (&at, weight) in rows.iter().zip(weights) {
+                    for (sum, value) in out.iter_mut().zip(of(at, values)) {
+                        *sum += weight * value;
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Definition for PagedAttention {
@@ -142,31 +176,7 @@ impl Definition for PagedAttention {
     }
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
-        let [q, cache, table, lengths] = [0, 1, 2, 3].map(|index: usize| operands[index]);
-        let (d, values) = (self.head_dim, self.kv_heads * self.head_dim);
-        let (places, pages, columns) = (cache.shape()[0], table.shape()[1], q.shape()[1]);
-        let scale = T::from_f32(self.scale);
-        let outs = results[0].values_mut().chunks_exact_mut(self.heads * d);
-        for (row, out) in outs.enumerate() {
-            let table = &table.values()[row * pages..][..pages];
-            let rows: Vec<usize> = self.rows(table, lengths.values()[row], places).collect();
-            if rows.is_empty() {
-                continue;
-            }
-            for (head, out) in out.chunks_exact_mut(d).enumerate() {
-                let q = &q.values()[row * columns + head * d..][..d];
-                let first = head / (self.heads / self.kv_heads) * d;
-                let of =
-                    |at: usize, from: usize| cache.values()[at * 2 * values + from + first..][..d].to_vec();
-                let mut weights: Vec<T> = rows.iter().map(|&at| scale * dot(q, &of(at, 0))).collect();
-                softmax(&mut weights);
-                for (&at, weight) in rows.iter().zip(weights) {
-                    for (sum, value) in out.iter_mut().zip(of(at, values)) {
-                        *sum += weight * value;
-                    }
-                }
-            }
-        }
+        self.attend(operands, results, |_, scores| softmax(scores));
     }
 
     fn cases(cases: &mut Cases<Self>) {
