@@ -35,7 +35,11 @@ unsafe impl KernelArguments for DeformableAttentionBackwardArgs {
         visit(Access::read("boxes", self.boxes, boxes));
         visit(Access::read("offsets", self.offsets, offsets));
         visit(Access::read("scores", self.scores, scores));
-        visit(Access::read("dy", self.dy, of_query(&[self.heads, self.head_dim])));
+        visit(Access::read(
+            "dy",
+            self.dy,
+            of_query(&[self.heads, self.head_dim]),
+        ));
         visit(Access::write("dvalue", self.dvalue, value));
         visit(Access::write("dboxes", self.dboxes, boxes));
         visit(Access::write("doffsets", self.doffsets, offsets));

@@ -14,7 +14,9 @@ unsafe impl KernelArguments for DetectionLossArgs {
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.queries > DETECTION_LOSS_QUERIES || self.targets_per_image > self.queries {
             let (targets, queries) = (self.targets_per_image, self.queries);
-            return Err(format!("matches {queries} queries with {targets} targets, more than the kernel's").into());
+            return Err(
+                format!("matches {queries} queries with {targets} targets, more than the kernel's").into(),
+            );
         }
         let layers = u64::from(self.images).saturating_mul(self.layers.into());
         target.blocks(layers, DETECTION_LOSS_THREADS)
@@ -34,7 +36,11 @@ unsafe impl KernelArguments for DetectionLossArgs {
         visit(Access::write("losses", self.losses, losses));
         visit(Access::write("dlogits", self.dlogits, logits));
         visit(Access::write("dboxes", self.dboxes, boxes));
-        visit(Access::write("overlaps", self.overlaps, of_queries(size_of::<f32>(), &[])));
+        visit(Access::write(
+            "overlaps",
+            self.overlaps,
+            of_queries(size_of::<f32>(), &[]),
+        ));
     }
 }
 

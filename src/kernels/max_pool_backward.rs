@@ -26,7 +26,11 @@ unsafe impl KernelArguments for MaxPoolBackwardArgs {
     fn accesses(&self, element: usize, visit: &mut dyn FnMut(Access)) {
         let (windows, channels) = (&self.windows, self.windows.channels);
         visit(Access::read("x", self.x, windows.bytes_of_x(element)));
-        visit(Access::read("dy", self.dy, windows.bytes_of_result(element, channels)));
+        visit(Access::read(
+            "dy",
+            self.dy,
+            windows.bytes_of_result(element, channels),
+        ));
         visit(Access::write("dx", self.dx, windows.bytes_of_x(element)));
     }
 }

@@ -71,7 +71,11 @@ unsafe impl KernelArguments for SampleArgs {
         visit(Access::read("logits", self.logits, logits));
         visit(Access::read("rules", self.rules, bytes(4 * RULES, &[self.rows])));
         visit(Access::read("top_k", self.top_k, bytes(4, &[self.rows])));
-        visit(Access::write("values", self.values, bytes(of_logits, &[self.rows])));
+        visit(Access::write(
+            "values",
+            self.values,
+            bytes(of_logits, &[self.rows]),
+        ));
         visit(Access::write("tokens", self.tokens, bytes(4, &[self.rows])));
     }
 }

@@ -41,7 +41,11 @@ impl Lower for TokenScores {
             return Err(KernelError::internal("has operands of other shapes"));
         };
         let addresses = [step.address(0)?, step.integers(1)?, step.out];
-        one(TokenScoresArgs::new(addresses, [rows, vocabulary, length], *self)?)
+        one(TokenScoresArgs::new(
+            addresses,
+            [rows, vocabulary, length],
+            *self,
+        )?)
     }
 }
 

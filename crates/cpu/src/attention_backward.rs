@@ -186,7 +186,9 @@ impl<'a> Backward<'a> {
             }
         }
         Exp {}.map_mut(scores);
-        let rows = scores.chunks_exact_mut(keys).zip(self.statistics(at).into_iter().flatten());
+        let rows = scores
+            .chunks_exact_mut(keys)
+            .zip(self.statistics(at).into_iter().flatten());
         for (weights, _) in rows.filter(|(_, statistics)| is_imprecise(statistics)) {
             let sum: f32 = weights.iter().sum();
             weights.iter_mut().for_each(|weight| *weight /= sum);
@@ -212,7 +214,9 @@ impl<'a> Backward<'a> {
             let channels = |tokens: &Tokens<'a>| &tokens.data[row * tokens.stride..][..d];
             *delta = dot(channels(&o), channels(&dy));
         }
-        let rows = deltas.iter_mut().zip(p.chunks_exact(keys).zip(d_p.chunks_exact(keys)));
+        let rows = deltas
+            .iter_mut()
+            .zip(p.chunks_exact(keys).zip(d_p.chunks_exact(keys)));
         for ((delta, (p, d_p)), statistics) in rows.zip(self.statistics(at).into_iter().flatten()) {
             if is_imprecise(statistics) {
                 *delta = dot(p, d_p);

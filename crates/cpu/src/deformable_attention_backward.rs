@@ -18,7 +18,12 @@ impl CpuOp for DeformableAttentionBackward {
             return Err("has four results".into());
         };
         let points = self.0.points_of_query();
-        let lens = [tokens * channels, 4 * queries, 2 * points * queries, points * queries];
+        let lens = [
+            tokens * channels,
+            4 * queries,
+            2 * points * queries,
+            points * queries,
+        ];
         if lens.contains(&0) {
             value.fill(0.0);
             return Ok(());
@@ -29,27 +34,33 @@ impl CpuOp for DeformableAttentionBackward {
         let images = value
             .par_chunks_mut(lens[0])
             .zip(boxes.par_chunks_mut(lens[1]))
-            .zip(offsets.par_chunks_mut(lens[2]).zip(scores.par_chunks_mut(lens[3])));
-        images.enumerate().for_each(|(image, ((value, boxes), (offsets, scores)))| {
-            value.fill(0.0);
-            for place in 0..queries {
-                let index = image * queries + place;
-                let query = Query {
-                    value: &of_value[image * lens[0]..][..lens[0]],
-                    of_box: &of_boxes[4 * index..][..4],
-                    offsets: &of_offsets[2 * points * index..][..2 * points],
-                    scores: &of_scores[points * index..][..points],
-                };
-                let gradients = QueryGradients {
-                    value: &mut *value,
-                    of_box: &mut boxes[4 * place..][..4],
-                    offsets: &mut offsets[2 * points * place..][..2 * points],
-                    scores: &mut scores[points * place..][..points],
-                };
-                let dy = &dy[channels * index..][..channels];
-                self.0.differentiate(query, dy, gradients);
-            }
-        });
+            .zip(
+                offsets
+                    .par_chunks_mut(lens[2])
+                    .zip(scores.par_chunks_mut(lens[3])),
+            );
+        images
+            .enumerate()
+            .for_each(|(image, ((value, boxes), (offsets, scores)))| {
+                value.fill(0.0);
+                for place in 0..queries {
+                    let index = image * queries + place;
+                    let query = Query {
+                        value: &of_value[image * lens[0]..][..lens[0]],
+                        of_box: &of_boxes[4 * index..][..4],
+                        offsets: &of_offsets[2 * points * index..][..2 * points],
+                        scores: &of_scores[points * index..][..points],
+                    };
+                    let gradients = QueryGradients {
+                        value: &mut *value,
+                        of_box: &mut boxes[4 * place..][..4],
+                        offsets: &mut offsets[2 * points * place..][..2 * points],
+                        scores: &mut scores[points * place..][..points],
+                    };
+                    let dy = &dy[channels * index..][..channels];
+                    self.0.differentiate(query, dy, gradients);
+                }
+            });
         Ok(())
     }
 }

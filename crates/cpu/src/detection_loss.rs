@@ -9,7 +9,8 @@ use super::{CpuOp, Operands};
 impl CpuOp for DetectionLoss {
     /// Threads share the layers of all images.
     fn run(&self, operands: &Operands<'_>, results: &mut [&mut [f32]]) -> Result<(), OpError> {
-        let (&[_, rows, classes], &[_, most, _]) = (operands.batched_shape(0)?, operands.batched_shape(2)?) else {
+        let (&[_, rows, classes], &[_, most, _]) = (operands.batched_shape(0)?, operands.batched_shape(2)?)
+        else {
             return Err("takes logits and targets".into());
         };
         let [losses, dlogits, dboxes, overlaps] = results else {

@@ -28,9 +28,7 @@ pub(super) fn attend(
     heads.try_for_each_item(|(index, out)| {
         let (row, head) = (index / op.heads, index % op.heads);
         let table = &table[row * pages..][..pages];
-        let rows: Vec<usize> = op
-            .rows(table, lengths[row], cache.len() / (2 * width))
-            .collect();
+        let rows: Vec<usize> = op.rows(table, lengths[row], cache.len() / (2 * width)).collect();
         out.fill(0.0);
         if rows.is_empty() {
             return Ok(());

@@ -16,10 +16,11 @@ impl CpuOp for Sample {
         let results = values.par_iter_mut().zip(tokens.par_iter_mut());
         let rules = rules.par_chunks(RULES).zip(top_k);
         let rows = logits.par_chunks(length).zip(rules);
-        rows.zip(results).for_each(|((row, (rules, &top_k)), (value, token))| {
-            let chosen = choose(row, SampleRules::new(rules, top_k));
-            (*value, *token) = (row[chosen], chosen as f32);
-        });
+        rows.zip(results)
+            .for_each(|((row, (rules, &top_k)), (value, token))| {
+                let chosen = choose(row, SampleRules::new(rules, top_k));
+                (*value, *token) = (row[chosen], chosen as f32);
+            });
         Ok(())
     }
 }
@@ -84,15 +85,17 @@ fn fraction_of(sum: u64, numerator: u32) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use hipvit_graph::reference::Array;
     use hipvit_graph::op::Definition as _;
     use hipvit_graph::op::dropout::philox4x32_10;
+    use hipvit_graph::reference::Array;
 
     use super::*;
 
     /// Returns logits, of which some are equal if there are more than 97.
     fn logits(length: usize) -> Vec<f32> {
-        (0..length).map(|index| ((index * 7919) % 97) as f32 / 16.0).collect()
+        (0..length)
+            .map(|index| ((index * 7919) % 97) as f32 / 16.0)
+            .collect()
     }
 
     fn rules(temperature: f32, top_k: usize, top_p: f32, draw: u32) -> SampleRules {
@@ -163,7 +166,11 @@ mod tests {
                     single(top_k),
                 ];
                 let expected = Sample.eval(&operands.each_ref()).unwrap();
-                assert_eq!(choose(&row, rules) as f64, expected[1].values()[0], "{rules:?} of {length}");
+                assert_eq!(
+                    choose(&row, rules) as f64,
+                    expected[1].values()[0],
+                    "{rules:?} of {length}"
+                );
             }
         }
     }

@@ -103,7 +103,8 @@ impl Definition for AveragePool {
             && self.padding == [[0; 2]; 2]
             && size.iter().zip(&self.kernel).all(divides);
         if !is_division {
-            let reason = format!("means of windows that do not divide an image of {size:?} have no derivative");
+            let reason =
+                format!("means of windows that do not divide an image of {size:?} have no derivative");
             return Err(OpError::derivative(reason));
         }
         let repeat = Interpolate {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::operands::{count, exactly, expect, one};
 use super::{
-    DeformableAttentionBackward, Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape,
+    Definition, DeformableAttentionBackward, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape,
     only_gradient,
 };
 use crate::array::{Array, Real};
@@ -206,7 +206,11 @@ impl DeformableAttention {
                     *sum += product * factor;
                 }
             });
-            let mean: f64 = products.iter().zip(&weights).map(|([x, ..], weight)| x * weight).sum();
+            let mean: f64 = products
+                .iter()
+                .zip(&weights)
+                .map(|([x, ..], weight)| x * weight)
+                .sum();
             for (point, ([product, slopes @ ..], weight)) in products.iter().zip(&weights).enumerate() {
                 let at = head * points + point;
                 gradients.scores[at] = T::from_f64(weight * (product - mean));

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::deformable_attention::{Query, QueryGradients, most};
 use super::operands::{count, exactly, expect};
-use super::{DeformableAttention, Definition, Locality, OpError, Shape};
+use super::{Definition, DeformableAttention, Locality, OpError, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation};
 use crate::dtype::DType;
@@ -90,7 +90,10 @@ impl Definition for DeformableAttentionBackward {
         let points = op.points_of_query();
         let (len, size) = match index {
             0 => (4 * queries * op.points, most(operands[4])),
-            1 => (4 * points * width, product * extent * (1.0 + scale * most(operands[2]))),
+            1 => (
+                4 * points * width,
+                product * extent * (1.0 + scale * most(operands[2])),
+            ),
             2 => (4 * width, product * extent * scale * largest_box),
             _ => (4 * width, product),
         };

@@ -142,9 +142,17 @@ impl DetectionLoss {
         {
             for (class, (z, gradient)) in logits.iter().zip(gradients).enumerate() {
                 let (z, is_target) = (z.to_f64(), class_of_query[column] == class);
-                let score = if is_target { results.overlaps[column].to_f64() } else { 0.0 };
+                let score = if is_target {
+                    results.overlaps[column].to_f64()
+                } else {
+                    0.0
+                };
                 let p = sigmoid(z);
-                let weight = if is_target { score } else { f64::from(self.alpha) * p.powf(self.gamma.into()) };
+                let weight = if is_target {
+                    score
+                } else {
+                    f64::from(self.alpha) * p.powf(self.gamma.into())
+                };
                 loss += of_classes * weight * (z.max(0.0) - z * score + (-z.abs()).exp().ln_1p());
                 *gradient = T::from_f64(of_classes * weight * (p - score));
             }
@@ -161,11 +169,16 @@ impl DetectionLoss {
             alpha,
             gamma,
         } = self.costs;
-        let [class, distance, overlap, alpha, gamma] = [class, distance, overlap, alpha, gamma].map(f64::from);
+        let [class, distance, overlap, alpha, gamma] =
+            [class, distance, overlap, alpha, gamma].map(f64::from);
         let p = sigmoid(logit);
         let own = alpha * (1.0 - p).powf(gamma) * -(p + LEAST).ln();
         let none = (1.0 - alpha) * p.powf(gamma) * -(1.0 - p + LEAST).ln();
-        let far: f64 = of_box.iter().zip(target).map(|(x, target)| (x - target).abs()).sum();
+        let far: f64 = of_box
+            .iter()
+            .zip(target)
+            .map(|(x, target)| (x - target).abs())
+            .sum();
         class * (own - none) + distance * far - overlap * Overlap::new(of_box, target).giou
     }
 }
@@ -188,7 +201,11 @@ impl Definition for DetectionLoss {
         expect("boxes", boxes, &[batch, rows, 4])?;
         expect("targets", targets, &[batch, most, 5])?;
         if self.layers == 0 || !rows.is_multiple_of(self.layers) || classes == 0 {
-            return Err(format!("cannot divide {rows} queries of {classes} classes into {} layers", self.layers).into());
+            return Err(format!(
+                "cannot divide {rows} queries of {classes} classes into {} layers",
+                self.layers
+            )
+            .into());
         }
         let queries = rows / self.layers;
         if most > queries {
@@ -207,7 +224,11 @@ impl Definition for DetectionLoss {
     }
 
     fn result_dtype(&self, index: usize, dtype: DType) -> DType {
-        if index == 1 || index == 2 { dtype } else { DType::F32 }
+        if index == 1 || index == 2 {
+            dtype
+        } else {
+            DType::F32
+        }
     }
 
     /// Costs and the loss. The number of steps of the matching depends on the elements.
@@ -266,7 +287,9 @@ impl Definition for DetectionLoss {
             cases.push(op, vec![logits, boxes, targets]);
         };
         match scale {
-            Scale::Model { sizes, .. } => add(2, [sizes.batch, sizes.tokens.min(300), 80, sizes.tokens.min(10)]),
+            Scale::Model { sizes, .. } => {
+                add(2, [sizes.batch, sizes.tokens.min(300), 80, sizes.tokens.min(10)])
+            }
             Scale::Awkward => {
                 // As many targets as queries, one query, and classes that end inside of a block.
                 add(1, [1, 1, 1, 1]);
@@ -279,8 +302,16 @@ impl Definition for DetectionLoss {
 
     /// The results are sums and products of few elements in f32. Derivatives of the overlap divide by its square.
     fn tolerance(&self, index: usize, operands: &[&Array], dtype: DType) -> f64 {
-        let rounded = if self.result_dtype(index, dtype) == DType::F32 { 0.0 } else { narrow(dtype) };
-        let len = if index == 0 { count(operands[0].shape()) as usize } else { 256 };
+        let rounded = if self.result_dtype(index, dtype) == DType::F32 {
+            0.0
+        } else {
+            narrow(dtype)
+        };
+        let len = if index == 0 {
+            count(operands[0].shape()) as usize
+        } else {
+            256
+        };
         rounded + 4.0 * tolerance(DType::F32, len)
     }
 
@@ -291,8 +322,12 @@ impl Definition for DetectionLoss {
         node: NodeValues<'_>,
         gradients: &[Option<ValueId>],
     ) -> Result<Gradients, OpError> {
-        let (Some(&Some(gradient)), true) = (gradients.first(), gradients.iter().skip(1).all(Option::is_none)) else {
-            return Err(OpError::derivative("only the losses of a detection have a derivative"));
+        let (Some(&Some(gradient)), true) =
+            (gradients.first(), gradients.iter().skip(1).all(Option::is_none))
+        else {
+            return Err(OpError::derivative(
+                "only the losses of a detection have a derivative",
+            ));
         };
         let layers = self.layers;
         let reshaped = |builder: &mut dyn GraphBuilder, value, extents: Vec<usize>| {

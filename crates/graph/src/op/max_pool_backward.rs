@@ -70,7 +70,11 @@ impl Definition for MaxPoolBackward {
         let images = operands[0]
             .values()
             .chunks_exact((height * width * channels).max(1))
-            .zip(operands[1].values().chunks_exact((rows * columns * channels).max(1)));
+            .zip(
+                operands[1]
+                    .values()
+                    .chunks_exact((rows * columns * channels).max(1)),
+            );
         let results = results[0]
             .values_mut()
             .chunks_exact_mut((height * width * channels).max(1));

@@ -101,7 +101,13 @@ pub fn weight(logit: f32, largest: f32, factor: f32) -> u64 {
 pub fn argmax<T: Real>(row: &[T]) -> usize {
     let is_nan = |x: T| x.partial_cmp(&x).is_none();
     let is_less = |a: T, b: T| a < b || is_nan(b) && !is_nan(a);
-    let larger = |best: usize, index: usize| if is_less(row[best], row[index]) { index } else { best };
+    let larger = |best: usize, index: usize| {
+        if is_less(row[best], row[index]) {
+            index
+        } else {
+            best
+        }
+    };
     (0..row.len()).fold(0, larger)
 }
 
@@ -128,7 +134,10 @@ impl Sample {
         order.sort_by(|&a, &b| descending(row, a, b));
         if (1..row.len()).contains(&rules.top_k) {
             let least = row[order[rules.top_k - 1]];
-            order.iter().filter(|&&token| row[token] < least).for_each(|&token| weights[token] = 0.0);
+            order
+                .iter()
+                .filter(|&&token| row[token] < least)
+                .for_each(|&token| weights[token] = 0.0);
         }
         let sum: f64 = weights.iter().sum();
         if rules.top_p < 1.0 {
@@ -275,18 +284,34 @@ mod tests {
     #[test]
     fn probabilities_are_those_of_transformers() {
         let check = |rules, expected: [f64; 7]| {
-            for (found, expected) in Sample::probabilities(&LOGITS, rules).unwrap().into_iter().zip(expected) {
-                assert!((found - expected).abs() < 1e-6, "{rules:?}: {found} instead of {expected}");
+            for (found, expected) in Sample::probabilities(&LOGITS, rules)
+                .unwrap()
+                .into_iter()
+                .zip(expected)
+            {
+                assert!(
+                    (found - expected).abs() < 1e-6,
+                    "{rules:?}: {found} instead of {expected}"
+                );
             }
         };
         let all = [
             0.184_179, 0.010_578, 0.376_228, 0.030_883, 0.376_228, 0.000_297, 0.021_608,
         ];
         check(rules(0.7, 0, 1.0, 0), all);
-        check(rules(0.7, 3, 1.0, 0), [0.196_639, 0.0, 0.401_68, 0.0, 0.401_68, 0.0, 0.0]);
+        check(
+            rules(0.7, 3, 1.0, 0),
+            [0.196_639, 0.0, 0.401_68, 0.0, 0.401_68, 0.0, 0.0],
+        );
         check(rules(1.0, 2, 1.0, 0), [0.0, 0.0, 0.5, 0.0, 0.5, 0.0, 0.0]);
-        check(rules(1.0, 9, 0.8, 0), [0.232_697, 0.0, 0.383_652, 0.0, 0.383_652, 0.0, 0.0]);
-        check(rules(2.0, 5, 0.6, 0), [0.280_265, 0.0, 0.359_867, 0.0, 0.359_867, 0.0, 0.0]);
+        check(
+            rules(1.0, 9, 0.8, 0),
+            [0.232_697, 0.0, 0.383_652, 0.0, 0.383_652, 0.0, 0.0],
+        );
+        check(
+            rules(2.0, 5, 0.6, 0),
+            [0.280_265, 0.0, 0.359_867, 0.0, 0.359_867, 0.0, 0.0],
+        );
         // One of two equal ones.
         check(rules(1.0, 0, 0.2, 0), [0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0]);
         check(rules(1.0, 0, 0.45, 0), [0.0, 0.0, 0.5, 0.0, 0.5, 0.0, 0.0]);
@@ -300,7 +325,10 @@ mod tests {
             let found = weight(logit, 0.0, std::f32::consts::LOG2_E) as f64 / (1_u64 << 40) as f64;
             // The exponent is rounded down to 2⁻²⁴, and the weight to 2⁻⁴⁰; the series has an error of some 2⁻³².
             let bound = exact * (2f64.powi(-24) * 0.7 + 4.0 * 2f64.powi(-32)) + 2f64.powi(-40);
-            assert!((found - exact).abs() <= bound, "{logit}: {found} instead of {exact}");
+            assert!(
+                (found - exact).abs() <= bound,
+                "{logit}: {found} instead of {exact}"
+            );
         }
         assert_eq!(weight(1.0, 1.0, f32::MAX), 1 << 40);
         assert_eq!(weight(f32::NEG_INFINITY, 1.0, 1.0), 0);

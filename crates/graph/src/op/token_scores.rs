@@ -71,7 +71,12 @@ impl Definition for TokenScores {
     const NAME: &'static str = "token_scores";
 
     fn fmt_attributes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} penalty {}", if self.log { " log" } else { "" }, self.penalty)?;
+        write!(
+            f,
+            "{} penalty {}",
+            if self.log { " log" } else { "" },
+            self.penalty
+        )?;
         match self.ngram {
             0 => Ok(()),
             ngram => write!(f, ", {ngram} tokens once"),
@@ -167,13 +172,22 @@ mod tests {
     fn scores(penalty: f32, ngram: usize, tokens: &[f64]) -> Vec<f64> {
         let logits = Array::new([1, 5], vec![1.5, -0.5, 2.0, 0.25, 1.9]).unwrap();
         let tokens = Array::new([1, tokens.len()], tokens.to_vec()).unwrap();
-        let mut results = TokenScores { log: false, penalty, ngram }.eval(&[&logits, &tokens]).unwrap();
+        let mut results = TokenScores {
+            log: false,
+            penalty,
+            ngram,
+        }
+        .eval(&[&logits, &tokens])
+        .unwrap();
         results.remove(0).values().to_vec()
     }
 
     #[test]
     fn repeated_tokens_lose() {
-        assert_eq!(scores(2.0, 0, &[0.0, 0.0, 1.0, -1.0, 2.0]), [0.75, -1.0, 2.0, 0.25, 1.9]);
+        assert_eq!(
+            scores(2.0, 0, &[0.0, 0.0, 1.0, -1.0, 2.0]),
+            [0.75, -1.0, 2.0, 0.25, 1.9]
+        );
         assert_eq!(scores(1.0, 0, &[0.0, 1.0]), [1.5, -0.5, 2.0, 0.25, 1.9]);
         assert_eq!(scores(2.0, 0, &[9.0, -1.0]), [1.5, -0.5, 2.0, 0.25, 1.9]);
     }
@@ -182,7 +196,9 @@ mod tests {
     fn repeated_sequences_are_excluded() {
         let excluded = |ngram, tokens: &[f64]| -> Vec<usize> {
             let scores = scores(1.0, ngram, tokens);
-            (0..5).filter(|&token| scores[token] == f64::NEG_INFINITY).collect()
+            (0..5)
+                .filter(|&token| scores[token] == f64::NEG_INFINITY)
+                .collect()
         };
         // 2 and 4 followed 3 before.
         assert_eq!(excluded(2, &[3.0, 2.0, 3.0]), [2]);

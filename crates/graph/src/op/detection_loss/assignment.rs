@@ -81,7 +81,10 @@ mod tests {
 
     #[test]
     fn sums_of_costs_are_the_smallest() {
-        for (case, [rows, columns]) in [[1, 1], [1, 5], [3, 3], [4, 6], [5, 7], [6, 6]].into_iter().enumerate() {
+        for (case, [rows, columns]) in [[1, 1], [1, 5], [3, 3], [4, 6], [5, 7], [6, 6]]
+            .into_iter()
+            .enumerate()
+        {
             for seed in 0..20 {
                 // Costs of both signs, some of them equal.
                 let cost = |row: usize, column: usize| {
@@ -93,9 +96,16 @@ mod tests {
                 taken.sort_unstable();
                 taken.dedup();
                 assert_eq!(taken.len(), rows);
-                let sum: f64 = found.iter().enumerate().map(|(row, &column)| cost(row, column)).sum();
+                let sum: f64 = found
+                    .iter()
+                    .enumerate()
+                    .map(|(row, &column)| cost(row, column))
+                    .sum();
                 let expected = smallest(0, rows, &mut vec![false; columns], &cost);
-                assert!((sum - expected).abs() < 1e-9, "{rows}×{columns} {seed}: {sum}, {expected}");
+                assert!(
+                    (sum - expected).abs() < 1e-9,
+                    "{rows}×{columns} {seed}: {sum}, {expected}"
+                );
             }
         }
         assert!(assign(0, 3, |_, _| 1.0).is_empty());

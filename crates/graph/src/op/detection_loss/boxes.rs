@@ -13,7 +13,8 @@ pub(super) struct Overlap {
 
 impl Overlap {
     pub(super) fn new(of_box: [f64; 4], target: [f64; 4]) -> Self {
-        let axes = [0, 1].map(|axis| Axis::new([of_box[axis], of_box[2 + axis]], [target[axis], target[2 + axis]]));
+        let axes =
+            [0, 1].map(|axis| Axis::new([of_box[axis], of_box[2 + axis]], [target[axis], target[2 + axis]]));
         let [x, y] = &axes;
         let intersection = x.shared.max(0.0) * y.shared.max(0.0);
         let union = of_box[2] * of_box[3] + target[2] * target[3] - intersection;
@@ -59,7 +60,13 @@ impl Axis {
     fn new(of_box: [f64; 2], target: [f64; 2]) -> Self {
         let ends = |[centre, side]: [f64; 2]| [centre - 0.5 * side, centre + 0.5 * side];
         let ([first, last], [target_first, target_last]) = (ends(of_box), ends(target));
-        let share = |is_own: bool, is_equal: bool| if is_equal { 0.5 } else { f64::from(u8::from(is_own)) };
+        let share = |is_own: bool, is_equal: bool| {
+            if is_equal {
+                0.5
+            } else {
+                f64::from(u8::from(is_own))
+            }
+        };
         let (starts_equal, ends_equal) = (first == target_first, last == target_last);
         Self {
             shared: last.min(target_last) - first.max(target_first),
