@@ -288,7 +288,7 @@ impl Definition for DetectionLoss {
         };
         match scale {
             Scale::Model { sizes, .. } => {
-                add(2, [sizes.batch, sizes.tokens.min(300), 80, sizes.tokens.min(10)])
+                add(2, [sizes.batch, sizes.tokens.min(300), 80, sizes.tokens.min(10)]);
             }
             Scale::Awkward => {
                 // As many targets as queries, one query, and classes that end inside of a block.
