@@ -7,6 +7,7 @@
 //! shrinks. The computation is in double precision; the result is rounded to f32 once.
 
 use half::{bf16, f16};
+use rayon::prelude::*;
 
 use super::invalid::Invalid;
 use crate::tensor::DType;
@@ -205,6 +206,9 @@ fn square(cells: usize) -> Result<Grid, Invalid> {
     }
 }
 
+/// Least numbers that a thread interpolates.
+const LEAST_PART: usize = 1 << 14;
+
 /// Inputs of each output, with their weights.
 pub(super) type Taps = Vec<Vec<(usize, f64)>>;
 
@@ -227,31 +231,37 @@ pub(super) fn combine(
     to: Grid,
     [vertical, horizontal]: &[Taps; 2],
 ) -> Vec<f32> {
+    let width = (to[1] * channels).max(1);
+    let least_rows = LEAST_PART.div_ceil(width);
     // Columns first, so that the larger pass runs over whole rows of the table.
-    let mut wide = vec![0.0f64; from[0] * to[1] * channels];
-    for row in 0..from[0] {
-        for (column, taps) in horizontal.iter().enumerate() {
-            let target = &mut wide[(row * to[1] + column) * channels..][..channels];
-            for &(source, weight) in taps {
-                let values = &table[(row * from[1] + source) * channels..][..channels];
-                for (sum, &value) in target.iter_mut().zip(values) {
-                    *sum += weight * f64::from(value);
+    let mut wide = vec![0.0f64; from[0] * width];
+    let rows = wide.par_chunks_exact_mut(width).with_min_len(least_rows);
+    rows.zip(table.par_chunks_exact((from[1] * channels).max(1)))
+        .for_each(|(wide, row)| {
+            for (target, taps) in wide.chunks_exact_mut(channels.max(1)).zip(horizontal) {
+                for &(source, weight) in taps {
+                    for (sum, &value) in target.iter_mut().zip(&row[source * channels..][..channels]) {
+                        *sum += weight * f64::from(value);
+                    }
                 }
             }
-        }
-    }
-    let width = to[1] * channels;
-    let mut result = Vec::with_capacity(to[0] * width);
-    let mut sums = vec![0.0f64; width];
-    for taps in vertical {
-        sums.fill(0.0);
-        for &(source, weight) in taps {
-            for (sum, value) in sums.iter_mut().zip(&wide[source * width..][..width]) {
-                *sum += weight * value;
+        });
+    let mut result = vec![0.0; to[0] * width];
+    let rows = result.par_chunks_exact_mut(width).with_min_len(least_rows);
+    rows.zip(vertical).for_each_init(
+        || vec![0.0f64; width],
+        |sums, (row, taps)| {
+            sums.fill(0.0);
+            for &(source, weight) in taps {
+                for (sum, value) in sums.iter_mut().zip(&wide[source * width..][..width]) {
+                    *sum += weight * value;
+                }
             }
-        }
-        result.extend(sums.iter().map(|&sum| sum as f32));
-    }
+            for (value, &sum) in row.iter_mut().zip(&*sums) {
+                *value = sum as f32;
+            }
+        },
+    );
     result
 }
 
