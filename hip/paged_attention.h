@@ -63,8 +63,8 @@ struct PagedAttentionArgs {
     unsigned columns;
     /// Maximum blocks per head of a row, at least 1.
     unsigned splits;
-    /// 0.
-    unsigned reserved;
+    /// 1 for blocks of `PAGED_ATTENTION_FEW` threads, which `splits` above 1 need. 0 for `PAGED_ATTENTION_THREADS`.
+    unsigned few;
 };
 
 } // namespace hipvit

@@ -5053,8 +5053,8 @@ pub struct PagedAttentionArgs {
     pub columns: u32,
     /// Maximum blocks per head of a row, at least 1.
     pub splits: u32,
-    /// 0.
-    pub reserved: u32,
+    /// 1 for blocks of `PAGED_ATTENTION_FEW` threads, which `splits` above 1 need. 0 for `PAGED_ATTENTION_THREADS`.
+    pub few: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -5119,8 +5119,8 @@ const _: () = {
         "Offset of field: PagedAttentionArgs::splits",
     ][::core::mem::offset_of!(PagedAttentionArgs, splits) - 96usize];
     [
-        "Offset of field: PagedAttentionArgs::reserved",
-    ][::core::mem::offset_of!(PagedAttentionArgs, reserved) - 100usize];
+        "Offset of field: PagedAttentionArgs::few",
+    ][::core::mem::offset_of!(PagedAttentionArgs, few) - 100usize];
 };
 
 /// `paged_attention_pattern`: paged_attention with the score and the mask of the code's pattern.

@@ -42,6 +42,7 @@ impl Lower for PagedAttention {
 /// Returns the arguments for a step whose first operands are those of [`PagedAttention`].
 pub(super) fn arguments(op: &PagedAttention, step: &Lowering<'_>) -> Result<PagedAttentionArgs, KernelError> {
     let (places, pages) = (step.shape_of(1)?[0], step.shape_of(2)?[1]);
+    let (heads, splits) = splits(op, step.plan, step.step);
     Ok(PagedAttentionArgs {
         q: step.address(0)?,
         cache: step.address(1)?,
@@ -60,8 +61,9 @@ pub(super) fn arguments(op: &PagedAttention, step: &Lowering<'_>) -> Result<Page
         lanes: 1,
         scale: op.scale,
         columns: extent(step.shape_of(0)?[1])?,
-        splits: extent(splits(op, step.plan, step.step).1)?,
-        reserved: 0,
+        splits: extent(splits)?,
+        // All blocks run at the same time.
+        few: u32::from(heads <= PAGED_ATTENTION_FEW_HEADS as usize),
     })
 }
 
@@ -79,8 +81,7 @@ fn splits(op: &PagedAttention, plan: &Plan, step: &Step) -> (usize, usize) {
 }
 
 impl PagedAttentionArgs {
-    /// Returns the arguments for a device of `compute_units` compute units: with a block per unit, if the heads are fewer and have as many
-    /// keys. Rounding depends on the number of blocks per head.
+    /// Limits the blocks per head, so that a launch has at most one block per compute unit. Rounding depends on the number of blocks.
     pub fn split(self, compute_units: u32) -> Self {
         let wanted = u64::from(compute_units) / self.heads_of_rows().max(1);
         Self {
@@ -89,18 +90,21 @@ impl PagedAttentionArgs {
         }
     }
 
-    /// Returns the arguments for one block per head, so that rounding does not depend on the number of rows.
+    /// Returns the arguments for one block of the same size per head, so that rounding does not depend on the number of rows.
     pub fn whole(self) -> Self {
-        Self { splits: 1, ..self }
+        Self {
+            splits: 1,
+            few: 0,
+            ..self
+        }
     }
 
     fn heads_of_rows(&self) -> u64 {
         u64::from(self.rows) * u64::from(self.heads)
     }
 
-    /// Returns true if all blocks run at the same time.
     pub(super) fn are_few(&self) -> bool {
-        self.heads_of_rows() <= PAGED_ATTENTION_FEW_HEADS.into()
+        self.few != 0
     }
 }
 

@@ -527,7 +527,7 @@ fn blocks_share_the_keys_of_few_rows() {
         scale: 1.0,
         columns: 1024,
         splits: 8,
-        reserved: 0,
+        few: u32::from(rows <= 16),
     };
     // A block per compute unit, and at most as many per head as there is memory for.
     for (rows, units, splits) in [
@@ -550,6 +550,9 @@ fn blocks_share_the_keys_of_few_rows() {
         };
         assert_eq!((&*arguments.entry().unwrap(), launch.block[0]), few);
     }
+    // Rounding does not depend on the rows.
+    let entries = [1, 64].map(|rows| of(rows).whole().entry().unwrap());
+    assert_eq!(entries[0], entries[1]);
     let mut accesses = Vec::new();
     of(1).accesses(2, &mut |access| accesses.push((access.field, access.bytes)));
     assert!(accesses.contains(&("parts", 16 * 8 * 66 * 4)), "{accesses:?}");

@@ -105,7 +105,7 @@ impl Case {
                     scale,
                     columns: of(self.columns),
                     splits: of(splits),
-                    reserved: 0,
+                    few: 1,
                 }
                 .into())
             },
