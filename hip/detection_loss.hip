@@ -66,8 +66,9 @@ struct Overlap {
 
 HIPVIT_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-// p to a power; 0 to a positive power is 0.
+// p to a power that is not negative.
 HIPVIT_DEVICE float power(float p, float exponent) {
+    if (exponent == 0.0f) return 1.0f;
     return exponent == 2.0f ? p * p : fast_exp2(exponent * fast_log2(p));
 }
 
@@ -144,7 +145,7 @@ template <class T> HIPVIT_DEVICE void detection_loss(const DetectionLossArgs &a)
             }
             own = nearest_of_block(own, nearest);
             end = own.query;
-            if (end >= queries) break; // logits that are no numbers
+            if (end >= queries) break; // no cost is NaN, and targets are at most queries: this bounds the access below
             if (thread == 0) of_target[row] += own.distance;
             for (u32 i = thread; i < queries; i += THREADS) {
                 if (visited[i]) {

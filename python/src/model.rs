@@ -416,22 +416,16 @@ fn pixels(session: &Session, sources: &[Source], each: usize) -> Result<Vec<u8>,
         .filter_map(|(index, (source, slot))| {
             let mut fill = || {
                 let image = source.decode(DecodeOptions::default())?;
-                let (from, image) = (
-                    (image.height, image.width),
-                    source.resize(&image, session.preprocess())?,
-                );
-                if image.data.len() != slot.len() {
+                let resized = source.resize(&image, session.preprocess())?;
+                if resized.data.len() != slot.len() {
+                    let [rows, columns] = session.info().image_size;
                     let reason = format!(
-                        "resize an image of {}×{} to {}×{}, but the session takes images of {:?}",
-                        from.0,
-                        from.1,
-                        image.height,
-                        image.width,
-                        session.info().image_size
+                        "resizes an image of {}×{} to {}×{}, but the session takes {rows}×{columns}",
+                        image.height, image.width, resized.height, resized.width
                     );
                     return Err(Error::argument("preprocessing", reason));
                 }
-                slot.copy_from_slice(&image.data);
+                slot.copy_from_slice(&resized.data);
                 Ok(())
             };
             fill().err().map(|error| (index, error))

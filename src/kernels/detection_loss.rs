@@ -14,9 +14,10 @@ unsafe impl KernelArguments for DetectionLossArgs {
     fn plan(&mut self, target: &Target) -> Result<Launch, KernelError> {
         if self.queries > DETECTION_LOSS_QUERIES || self.targets_per_image > self.queries {
             let (targets, queries) = (self.targets_per_image, self.queries);
-            return Err(
-                format!("matches {queries} queries with {targets} targets, more than the kernel's").into(),
+            let reason = format!(
+                "has {queries} queries and {targets} targets of an image. A GPU matches at most {DETECTION_LOSS_QUERIES} queries, and as many targets"
             );
+            return Err(reason.into());
         }
         let layers = u64::from(self.images).saturating_mul(self.layers.into());
         target.blocks(layers, DETECTION_LOSS_THREADS)

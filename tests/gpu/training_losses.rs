@@ -177,13 +177,13 @@ fn losses_and_relative_positions_are_those_of_the_cpu() {
         let expected = train(Device::Cpu, DType::F32, case);
         // Relative depths are fitted by a line: predictions of random weights differ by less than a rounding in 16 bits. Rounding selects and
         // matches other queries of a detector.
-        let is_exact = matches!(
+        let needs_f32 = matches!(
             case.1,
             Objective::Depth(DepthLoss::ScaleAndShiftInvariant) | Objective::Boxes(_)
         );
         for dtype in dtypes()
             .into_iter()
-            .filter(|&dtype| dtype == DType::F32 || !is_exact)
+            .filter(|&dtype| dtype == DType::F32 || !needs_f32)
         {
             // Relative errors of a loss and of a norm; those of 16 bits are a few of their roundings.
             let bound = match dtype {

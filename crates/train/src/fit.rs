@@ -141,7 +141,7 @@ impl Supervision {
         })
     }
 
-    /// Returns the loss of pairs, texts or maps, unless the data have classes.
+    /// Returns the loss of pairs, texts, maps or boxes, unless the data have classes.
     fn objective(&self) -> Option<Objective> {
         let pairs = self
             .captions

@@ -15,6 +15,8 @@ use crate::support::program::{hipvit, stderr, stdout};
 
 /// Width and height of the images.
 const SIZE: [usize; 2] = [96, 64];
+/// Class of all objects.
+const CLASS: usize = 2;
 /// Colours of the objects, which have one class: classes take a detector much longer to learn than boxes.
 const COLORS: [[u8; 3]; 3] = [[230, 40, 40], [40, 200, 60], [50, 80, 240]];
 
@@ -41,7 +43,7 @@ fn write_scene(folder: &Path, seed: usize) -> String {
             }
         }
         boxes.push([left, top, width, height]);
-        classes.push(2);
+        classes.push(CLASS);
     }
     let name = format!("{seed}.png");
     let file = fs::File::create(folder.join(&name)).unwrap();
@@ -133,9 +135,13 @@ fn a_detector_learns_and_a_resumed_run_has_the_bits_of_an_uninterrupted_one() {
 
     // `hipvit detect` loads the model, and finds objects of the classes.
     let mut arguments: Vec<OsString> = vec!["detect".into(), scenes.path("data/validation/64.png").into()];
-    arguments.extend(["--device", "cpu", "--json", "-m"].map(OsString::from));
+    arguments.extend(["--device", "cpu", "--json", "--threshold", "0.02", "-m"].map(OsString::from));
     arguments.push(scenes.path("whole/model").into());
-    assert_success(&hipvit(arguments));
+    let output = hipvit(arguments);
+    assert_success(&output);
+    let found: Value = serde_json::from_str(stdout(&output)).unwrap();
+    let best = &found["objects"][0];
+    assert_eq!(best["class"], CLASS, "{found}");
 
     end_by(
         Signal::INT,

@@ -5,7 +5,7 @@ mod boxes;
 
 use std::fmt;
 
-pub use self::assignment::assign;
+use self::assignment::assign;
 use self::boxes::Overlap;
 use super::operands::{count, exactly, expect};
 use super::{
@@ -107,12 +107,15 @@ impl DetectionLoss {
         };
         let targets: Vec<(usize, [f64; 4])> = targets.chunks_exact(5).filter_map(class_of).collect();
         let query = |query: usize| four(&boxes[4 * query..]);
-        let cost = |row: usize, column: usize| {
-            let (class, target) = targets[row];
+        let cost = |&(class, target): &(usize, [f64; 4]), column: usize| {
             let cost = self.cost(logits[column * classes + class].to_f64(), query(column), target);
             if cost < LARGEST_COST { cost } else { LARGEST_COST }
         };
-        let assigned = assign(targets.len(), queries, cost);
+        let of_target = |target| (0..queries).map(move |column| cost(target, column));
+        let costs: Vec<f64> = targets.iter().flat_map(of_target).collect();
+        let assigned = assign(targets.len(), queries, |row, column| {
+            costs[row * queries + column]
+        });
         results.dboxes.fill(T::ZERO);
         results.overlaps.fill(-T::ONE);
         let LossWeights {

@@ -36,16 +36,14 @@ impl Boxes {
     /// [`Error::Argument`] with the image of an object that does not fit the model. The errors of the model's configuration.
     pub(super) fn open(directory: &Path, splits: &Splits) -> Result<Self, FitError> {
         let training = detector_training(directory)?;
-        let mut most = 1;
-        for set in std::iter::once(&splits.train).chain(&splits.validation) {
-            for index in 0..set.len() {
-                let objects = objects_of(&**set, index)?;
-                check(objects, training.classes)
-                    .map_err(|reason| Error::argument("data", format!("{}: {reason}", set.name(index))))?;
+        if let Some(validation) = &splits.validation {
+            for index in 0..validation.len() {
+                check(&**validation, index, training.classes)?;
             }
         }
+        let mut most = 1;
         for index in 0..splits.train.len() {
-            let count = objects_of(&*splits.train, index)?.classes.len();
+            let count = check(&*splits.train, index, training.classes)?;
             if count > training.queries {
                 let reason = format!(
                     "{} has {count} objects, more than the {} of `num_queries`",
@@ -126,11 +124,18 @@ fn objects_of(dataset: &dyn Dataset, index: usize) -> Result<&Objects, Error> {
     })
 }
 
-/// Checks the objects of an image. Returns what is wrong with them.
-fn check(objects: &Objects, classes: usize) -> Result<(), String> {
+/// Checks the objects of an image. Returns their number.
+fn check(dataset: &dyn Dataset, index: usize, classes: usize) -> Result<usize, Error> {
+    let objects = objects_of(dataset, index)?;
+    let refused = |reason: String| {
+        Err(Error::argument(
+            "data",
+            format!("{} has {reason}", dataset.name(index)),
+        ))
+    };
     if let Some(class) = objects.classes.iter().find(|&&class| class >= classes) {
-        return Err(format!(
-            "has an object of category {class}, but the model has {classes} classes. Give its configuration as many, and its heads new weights"
+        return refused(format!(
+            "an object of category {class}, but the model has {classes} classes. Give its configuration as many, and its heads new weights"
         ));
     }
     let is_empty = |of_box: &&[f32; 4]| {
@@ -138,8 +143,8 @@ fn check(objects: &Objects, classes: usize) -> Result<(), String> {
         !is_finite || of_box[2] <= 0.0 || of_box[3] <= 0.0
     };
     match objects.boxes.iter().find(is_empty) {
-        Some(of_box) => Err(format!("has the box {of_box:?}, which has no area. Leave it out")),
-        None => Ok(()),
+        Some(of_box) => refused(format!("the box {of_box:?}, which has no area. Leave it out")),
+        None => Ok(objects.classes.len()),
     }
 }
 

@@ -164,5 +164,5 @@ fn what_training_of_detectors_cannot_do_is_refused_by_name() {
     refused(many, &["99 targets", "queries"]);
     let mut trainer = trainer("rt_detr", |_| {}).unwrap();
     let error = trainer.step(Input::Values(&[]), &vec![0.0; 7], RATE).unwrap_err();
-    assert!(error.to_string().contains("numbers of objects"), "{error}");
+    assert!(error.to_string().contains("5 for each object"), "{error}");
 }

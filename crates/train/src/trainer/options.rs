@@ -124,6 +124,10 @@ pub(super) fn check(options: &TrainOptions) -> Result<()> {
             return Err(Error::argument(name, reason));
         }
     }
+    if options.loss.has_boxes() && options.dtype == DType::F16 {
+        let reason = "is f16, in which most gradients of the classes of queries are 0. Use bf16 or f32";
+        return Err(Error::argument("dtype", reason));
+    }
     if options
         .clip_norm
         .is_some_and(|maximum| maximum.is_nan() || maximum <= 0.0)

@@ -112,7 +112,7 @@ impl<'a> Targets<'a> {
             } else if objective.has_maps() {
                 "pixels"
             } else if objective.has_boxes() {
-                "numbers of objects"
+                "numbers, 5 for each object"
             } else {
                 "channels"
             };

@@ -4,7 +4,7 @@
 /// many columns as rows.
 ///
 /// The Hungarian algorithm with potentials: each row extends the assignment along a shortest path of reduced costs.
-pub fn assign(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> f64) -> Vec<usize> {
+pub(super) fn assign(rows: usize, columns: usize, cost: impl Fn(usize, usize) -> f64) -> Vec<usize> {
     let mut of_row = vec![0.0; rows];
     let mut of_column = vec![0.0; columns];
     let mut owner: Vec<Option<usize>> = vec![None; columns];
