@@ -77,7 +77,6 @@ def train(name):
         if step == 0:
             tensors = without_small(of_parameters(trained))
             single = error_of_single(trained, image, tensors)
-            print(name, outputs.loss_dict.keys())
         norms.append(float(torch.nn.utils.clip_grad_norm_(parameters, 1.0)))
         optimizer.step()
         losses.append(float(outputs.loss.detach()))

@@ -62,11 +62,12 @@ class TrainingResult:
     loss: Optional[float]
     """Mean loss of the training images."""
     train_accuracy: Optional[float]
-    """Share of the training images that were classified correctly, as augmented. ``None`` for depths and masks."""
+    """Share of the training images that were classified correctly, as augmented, or of the objects that were found with an intersection over union
+    of at least 0.5. ``None`` for depths and masks."""
     val_loss: Optional[float]
     """Mean loss of the validation images. ``None`` without such images."""
     val_accuracy: Optional[float]
-    """Share of the validation images that were classified correctly, δ1 of depths, or share of correct pixels of masks. ``None`` without such
+    """Share of the validation images that were classified correctly, δ1 of depths, share of correct pixels of masks, or mAP@0.5 of boxes. ``None`` without such
     images."""
 
 

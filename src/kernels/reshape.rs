@@ -1,4 +1,4 @@
-//! Change of a shape, or of nothing: no call if the result has the operand's memory, else a copy.
+//! `reshape` and `detach`: no call if the result has the operand's memory, else a copy.
 
 use hipvit_graph::op::{Detach, Reshape};
 use hipvit_graph::strided::View;

@@ -25,8 +25,8 @@ pub struct LoadOptions {
     pub max_flops: Option<u64>,
     /// Numbers for extents of an ONNX model's inputs that have a name in the file, such as `height`.
     pub extents: BTreeMap<String, usize>,
-    /// If true, the model must be a detector, and its graph is the one that training differentiates: from
-    /// [`PixelValues`](InputKind::PixelValues), with the outputs `logits` and `pred_boxes` of all layers.
+    /// If true, the model must be a detector, and its graph is the one that training differentiates, with the outputs `logits` and `pred_boxes`
+    /// of all layers.
     pub trained_detector: bool,
     /// Preprocessing of an ONNX model, in place of a configuration beside the file.
     pub image_rule: Option<ImageRule>,

@@ -152,7 +152,7 @@ fn check_size(source: &Source<'_>, config: &Config, size: [usize; 2], options: &
     }
 }
 
-/// Builds the graph from pixel values, f32 `[1, 3, H, W]`.
+/// Builds the graph from the [input](LoadOptions::input) that the options name.
 fn graph(
     name: &str,
     config: &Config,

@@ -99,7 +99,7 @@ struct StartArgs {
 struct RecipeArgs {
     /// TOML file, scratch-small, digits, fine-tune, pairs, texts or maps
     ///
-    /// The default is scratch-small, pairs for pairs of images and captions, texts for a model that makes texts, or maps for one that predicts maps.
+    /// The default is scratch-small, pairs for pairs of images and captions, texts for a model that makes texts, or maps for one that predicts maps or boxes.
     #[arg(long, value_name = "RECIPE", conflicts_with = "resume")]
     recipe: Option<PathBuf>,
     /// Number of passes over the images

@@ -253,8 +253,10 @@ impl Decoder {
     /// Computes what follows each row, and the `kept` most likely tokens. On a GPU the logits stay there.
     pub(crate) fn step_beams(&mut self, rows: &[Row<'_>], kept: usize) -> Result<(StepOutputs, Best)> {
         let chooser = self.beams(kept)?;
+        let staging = timeline::span(Activity::Stage);
         let inputs = StepInputs::new(rows, &self.spec, self.cache);
         let history = history(rows, &self.spec);
+        drop(staging);
         let plan = chooser.plan(inputs.batch())?;
         let choose = |logits: InputData<'_>| -> Result<Best> {
             let history = InputData::Host(Input::Integers(&history));

@@ -13,7 +13,7 @@
 //! | `spec`, `names` | the configuration; the names of tensors |
 //! | `graph`, `llama`, `decoder`, `step_inputs` | builds the graphs; runs them; their inputs |
 //! | `beam`, `searched`, `beam_texts` | beam search; its texts in progress; the schedule of images |
-//! | `pages`, `sampling` | allocates the cache; chooses tokens |
+//! | `pages`, `sampling` | allocates the cache; the rules of the next token |
 //! | `draft`, `draft_model` | guesses tokens: from the text; by a smaller model |
 //! | `prompt`, `template`, `prompts` | the tokens that a text begins with; the chat around a prompt; those of clients |
 //! | `text`, `stream` | texts in progress; the text of tokens as they come |

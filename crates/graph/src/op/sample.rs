@@ -27,7 +27,7 @@ pub const RULES: usize = 4;
 /// Binary digits of a weight after the point.
 const WEIGHT_BITS: u32 = 40;
 
-/// `ln 2ᵏ / k! · 2³²`, from k = 1 on.
+/// `(ln 2)ᵏ / k! · 2³²`, from k = 1 on.
 const EXP2: [u32; 10] = [
     2_977_044_472,
     1_031_764_991,
