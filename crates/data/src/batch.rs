@@ -30,6 +30,8 @@ pub struct Batch {
     pub labels: Vec<usize>,
     /// Place of each image in the dataset.
     pub samples: Vec<Sample>,
+    /// Height and width of each image before it was prepared, in pixels.
+    pub original_sizes: Vec<[usize; 2]>,
     /// Mixture of each image with the image at the mirrored place. Empty if the loader does not mix.
     pub mixtures: Vec<Mixture>,
     /// Label of the image that each image is mixed with. Empty if the batch has all images of the step.
@@ -64,6 +66,7 @@ impl Batch {
         cut(&mut self.pixels, images.start * image..images.end * image);
         cut(&mut self.labels, images.clone());
         cut(&mut self.samples, images.clone());
+        cut(&mut self.original_sizes, images.clone());
         cut(&mut self.partners, images.clone());
         cut(&mut self.mixtures, images.clone());
         cut(&mut self.erasures, images);

@@ -283,8 +283,16 @@ struct Pending {
     position: Position,
     next: Position,
     samples: Vec<Sample>,
-    images: Vec<Option<Result<RgbImage>>>,
+    images: Vec<Option<Result<Loaded>>>,
     missing: usize,
+}
+
+/// An image that was prepared.
+#[derive(Clone, Debug)]
+struct Loaded {
+    image: RgbImage,
+    /// Height and width of the image before.
+    original_size: [usize; 2],
 }
 
 /// Tells the consumer if a thread panics.
@@ -388,16 +396,17 @@ impl Shared {
         state.pending.insert(batch, pending);
     }
 
-    fn load(&self, task: &Task) -> Result<RgbImage> {
+    fn load(&self, task: &Task) -> Result<Loaded> {
         let index = task.sample.index;
         let image = self.dataset.decode(index, self.options.decode)?;
+        let original_size = [image.height, image.width];
         let mut stream = self.stream(Purpose::Augment, task.epoch, task.sample);
-        self.prepare
-            .prepare(image, &mut stream)
-            .map_err(|source| Error::Prepare {
-                name: self.dataset.name(index),
-                source: Box::new(source),
-            })
+        let image = self.prepare.prepare(image, &mut stream);
+        let image = image.map_err(|source| Error::Prepare {
+            name: self.dataset.name(index),
+            source: Box::new(source),
+        })?;
+        Ok(Loaded { image, original_size })
     }
 
     fn stream(&self, purpose: Purpose, epoch: u32, sample: Sample) -> Stream {
@@ -411,7 +420,7 @@ impl Shared {
     }
 
     /// Stores an image. Returns the batch if it is complete.
-    fn put(&self, task: &Task, image: Result<RgbImage>) -> Option<Pending> {
+    fn put(&self, task: &Task, image: Result<Loaded>) -> Option<Pending> {
         let mut state = self.state.lock();
         let pending = state.pending.get_mut(&task.batch)?;
         pending.images[task.slot] = Some(image);
@@ -444,9 +453,11 @@ impl Shared {
             // The others are reported with their own share.
             broken.retain(|broken| of_share.iter().any(|sample| sample.index == broken.index));
         }
-        let size = images.first().map_or([0; 2], |image| [image.height, image.width]);
+        let size = images
+            .first()
+            .map_or([0; 2], |Loaded { image, .. }| [image.height, image.width]);
         let mut pixels = Vec::with_capacity(images.len() * size[0] * size[1] * 3);
-        for (image, sample) in images.iter().zip(&samples) {
+        for (Loaded { image, .. }, sample) in images.iter().zip(&samples) {
             if [image.height, image.width] != size {
                 return Err(self.different_size(image, *sample, size));
             }
@@ -460,6 +471,7 @@ impl Shared {
                 .map(|sample| self.dataset.label(sample.index))
                 .collect(),
             samples,
+            original_sizes: images.iter().map(|loaded| loaded.original_size).collect(),
             mixtures: Vec::new(),
             partners: Vec::new(),
             erasures: Vec::new(),
@@ -490,11 +502,11 @@ impl Shared {
     )]
     fn sort_out(
         &self,
-        images: Vec<Option<Result<RgbImage>>>,
+        images: Vec<Option<Result<Loaded>>>,
         mut samples: Vec<Sample>,
-    ) -> Result<(Vec<RgbImage>, Vec<Sample>, Vec<Broken>)> {
+    ) -> Result<(Vec<Loaded>, Vec<Sample>, Vec<Broken>)> {
         let mut broken = Vec::new();
-        let mut kept: Vec<Option<RgbImage>> = Vec::new();
+        let mut kept: Vec<Option<Loaded>> = Vec::new();
         for (image, sample) in images.into_iter().flatten().zip(&samples) {
             kept.push(match image {
                 Ok(image) => Some(image),
@@ -557,7 +569,7 @@ impl Shared {
 }
 
 /// Puts into each empty place the next image of the batch, in a circle.
-fn replace_missing(images: &mut [Option<RgbImage>], samples: &mut [Sample]) {
+fn replace_missing(images: &mut [Option<Loaded>], samples: &mut [Sample]) {
     let present: Vec<usize> = (0..images.len()).filter(|&slot| images[slot].is_some()).collect();
     for slot in 0..images.len() {
         if images[slot].is_none() {

@@ -1,5 +1,6 @@
 //! Runs the epochs of a training: steps, evaluation, log, checkpoints.
 
+mod annotation;
 mod average_precision;
 mod boxes;
 mod broken;
@@ -20,7 +21,6 @@ mod kind;
 mod lines;
 mod log;
 mod map_evaluation;
-mod map_file;
 mod masks;
 mod options;
 mod pending_step;

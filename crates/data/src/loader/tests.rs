@@ -111,6 +111,17 @@ fn threads_do_not_affect_batches() {
 }
 
 #[test]
+fn original_sizes_are_those_before_the_images_are_prepared() {
+    let classes = vec![String::from("a")];
+    let images = InMemory::new("set", [12, 6], vec![9; 3 * 12 * 6 * 3], vec![0; 3], classes).unwrap();
+    let (sampler, rule) = (Sampler::new(3, 3, 3).unwrap(), Arc::new(rule()));
+    let options = LoaderOptions::default();
+    let mut loader = Loader::new(Arc::new(images), sampler, rule, options, Position::default()).unwrap();
+    let batch = loader.next().unwrap().unwrap();
+    assert_eq!((batch.size, batch.original_sizes), ([8, 8], vec![[12, 6]; 3]));
+}
+
+#[test]
 fn loading_resumes_at_any_position() {
     let sampler = Sampler::new(IMAGES, 4, 3).unwrap();
     let all = load(&sampler, options(2), Position::default());
@@ -361,6 +372,7 @@ fn shares_of_a_batch_are_parts_of_the_whole_batch() {
                 );
                 let samples: Vec<Sample> = parts.iter().flat_map(|part| part.samples.clone()).collect();
                 assert_eq!(samples, whole.samples, "{what}");
+                assert!(parts.iter().all(|part| part.original_sizes.len() == part.len()));
             }
             assert!(shares.iter_mut().all(|share| share.next().is_none()));
         }

@@ -2,20 +2,26 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use hipvit::SessionBuilder;
 use hipvit::detect::Detector;
 use hipvit::error::Error;
 use hipvit::image::RgbImage;
 use hipvit::model::{Checkpoint, detector_training};
-use hipvit_data::{Batch, Dataset, LoaderOptions, Objects, Splits};
-use rayon::prelude::*;
+use hipvit_data::{Batch, Dataset, Objects, Splits};
 
+use super::annotation::Annotation;
 use super::average_precision::{self, Found, ImageObjects, Known};
 use super::error::FitError;
 use super::figures::BoxFigures;
 use crate::BoxOptions;
+
+const OBJECTS: Annotation<Objects> = Annotation {
+    what: "objects",
+    made: "detects",
+    key: "the key objects",
+    of: |annotations| annotations.objects.as_ref(),
+};
 
 /// Numbers of an object in the targets: the class and the box.
 const WIDTH: usize = 5;
@@ -24,8 +30,6 @@ const WIDTH: usize = 5;
 #[derive(Debug)]
 pub(super) struct Boxes {
     pub(super) options: BoxOptions,
-    /// Width and height of each training image, from when it is first read.
-    sizes: Vec<OnceLock<[usize; 2]>>,
 }
 
 impl Boxes {
@@ -59,16 +63,17 @@ impl Boxes {
                 loss: training.loss,
                 objects: most,
             },
-            sizes: (0..splits.train.len()).map(|_| OnceLock::new()).collect(),
         })
     }
 
     /// Returns the targets of the images of a batch.
     pub(super) fn targets(&self, dataset: &dyn Dataset, batch: &Batch) -> Result<Vec<f32>, FitError> {
-        let targets = batch.samples.par_iter().map(|sample| {
-            let Objects { boxes, classes, .. } = objects_of(dataset, sample.index)?;
-            let [width, height] = self.size(dataset, sample.index)?.map(|extent| extent as f32);
-            let mut rows = Vec::with_capacity(self.options.objects * WIDTH);
+        let len = self.options.objects * WIDTH;
+        let mut rows = Vec::with_capacity(batch.len() * len);
+        for (sample, size) in batch.samples.iter().zip(&batch.original_sizes) {
+            let end = rows.len() + len;
+            let Objects { boxes, classes, .. } = OBJECTS.of_image(dataset, sample.index)?;
+            let [height, width] = size.map(|extent| extent as f32);
             for (&[left, top, columns, lines], &class) in boxes.iter().zip(classes) {
                 let centre = [left + 0.5 * columns, top + 0.5 * lines];
                 rows.push(class as f32);
@@ -80,20 +85,9 @@ impl Boxes {
                 ]);
             }
             // Rows without an object.
-            rows.resize(self.options.objects * WIDTH, -1.0);
-            Ok::<_, FitError>(rows)
-        });
-        let targets: Vec<Vec<f32>> = targets.collect::<Result<_, _>>()?;
-        Ok(targets.concat())
-    }
-
-    /// Returns the width and height of a training image, relative to which its boxes are.
-    fn size(&self, dataset: &dyn Dataset, index: usize) -> Result<[usize; 2], FitError> {
-        if let Some(&size) = self.sizes[index].get() {
-            return Ok(size);
+            rows.resize(end, -1.0);
         }
-        let image = dataset.decode(index, LoaderOptions::default().decode)?;
-        Ok(*self.sizes[index].get_or_init(|| [image.width, image.height]))
+        Ok(rows)
     }
 
     /// Returns an evaluation of a checkpoint's model.
@@ -111,22 +105,9 @@ impl Boxes {
     }
 }
 
-/// Returns the objects of an image.
-fn objects_of(dataset: &dyn Dataset, index: usize) -> Result<&Objects, Error> {
-    let annotations = dataset.annotations(index);
-    let objects = annotations.and_then(|annotations| annotations.objects.as_ref());
-    objects.ok_or_else(|| {
-        let reason = format!(
-            "has no objects of {}, which the model detects. Add the key objects to metadata.jsonl",
-            dataset.name(index)
-        );
-        Error::argument("data", reason)
-    })
-}
-
 /// Checks the objects of an image. Returns their number.
 fn check(dataset: &dyn Dataset, index: usize, classes: usize) -> Result<usize, Error> {
-    let objects = objects_of(dataset, index)?;
+    let objects = OBJECTS.of_image(dataset, index)?;
     let refused = |reason: String| {
         Err(Error::argument(
             "data",
@@ -165,7 +146,7 @@ impl BoxTally {
     ) -> Result<(), FitError> {
         let detections = self.detector.detect(&images.iter().collect::<Vec<_>>(), 0.0)?;
         for (&index, found) in indices.iter().zip(detections) {
-            let Objects { boxes, classes, .. } = objects_of(dataset, index)?;
+            let Objects { boxes, classes, .. } = OBJECTS.of_image(dataset, index)?;
             let known = boxes
                 .iter()
                 .zip(classes)

@@ -1,6 +1,6 @@
 //! Depths of a run that trains a model to estimate them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hipvit::SessionBuilder;
 use hipvit::depth::DepthEstimator;
@@ -10,17 +10,17 @@ use hipvit::model::{Checkpoint, LoadOptions, load};
 use hipvit_data::{Batch, Dataset, Map, Splits};
 use rayon::prelude::*;
 
+use super::annotation::Annotation;
 use super::error::FitError;
 use super::figures::DepthFigures;
-use super::map_file::MapFile;
 use crate::DepthLoss;
 use crate::dense_loss::UNKNOWN;
 use crate::recipe::Recipe;
 
-const DEPTHS: MapFile = MapFile {
-    maps: "depths",
+const DEPTHS: Annotation<PathBuf> = Annotation {
+    what: "depths",
     made: "estimates",
-    column: "depth_file_name",
+    key: "the column depth_file_name",
     of: |annotations| annotations.depth.as_ref(),
 };
 

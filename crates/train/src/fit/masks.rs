@@ -1,7 +1,7 @@
 //! Masks of a run that trains SAM. Each image of a step has one prompt: a point of one of its objects, or the box around it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hipvit::SessionBuilder;
@@ -13,16 +13,16 @@ use hipvit_data::random::{Draw, Purpose, Stream};
 use hipvit_data::{Batch, Dataset, Map, Prepare, Splits};
 use rayon::prelude::*;
 
+use super::annotation::Annotation;
 use super::dense_batch::DenseBatch;
 use super::error::FitError;
 use super::figures::MaskFigures;
-use super::map_file::MapFile;
 use crate::recipe::Recipe;
 
-const MASKS: MapFile = MapFile {
-    maps: "masks",
+const MASKS: Annotation<PathBuf> = Annotation {
+    what: "masks",
     made: "predicts",
-    column: "mask_file_name",
+    key: "the column mask_file_name",
     of: |annotations| annotations.mask.as_ref(),
 };
 
