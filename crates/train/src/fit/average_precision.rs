@@ -36,6 +36,31 @@ pub(super) struct ImageObjects {
     pub(super) found: Vec<Found>,
 }
 
+/// The objects of a class in an image.
+struct ClassObjects {
+    known: usize,
+    /// Scores of what was found, in descending order, and the overlap with each known object.
+    found: Vec<(f32, Vec<f64>)>,
+}
+
+impl ClassObjects {
+    fn new(image: &ImageObjects, class: usize) -> Self {
+        let known = image.known.iter().filter(|object| object.class == class);
+        let known: Vec<[f64; 4]> = known.map(|object| object.corners).collect();
+        let found = image.found.iter().filter(|object| object.class == class);
+        let mut found: Vec<&Found> = found.collect();
+        found.sort_by(|a, b| b.score.total_cmp(&a.score));
+        let overlaps = |object: &Found| {
+            let overlaps = known.iter().map(|corners| overlap(&object.corners, corners));
+            (object.score, overlaps.collect())
+        };
+        Self {
+            known: known.len(),
+            found: found.into_iter().take(MOST).map(overlaps).collect(),
+        }
+    }
+}
+
 /// Returns the means over the classes of the dataset. They are those of pycocotools for boxes of any size.
 pub(super) fn figures(images: &[ImageObjects]) -> BoxFigures {
     let classes = images
@@ -45,8 +70,10 @@ pub(super) fn figures(images: &[ImageObjects]) -> BoxFigures {
     let classes: BTreeSet<usize> = classes.collect();
     let mut sums = [0.0; THRESHOLDS];
     for &class in &classes {
+        let images = images.iter().map(|image| ClassObjects::new(image, class));
+        let images: Vec<ClassObjects> = images.collect();
         for (step, sum) in sums.iter_mut().enumerate() {
-            *sum += average_precision(images, class, place(0.5, 0.95, step, THRESHOLDS));
+            *sum += average_precision(&images, place(0.5, 0.95, step, THRESHOLDS));
         }
     }
     let mean = |sum: f64| sum / classes.len().max(1) as f64;
@@ -57,22 +84,15 @@ pub(super) fn figures(images: &[ImageObjects]) -> BoxFigures {
 }
 
 /// Returns the average precision of a class at a threshold.
-fn average_precision(images: &[ImageObjects], class: usize, threshold: f64) -> f64 {
+fn average_precision(images: &[ClassObjects], threshold: f64) -> f64 {
     let mut matches: Vec<(f32, bool)> = Vec::new();
-    let mut objects = 0;
+    let objects: usize = images.iter().map(|image| image.known).sum();
     for image in images {
-        let known = image.known.iter().filter(|object| object.class == class);
-        let known: Vec<[f64; 4]> = known.map(|object| object.corners).collect();
-        objects += known.len();
-        let found = image.found.iter().filter(|object| object.class == class);
-        let mut found: Vec<&Found> = found.collect();
-        found.sort_by(|a, b| b.score.total_cmp(&a.score));
-        let mut is_taken = vec![false; known.len()];
-        for object in found.into_iter().take(MOST) {
+        let mut is_taken = vec![false; image.known];
+        for (score, overlaps) in &image.found {
             // The last one of equal overlaps, as COCO's evaluation takes it.
             let mut best = (threshold.min(1.0 - 1e-10), None);
-            for (place, corners) in known.iter().enumerate() {
-                let overlap = overlap(&object.corners, corners);
+            for (place, &overlap) in overlaps.iter().enumerate() {
                 if !is_taken[place] && overlap >= best.0 {
                     best = (overlap, Some(place));
                 }
@@ -80,7 +100,7 @@ fn average_precision(images: &[ImageObjects], class: usize, threshold: f64) -> f
             if let Some(place) = best.1 {
                 is_taken[place] = true;
             }
-            matches.push((object.score, best.1.is_some()));
+            matches.push((*score, best.1.is_some()));
         }
     }
     matches.sort_by(|a, b| b.0.total_cmp(&a.0));
