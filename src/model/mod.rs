@@ -86,7 +86,7 @@ pub use pairs::{TEXT_EMBEDDING, TextInput, pair_inputs};
 pub(crate) use pixel_input::PixelInput;
 pub(crate) use positions::resample_cubic;
 pub(crate) use rt_detr::{BOXES, LOGITS};
-pub use rt_detr::{DETECTOR_OUTPUTS, DetectorTraining, detector_training};
+pub use rt_detr::{DETECTOR_COPIES, DETECTOR_OUTPUTS, DetectorTraining, detector_training};
 pub(crate) use sam::{EMBEDDING, TOKENS};
 pub use sam::{MASKS, PromptRow, SCORES, mask_inputs};
 pub(crate) use sam::{PromptPoint, SamSource, sam_source};

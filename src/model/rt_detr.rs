@@ -34,6 +34,9 @@ use crate::ops::Permute;
 use crate::outputs::Scores;
 use crate::tensor::DType;
 
+/// Beginnings of the names of copies of the decoder's heads, which older files have.
+pub const DETECTOR_COPIES: [&str; 2] = ["class_embed.", "bbox_embed."];
+
 const COPY: &str = "a copy of the decoder's head";
 const OTHER_LAYERS: &str = "only the classes of the last layer are an output";
 const TRAINING: &str = "training adds noisy queries";
@@ -97,10 +100,11 @@ fn open(source: &Source<'_>, options: &LoadOptions) -> Result<DetectSource> {
     let name = source.name();
     let graph = graph(&name, &config, &preprocess, options, &mut weights)?;
     check_flops(&document.file, &graph, options)?;
+    let copies = DETECTOR_COPIES.map(|prefix| format!("{prefix}*"));
     for (pattern, reason) in [
         ("model.decoder.class_embed.*", OTHER_LAYERS),
-        ("class_embed.*", COPY),
-        ("bbox_embed.*", COPY),
+        (&copies[0], COPY),
+        (&copies[1], COPY),
         ("model.denoising_class_embed.*", TRAINING),
         ("*num_batches_tracked", COUNTER),
     ] {

@@ -1,12 +1,9 @@
 //! Detectors that training on objects starts from.
 
 use hipvit::error::{Error, Result};
-use hipvit::model::Checkpoint;
+use hipvit::model::{Checkpoint, DETECTOR_COPIES};
 
 use super::{InitialModel, Start, contents};
-
-/// Beginnings of the names of copies of the decoder's heads, which older files have.
-const COPIES: [&str; 2] = ["class_embed.", "bbox_embed."];
 
 impl InitialModel {
     /// Reads a detector, without copies of its heads.
@@ -24,7 +21,7 @@ impl InitialModel {
             config: checkpoint.config().clone(),
             preprocessor: checkpoint.preprocessor().cloned(),
             tensors: contents(&checkpoint, |name| {
-                !COPIES.iter().any(|copy| name.starts_with(copy))
+                !DETECTOR_COPIES.iter().any(|copy| name.starts_with(copy))
             }),
             new: Vec::new(),
             names: checkpoint.file_names(),
