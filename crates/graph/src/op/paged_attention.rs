@@ -5,7 +5,7 @@ use std::fmt;
 use super::operands::{exactly, expect, one};
 use super::{Definition, Locality, OpError, Shape};
 use crate::array::{Array, Real, dot};
-use crate::cases::{AWKWARD, Cases, Scale, activation, integers};
+use crate::cases::{AWKWARD, Awkward, Cases, Scale, activation, integers};
 use crate::dtype::DType;
 use crate::softmax::softmax;
 use crate::tolerance::tolerance;
@@ -180,17 +180,8 @@ impl Definition for PagedAttention {
     }
 
     fn cases(cases: &mut Cases<Self>) {
-        let sizes: Vec<[usize; 4]> = match cases.scale() {
-            Scale::Model { sizes, .. } => vec![[sizes.batch, sizes.tokens, sizes.heads, sizes.head_dim]],
-            Scale::Awkward => {
-                let heads = |a: &'static crate::cases::Awkward| {
-                    a.heads.iter().map(|&(heads, d)| [a.batch, a.tokens, heads, d])
-                };
-                AWKWARD.iter().flat_map(heads).collect()
-            }
-            Scale::Heads => [8, 16, 32, 64, 80, 128, 256].map(|d| [2, 40, 2, d]).into(),
-        };
-        for [batch, tokens, heads, head_dim] in sizes {
+        let of_heads = [8, 16, 32, 64, 80, 128, 256].map(|d| [2, 40, 2, d]);
+        for [batch, tokens, heads, head_dim] in case_sizes(cases.scale(), &of_heads) {
             let (rows, page) = (batch + 3, 16);
             let pages = tokens.div_ceil(page);
             let op = Self {
@@ -226,6 +217,18 @@ impl Definition for PagedAttention {
         let keys = operands[2].shape()[1] * self.page;
         // The error of a score, which grows with head_dim, is one of its exponential too.
         2.0 * tolerance(dtype, keys + self.head_dim)
+    }
+}
+
+/// Returns images, tokens, heads and channels of the cases of a scale, `of_heads` for [`Scale::Heads`].
+pub(super) fn case_sizes(scale: Scale, of_heads: &[[usize; 4]]) -> Vec<[usize; 4]> {
+    match scale {
+        Scale::Model { sizes, .. } => vec![[sizes.batch, sizes.tokens, sizes.heads, sizes.head_dim]],
+        Scale::Awkward => {
+            let heads = |a: &'static Awkward| a.heads.iter().map(|&(heads, d)| [a.batch, a.tokens, heads, d]);
+            AWKWARD.iter().flat_map(heads).collect()
+        }
+        Scale::Heads => of_heads.into(),
     }
 }
 

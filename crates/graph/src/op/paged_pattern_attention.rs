@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::paged_attention::case_sizes;
 use super::pattern_attention::cases::{Form, forms};
 use super::{Definition, Locality, OpError, PagedAttention, Shape};
 use crate::array::{Array, Real};
-use crate::cases::{AWKWARD, Cases, Scale, activation, integers};
+use crate::cases::{Cases, Scale, activation, integers};
 use crate::dtype::DType;
 use crate::pattern::{Captured, Evaluator, Extents, Number, Pattern, PatternError, Program, Row};
 use crate::softmax::softmax;
@@ -147,16 +148,8 @@ impl Definition for PagedPatternAttention {
     }
 
     fn cases(cases: &mut Cases<Self>) {
-        let sizes: Vec<[usize; 4]> = match cases.scale() {
-            Scale::Model { sizes, .. } => vec![[sizes.batch, sizes.tokens, sizes.heads, sizes.head_dim]],
-            Scale::Awkward => {
-                let heads = |a: &'static crate::cases::Awkward| {
-                    a.heads.iter().map(|&(heads, d)| [a.batch, a.tokens, heads, d])
-                };
-                AWKWARD.iter().flat_map(heads).collect()
-            }
-            Scale::Heads => [8, 64, 80, 128, 256].map(|d| [2, 330, 2, d]).into(),
-        };
+        let of_heads = [8, 64, 80, 128, 256].map(|d| [2, 330, 2, d]);
+        let sizes = case_sizes(cases.scale(), &of_heads);
         let is_model = matches!(cases.scale(), Scale::Model { .. }) && !cases.is_micro();
         for (index, [batch, tokens, heads, head_dim]) in sizes.into_iter().enumerate() {
             let (rows, page) = (batch + 3, 16);
