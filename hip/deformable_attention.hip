@@ -43,21 +43,14 @@ template <class T> HIPVIT_DEVICE void deformable_attention(const DeformableAtten
         for (u32 point = 0; point < a.points; ++point, ++scores, offsets += 2) {
             const float weight = fast_exp2((to_float(*scores) - most) * LOG2_E);
             sum += weight;
-            const float across = multiply_add(to_float(offsets[0]), width, x) * float(columns);
-            const float down = multiply_add(to_float(offsets[1]), height, y) * float(rows);
-            if (a.discrete) {
-                const float column = smaller(larger(limited(across + 0.5f), 0.0f), float(columns - 1));
-                const float row = smaller(larger(limited(down + 0.5f), 0.0f), float(rows - 1));
-                add_pixel<T>(value + (u64(row) * u32(columns) + u32(column)) * pixel, vec.valid, weight, total);
-                continue;
-            }
-            const float left = limited(across - 0.5f), top = limited(down - 0.5f);
-            const float first_column = floor_of(left), first_row = floor_of(top);
-            const float right = left - first_column, below = top - first_row;
+            const AxisTaps across(multiply_add(to_float(offsets[0]), width, x) * float(columns), u32(columns), a.discrete);
+            const AxisTaps down(multiply_add(to_float(offsets[1]), height, y) * float(rows), u32(rows), a.discrete);
+#pragma unroll
             for (int i = 0; i < 4; ++i) {
-                const int row = int(first_row) + i / 2, column = int(first_column) + i % 2;
+                if (i > 0 && a.discrete) break;
+                const int row = down.first + i / 2, column = across.first + i % 2;
                 if (row < 0 || row >= rows || column < 0 || column >= columns) continue;
-                const float share = (i / 2 ? below : 1.0f - below) * (i % 2 ? right : 1.0f - right);
+                const float share = down.share(i / 2) * across.share(i % 2);
                 add_pixel<T>(value + (u64(row) * u32(columns) + u32(column)) * pixel, vec.valid, weight * share, total);
             }
         }

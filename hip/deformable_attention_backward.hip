@@ -15,27 +15,6 @@ using namespace hipvit;
 
 constexpr u32 WAVES = ELEMENTWISE_THREADS / WAVE;
 
-// The first of the two pixels of an axis that a point reads, and the weight of the second one.
-struct AxisTaps {
-    int first;
-    float rest;
-
-    HIPVIT_DEVICE AxisTaps(float at, u32 extent, bool discrete) {
-        if (discrete) {
-            first = int(smaller(larger(limited(at + 0.5f), 0.0f), float(extent - 1)));
-            rest = 0.0f;
-        } else {
-            const float place = limited(at - 0.5f), floor = floor_of(place);
-            first = int(floor);
-            rest = place - floor;
-        }
-    }
-    HIPVIT_DEVICE float weight(int index) const {
-        const int tap = index - first;
-        return tap == 0 ? 1.0f - rest : tap == 1 ? rest : 0.0f;
-    }
-};
-
 // The points of a query's head.
 template <class T> struct Head {
     const T *offsets, *scores;
@@ -104,7 +83,7 @@ template <class T> HIPVIT_DEVICE void of_query(const DeformableAttentionBackward
             for (int i = 0; i < (a.discrete ? 1 : 4); ++i) {
                 const int row = down.first + i / 2, column = across.first + i % 2;
                 if (row < 0 || row >= int(rows) || column < 0 || column >= int(columns)) continue;
-                const float of_row = down.weight(row), of_column = across.weight(column);
+                const float of_row = down.share(i / 2), of_column = across.share(i % 2);
                 const float found = dot(value + (u64(row) * columns + u32(column)) * pixel, dy, a.head_dim);
                 sample = multiply_add(of_row * of_column, found, sample);
                 slope_x += (i % 2 ? of_row : -of_row) * found;

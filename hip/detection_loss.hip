@@ -6,11 +6,11 @@
 // Geometry: a layer of an image per block of DETECTION_LOSS_THREADS. Threads share the queries. The matching is the Hungarian algorithm: a
 //   target extends it along a shortest path, whose steps are minima over all queries. Costs are computed anew in each step.
 #include "detection_loss.h"
+#include "loss.hpp"
 #include "wave.hpp"
 
 using namespace hipvit;
 
-constexpr float LN2 = 0.693147181f;
 constexpr u32 THREADS = DETECTION_LOSS_THREADS, WAVES = THREADS / WAVE, NONE = 0xffffffff;
 
 struct Box {
@@ -110,8 +110,8 @@ template <class T> HIPVIT_DEVICE void detection_loss(const DetectionLossArgs &a)
     const auto cost = [&](u32 row, u32 query) {
         const Box box = Box::load(boxes + u64(query) * 4), target = Box::load(targets + row * 5 + 1);
         const float p = sigmoid(to_float(logits[u64(query) * classes + u32(targets[row * 5])]));
-        const float own = a.focal_alpha * power(1.0f - p, a.focal_gamma) * -(LN2 * fast_log2(p + 1e-8f));
-        const float none = (1.0f - a.focal_alpha) * power(p, a.focal_gamma) * -(LN2 * fast_log2(1.0f - p + 1e-8f));
+        const float own = a.focal_alpha * power(1.0f - p, a.focal_gamma) * -(LN_2 * fast_log2(p + 1e-8f));
+        const float none = (1.0f - a.focal_alpha) * power(p, a.focal_gamma) * -(LN_2 * fast_log2(1.0f - p + 1e-8f));
         float far = 0.0f;
         for (int i = 0; i < 4; ++i) far += absolute(box.at[i] - target.at[i]);
         const float sum = a.class_cost * (own - none) + a.distance_cost * far - a.overlap_cost * Overlap(box, target).giou;
@@ -205,8 +205,7 @@ template <class T> HIPVIT_DEVICE void detection_loss(const DetectionLossArgs &a)
         const bool matched = own != NONE && u32(targets[own * 5]) == u32(i - u64(query) * classes);
         const float score = matched ? distance[query] : 0.0f;
         const float weight = a.class_weight * (matched ? score : a.alpha * power(p, a.gamma));
-        const float rest = LN2 * fast_log2(1.0f + exponential(-absolute(z)));
-        loss += weight * (larger(z, 0.0f) - z * score + rest);
+        loss += weight * (larger(z, 0.0f) - z * score + softplus_rest(z));
         dlogits[i] = from_float<T>(weight * (p - score));
     }
     loss = group.template reduce<Sum>(loss);

@@ -60,7 +60,7 @@ HIPVIT_DEVICE float by_kind(const ReduceArgs &a, const Reduce &reduce, const Exp
     case Reduction::LogSumExp: {
         const float most = reduce(Largest());
         const float shift = most == -infinity() ? 0.0f : most;
-        return shift + 0.693147181f * fast_log2(exponentials(shift));
+        return shift + LN_2 * fast_log2(exponentials(shift));
     }
     default: return reduce(Sums());
     }
@@ -83,7 +83,7 @@ template <class T> HIPVIT_DEVICE void reduce_rows(const ReduceArgs &a) {
     auto exponentials = [&](float shift) {
         float total = 0.0f;
         Row<T, 0> row(a.length, group);
-        row.again(load, [&](u32, float v) { total += fast_exp2((v - shift) * 1.44269504f); });
+        row.again(load, [&](u32, float v) { total += fast_exp2((v - shift) * LOG2_E); });
         return group.template reduce<Sum>(total);
     };
     const float total = by_kind(a, reduce, exponentials);
@@ -121,7 +121,7 @@ template <class T> HIPVIT_DEVICE void reduce_columns(const ReduceArgs &a) {
     };
     auto exponentials = [&](float shift) {
         float total = 0.0f;
-        for_each([&](float v) { total += fast_exp2((v - shift) * 1.44269504f); });
+        for_each([&](float v) { total += fast_exp2((v - shift) * LOG2_E); });
         return over_slices(Sum(), total);
     };
     const float total = by_kind(a, reduce, exponentials);

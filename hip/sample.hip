@@ -138,7 +138,7 @@ template <class E> HIPVIT_DEVICE void sample_row(const SampleArgs &a, SampleShar
         if (thread_index() == 0) write(likely);
         return;
     }
-    const float factor = smaller(1.44269504f / temperature, 3.40282347e+38f);
+    const float factor = smaller(LOG2_E / temperature, 3.40282347e+38f);
     const auto order = [](u32, E element) { return order_of(element); };
     u32 least = 0, first = 0;
     const u32 top_k = u32(a.top_k[row]);

@@ -24,7 +24,7 @@ template <class T, bool LOG> HIPVIT_DEVICE void softmax(const SoftmaxArgs &a) {
     const u8 *key_mask = a.visible.key_mask ? a.visible.key_mask + u64(image) * a.keys : nullptr;
 
     const KeyRange range(a.visible, query, a.keys);
-    const float scale_log2 = a.scale * 1.44269504f; // e^(scale · x) = 2^(scale_log2 · x)
+    const float scale_log2 = a.scale * LOG2_E; // e^(scale · x) = 2^(scale_log2 · x)
     auto load = [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
         load_vec(x + column, valid, aligned(x, 16), vec);
 #pragma unroll
@@ -47,7 +47,7 @@ template <class T, bool LOG> HIPVIT_DEVICE void softmax(const SoftmaxArgs &a) {
     row.finish(
         load,
         [&](u32, float &v) {
-            v = LOG ? 0.693147181f * (v - row_max - log_sum) : fast_exp2(v - row_max) * inverse;
+            v = LOG ? LN_2 * (v - row_max - log_sum) : fast_exp2(v - row_max) * inverse;
         },
         [&](u32 column, u32 valid, float(&vec)[VEC<T>]) {
             store_vec(out + column, valid, aligned(out, 16), vec);

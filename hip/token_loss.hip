@@ -9,8 +9,6 @@
 
 using namespace hipvit;
 
-constexpr float LN2 = 0.693147181f;
-
 template <class T> HIPVIT_DEVICE void token_loss(const TokenLossArgs &a) {
     HIPVIT_LDS static float scratch[TOKEN_LOSS_THREADS / WAVE];
     const RowGroup<TOKEN_LOSS_THREADS> group{true, scratch};
@@ -33,7 +31,7 @@ template <class T> HIPVIT_DEVICE void token_loss(const TokenLossArgs &a) {
     total = group.template reduce<Sum>(total);
     if (group.rank() != 0) return;
     const float own = to_float(logits[label]);
-    a.losses[token] = LN2 * fast_log2(total) - (own - most);
+    a.losses[token] = LN_2 * fast_log2(total) - (own - most);
     a.hits[token] = own >= most ? 1.0f : 0.0f;
 }
 

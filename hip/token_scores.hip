@@ -31,7 +31,7 @@ template <class T> HIPVIT_DEVICE float log_sum(const T *row, u32 length, float &
     for_each_element<TOKEN_SCORES_THREADS, 4>(row, length, [&](u32, T x) { own = larger(own, to_float(x)); });
     largest = group.reduce<Max>(own);
     for_each_element<TOKEN_SCORES_THREADS, 4>(row, length, [&](u32, T x) { sum += exponential(larger(to_float(x) - largest, -200.0f)); });
-    return 0.693147181f * fast_log2(group.reduce<Sum>(sum));
+    return LN_2 * fast_log2(group.reduce<Sum>(sum));
 }
 
 template <class T> HIPVIT_DEVICE void token_scores(const TokenScoresArgs &a) {

@@ -14,7 +14,7 @@ HIPVIT_DEVICE float gated(float x, float z) {
 // x · σ(z) for a result that is rounded to T. For 16 bits the accuracy of the hardware's instructions is enough: 2⁻¹⁷ for |z| < 88.
 template <class T> HIPVIT_DEVICE float gated_as(float x, float z) {
     if constexpr (sizeof(T) == 2) {
-        return x * fast_reciprocal(1.0f + fast_exp2(-1.44269504f * z));
+        return x * fast_reciprocal(1.0f + fast_exp2(-LOG2_E * z));
     } else {
         return gated(x, z);
     }

@@ -28,7 +28,7 @@ template <class F> HIPVIT_DEVICE float log_sum(const PairGroup &group, u32 pairs
     most = group.template reduce<Max>(most);
     float total = 0.0f;
     for (u32 i = group.rank(); i < pairs; i += CONTRASTIVE_THREADS) total += exponential(logit(i) - most);
-    return most + LN2 * fast_log2(group.template reduce<Sum>(total));
+    return most + LN_2 * fast_log2(group.template reduce<Sum>(total));
 }
 
 // ln Σ e^logit of row `index`, and of the column.

@@ -250,6 +250,8 @@ HIPVIT_DEVICE u32 opaque(u32 x) {
 }
 HIPVIT_DEVICE float opaque(float x) { return float_of(opaque(bits_of(x))); }
 
+constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
+
 // e^x, accurate to some ULP: x · log2(e) in two parts, so that its rounding error is not magnified.
 HIPVIT_DEVICE float exponential(float x) {
     constexpr float LOG2E = 1.44269502e+0f, REST = 1.92596299e-8f;
@@ -257,7 +259,7 @@ HIPVIT_DEVICE float exponential(float x) {
     float high = x * LOG2E;
     float low = multiply_add(x, REST, multiply_add(x, LOG2E, -high));
     // The low part is far below 1: 2^low = 1 + low·ln 2.
-    return fast_exp2(high) * multiply_add(low, 0.693147181f, 1.0f);
+    return fast_exp2(high) * multiply_add(low, LN_2, 1.0f);
 }
 
 HIPVIT_DEVICE float infinity() {

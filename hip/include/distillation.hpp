@@ -20,7 +20,7 @@ template <class T> struct RowSoftmax {
     }
     HIPVIT_DEVICE float shifted(u32 i) const { return to_float(logits[i]) * inverse - most; }
     // The logarithm of element i.
-    HIPVIT_DEVICE float logarithm(u32 i) const { return shifted(i) - LN2 * fast_log2(total); }
+    HIPVIT_DEVICE float logarithm(u32 i) const { return shifted(i) - LN_2 * fast_log2(total); }
     HIPVIT_DEVICE float at(u32 i) const { return exponential(shifted(i)) / total; }
 };
 

@@ -6,12 +6,11 @@
 
 namespace hipvit {
 
-constexpr float LN2 = 0.693147181f;
+// What ln(1 + e^x) is more than the larger of x and 0: the logarithm of a number from 1 to 2.
+HIPVIT_DEVICE float softplus_rest(float x) { return LN_2 * fast_log2(1.0f + exponential(-absolute(x))); }
 
-// ln(1 + e^x): x and the logarithm of a number from 1 to 2.
-HIPVIT_DEVICE float softplus(float x) {
-    return larger(x, 0.0f) + LN2 * fast_log2(1.0f + exponential(-absolute(x)));
-}
+// ln(1 + e^x)
+HIPVIT_DEVICE float softplus(float x) { return larger(x, 0.0f) + softplus_rest(x); }
 
 // Loss of a row, in every thread of the block.
 template <class T>
@@ -23,7 +22,7 @@ HIPVIT_DEVICE float loss_of_row(const RowGroup<LOSS_THREADS> &group, u32 kind, c
         most = group.template reduce<Max>(most);
         float total = 0.0f;
         for (u32 i = group.rank(); i < classes; i += LOSS_THREADS) total += exponential(to_float(logits[i]) - most);
-        total = LN2 * fast_log2(group.template reduce<Sum>(total));
+        total = LN_2 * fast_log2(group.template reduce<Sum>(total));
         for (u32 i = group.rank(); i < classes; i += LOSS_THREADS)
             sum += targets[i] * (total - (to_float(logits[i]) - most));
     } else {

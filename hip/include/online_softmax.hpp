@@ -12,7 +12,6 @@
 
 namespace hipvit {
 
-constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
 // 2^x is 0 for lower x. Clamping x to it keeps 2^x · x from being 0 · ∞.
 constexpr float MIN_EXPONENT = -200.0f;
 
