@@ -31,9 +31,9 @@ struct AxisTaps {
             rest = place - floor;
         }
     }
-    // Of the first or the second pixel.
+    // The weight of the first or the second pixel.
     HIPVIT_DEVICE float share(int tap) const { return tap ? rest : 1.0f - rest; }
-    // Of any pixel.
+    // The weight of any pixel.
     HIPVIT_DEVICE float weight(int index) const {
         const int tap = index - first;
         return tap == 0 || tap == 1 ? share(tap) : 0.0f;

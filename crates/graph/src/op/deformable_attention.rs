@@ -189,7 +189,7 @@ impl DeformableAttention {
             .enumerate()
         {
             softmax(scores, &mut weights);
-            // Of each point: the product of its sample and the gradient, and the derivatives of the product by the place.
+            // For each point, the product of its sample and the gradient, and the derivatives of the product by the place.
             let mut products = vec![[0.0; 3]; points];
             self.for_each_tap(query, head, |point, tap| {
                 let place = tap.pixel * all + head * channels;
