@@ -142,6 +142,26 @@ def batched_gather() -> None:
     m.write("batched_gather")
 
 
+def batched_scatter() -> None:
+    """Replacing a box of each image of a batch whose size is open, as torch exports `x[:, 1:, 2:5] += y`; and identity matrices."""
+    m = Model()
+    x = m.input("x", m.uniform(3, 4, 6), batch=True)
+    y = m.input("y", m.uniform(3, 3, 3), batch=True)
+    shape = m.node("Shape", y)
+    batch = m.node("Gather", m.node("Shape", x), m.constant(0))
+    ranges = [m.node("Range", m.constant(0), batch, m.constant(1)), m.constant(numpy.arange(1, 4)), m.constant(numpy.arange(2, 5))]
+    columns = []
+    for axis, values in enumerate(ranges):
+        placed = m.node("Reshape", values, m.constant([-1 if at == axis else 1 for at in range(3)]))
+        columns.append(m.node("Unsqueeze", m.node("Expand", placed, shape), m.constant([-1])))
+    m.node("ScatterND", x, m.node("Concat", *columns, axis=-1), y, output=True)
+    for k in (0, 2, -1):
+        m.node("Mul", x, m.node("EyeLike", m.constant(numpy.zeros((4, 6), numpy.int64)), k=k, dtype=TensorProto.FLOAT), output=True)
+    eye = m.node("EyeLike", m.constant(numpy.zeros((6, 2), numpy.int64)))
+    m.node("MatMul", x, m.node("Cast", eye, to=TensorProto.FLOAT), output=True)
+    m.write("batched_scatter")
+
+
 def loop() -> None:
     """Loops with a fixed number of steps, one inside of another."""
     m = Model()
@@ -234,7 +254,7 @@ def boxes() -> None:
 
 def main() -> None:
     ROOT.mkdir(parents=True, exist_ok=True)
-    for group in (recurrent, scatter, batched_gather, loop, fused, boxes):
+    for group in (recurrent, scatter, batched_gather, batched_scatter, loop, fused, boxes):
         group()
 
 

@@ -2,7 +2,6 @@
 
     python scripts/onnx_zoo.py export zoo                               # the smallest architecture of each timm module, and transformers'
     python scripts/onnx_zoo.py export zoo resnet18 hf_segformer --exporter dynamo
-    python scripts/onnx_zoo.py export zoo --registry --exporter torchscript   # every architecture of timm
     python scripts/onnx_zoo.py ops zoo                                  # which ops occur in how many models
     python scripts/onnx_zoo.py check zoo --hipvit target/release/hipvit
     python scripts/onnx_backend.py --table zoo/backend.md --hipvit target/release/hipvit
@@ -10,7 +9,7 @@
 
 Every command continues where it stopped. A model is a directory `zoo/<name>.<exporter>` with `model.onnx`, `in.<name>.npy`,
 `out.<name>.npy` and `export.json`; `check` adds `check.json`. Needs the packages of scripts/requirements.txt, and hours.
-See also: onnx_models.py, the models; onnx_goldens.py, small models that are committed; timm_coverage.py.
+See also: onnx_models.py, the models; onnx_registry.py, every architecture of timm; onnx_goldens.py, small models that are committed; timm_coverage.py.
 """
 
 import argparse
@@ -81,8 +80,8 @@ def facts(path: Path) -> dict:
     return {"nodes": sum(counts.values()), "ops": dict(sorted(counts.items())), "opsets": opsets}
 
 
-def export_one(name: str, exporter: str, directory: Path, images: int = 2) -> dict:
-    """Exports a model and runs it in ONNX Runtime. The report tells how far the runtime is from torch in double precision."""
+def export_one(name: str, exporter: str, directory: Path, images: int = 2, exact: bool = True) -> dict:
+    """Exports a model and runs it in ONNX Runtime. The report tells how far the runtime is from torch in double precision, if `exact`."""
     import torch
 
     import onnx_models
@@ -113,6 +112,8 @@ def export_one(name: str, exporter: str, directory: Path, images: int = 2) -> di
         numpy.save(directory / f"in.{name}.npy", value)
     for name, value in outputs.items():
         numpy.save(directory / f"out.{name}.npy", value)
+    if not exact:
+        return report
     try:
         with torch.no_grad():
             tensors = [tensor.double() if tensor.is_floating_point() else tensor for tensor in case.inputs(batch).values()]
@@ -134,8 +135,8 @@ def brief(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:400]
 
 
-def limited(seconds: int, log: Path, work) -> str | None:
-    """Runs `work` in a forked process with a time limit, its output in `log`. Returns why it failed, or `None`."""
+def forked(log: Path, work) -> int:
+    """Runs `work` in a forked process, its output in `log`. Returns the process's number, which is that of its group."""
     pid = os.fork()
     if pid == 0:
         os.setsid()
@@ -152,18 +153,29 @@ def limited(seconds: int, log: Path, work) -> str | None:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
+    return pid
+
+
+def failure(status: int, log: Path) -> str | None:
+    """Why a forked process failed, or `None`."""
+    if os.WIFSIGNALED(status):
+        return f"killed by signal {os.WTERMSIG(status)}"
+    if status == 0:
+        return None
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    # A traceback's message begins at the last line that is neither indented nor a note.
+    errors = [line for line in lines if line[:1].isalpha() and "Error" in line.split(":")[0]]
+    return (errors or lines or ["no output"])[-1][:400]
+
+
+def limited(seconds: int, log: Path, work) -> str | None:
+    """Runs `work` in a forked process with a time limit, its output in `log`. Returns why it failed, or `None`."""
+    pid = forked(log, work)
     deadline = time.time() + seconds
     while time.time() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            if os.WIFSIGNALED(status):
-                return f"killed by signal {os.WTERMSIG(status)}"
-            if status == 0:
-                return None
-            lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-            # A traceback's message begins at the last line that is neither indented nor a note.
-            errors = [line for line in lines if line[:1].isalpha() and "Error" in line.split(":")[0]]
-            return (errors or lines or ["no output"])[-1][:400]
+            return failure(status, log)
         time.sleep(0.2)
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
@@ -184,9 +196,7 @@ def export(arguments) -> None:
     zoo = arguments.zoo
     zoo.mkdir(parents=True, exist_ok=True)
     names = arguments.names
-    if not names and arguments.registry:
-        names = [name for name in timm.list_models() if not name.startswith("test_")]
-    elif not names:
+    if not names:
         names = [*onnx_models.smallest(zoo / "smallest.tsv").values(), *onnx_transformers.MODELS]
     for name in names:
         for exporter in arguments.exporter:
@@ -375,6 +385,12 @@ def table(arguments) -> None:
     lines += [row for transformer, row in rows if not transformer]
     lines += ["", "## transformers", "", "| model | dynamo | torchscript | missing |", "|---|---|---|---|"]
     lines += [row for transformer, row in rows if transformer]
+    registry = arguments.zoo / "registry.jsonl"
+    if registry.exists():
+        # That module imports this one.
+        import onnx_registry
+
+        lines += ["", *onnx_registry.section(onnx_registry.rows(registry)).splitlines()]
     backend = arguments.zoo / "backend.md"
     if backend.exists():
         lines += ["", *NODE_TESTS.strip().splitlines(), "", *backend.read_text().splitlines()]
@@ -414,7 +430,6 @@ def main() -> None:
     command.add_argument("zoo", type=Path)
     command.add_argument("names", nargs="*", help="timm architectures, or models of onnx_transformers.py")
     command.add_argument("--exporter", action="append", choices=EXPORTERS)
-    command.add_argument("--registry", action="store_true", help="all architectures of timm")
     command.add_argument("--retry", action="store_true", help="try failed exports again")
     command.add_argument("--limit", type=int, default=600, help="seconds for each export")
     command.set_defaults(run=export)

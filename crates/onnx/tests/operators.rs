@@ -90,7 +90,7 @@ fn operators_agree_with_onnx_runtime() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "onnx"))
         .collect();
     paths.sort();
-    assert!(paths.len() >= 6, "{paths:?}");
+    assert!(paths.len() >= 7, "{paths:?}");
     let mut failures = Vec::new();
     for path in paths {
         let name = path.file_stem().unwrap().display().to_string();

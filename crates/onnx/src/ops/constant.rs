@@ -9,12 +9,13 @@ use crate::element::ElementType;
 use crate::error::{Refusal, refuse};
 use crate::initializer;
 use crate::ramp::Ramp;
-use crate::shape::product;
+use crate::shape::{product, show};
 use crate::value::{Data, MOST_FLOATS, MOST_INTEGERS, Value};
 
 pub(super) const OPS: Group = &[
     ("Constant", constant),
     ("ConstantOfShape", constant_of_shape),
+    ("EyeLike", eye_like),
     ("Range", range),
     ("Shape", shape),
     ("Size", size),
@@ -68,6 +69,35 @@ fn constant_of_shape(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
         None => Value::scalar(value.element, value.number().unwrap_or(0.0) as f32),
     };
     expand_to(context, &scalar, &shape).map(|value| vec![value])
+}
+
+fn eye_like(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
+    let x = context.input(0)?;
+    let element = match context.int("dtype") {
+        None => x.element,
+        Some(code) => match i32::try_from(code).ok().and_then(ElementType::from_code) {
+            Some(element) => element,
+            None => refuse!("makes elements of type {code}, which is not supported"),
+        },
+    };
+    let shape = x.fixed_shape()?;
+    let [rows, columns] = shape[..] else {
+        refuse!("takes a matrix, got {}", show(&x.dims));
+    };
+    let limit = MOST_INTEGERS.min(MOST_FLOATS);
+    if rows.checked_mul(columns).is_none_or(|elements| elements > limit) {
+        refuse!("has too many elements, {}", show(&x.dims));
+    }
+    let diagonal = context.int_or("k", 0);
+    let places = (0..rows as i64).flat_map(|row| (0..columns as i64).map(move |column| (row, column)));
+    let ones = places.map(|(row, column)| i64::from(Some(column) == row.checked_add(diagonal)));
+    if element.is_float() {
+        let tensor = Tensor::from_f32(shape, ones.map(|one| one as f32).collect::<Vec<_>>());
+        let tensor = tensor.ok_or("does not fit its shape")?;
+        return Ok(vec![Value::constant(element, tensor, context.node.name.as_str())]);
+    }
+    let integers: Vec<Linear> = ones.map(Linear::new).collect();
+    Ok(vec![Value::integers(element, &[rows, columns], integers)?])
 }
 
 fn range(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {

@@ -40,7 +40,7 @@ fn replace_box(
     if updates.rank() != x.rank() {
         refuse!("{unsupported}");
     }
-    let mut partial = None;
+    let mut partial = Vec::new();
     for (axis, column) in columns.iter().enumerate() {
         let ramp = column.as_ramp().ok_or(unsupported)?;
         let steps = |at: usize, stride: Linear| stride == Linear::new(i64::from(at == axis));
@@ -51,25 +51,35 @@ fn replace_box(
         let Some(start) = start.filter(|_| is_range) else {
             refuse!("{unsupported}");
         };
-        if start == 0 && updates.dims[axis] == x.dims[axis] {
-            continue;
-        }
-        if partial.replace((axis, start)).is_some() {
-            refuse!("{unsupported}");
+        if start > 0 || updates.dims[axis] != x.dims[axis] {
+            partial.push((axis, start));
         }
     }
-    let Some((axis, start)) = partial else {
+    surrounded(builder, x, &partial, updates)
+}
+
+/// Returns `x` with `updates` in place of the box that begins at the given index of each of the given axes.
+fn surrounded(
+    builder: &mut Builder,
+    x: &Value,
+    starts: &[(usize, usize)],
+    updates: &Value,
+) -> Result<Value, Refusal> {
+    let [(axis, start), inner @ ..] = starts else {
         return Ok(updates.clone());
     };
+    let (axis, start) = (*axis, *start);
     let (Some(extent), Some(len)) = (x.dims[axis].fixed(), updates.dims[axis].fixed()) else {
-        refuse!("{unsupported}");
+        refuse!("replaces a part of an axis that grows with the batch, {}", show(&x.dims));
     };
     let Some(after) = start.checked_add(len).and_then(|end| extent.checked_sub(end)) else {
         refuse!("replaces {len} elements from {start} on of an axis of {extent}");
     };
     let before = take_range(builder, x, axis, 0, start)?;
+    let slab = take_range(builder, x, axis, start, len)?;
+    let slab = surrounded(builder, &slab, inner, updates)?;
     let rest = take_range(builder, x, axis, extent - after, after)?;
-    join(builder, &[before, updates.clone(), rest], axis)
+    join(builder, &[before, slab, rest], axis)
 }
 
 fn reduction(context: &Context<'_>) -> Result<ScatterReduction, Refusal> {
