@@ -7324,31 +7324,78 @@ const _: () = {
     ][::core::mem::offset_of!(WindowPoolArgs, reserved) - 84usize];
 };
 
-/// `wire`: out = x, rounded to bf16 for the way between ranks, or back in f32.
+/// Threads per block of `wire`.
+pub const WIRE_THREADS: u32 = 256;
+
+/// Elements of a piece that a block of `wire` copies.
+pub const WIRE_PART: u32 = 8192;
+
+/// Maximum number of pieces of a launch of `wire`.
+pub const WIRE_PIECES: u32 = 32;
+
+/// Elements that `wire` copies.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct WireArgs {
-    /// f32 `[elements]`, or bf16 if `back` is 1.
+pub struct WirePiece {
+    /// `[elements]`
     pub x: DeviceAddress,
-    /// bf16 `[elements]`, or f32 if `back` is 1. Does not overlap `x`.
+    /// `[elements]`. Does not overlap any `x`.
     pub out: DeviceAddress,
     /// Number of elements.
     pub elements: u32,
-    /// 1 to convert bf16 to f32, 0 to round f32 to bf16.
-    pub back: u32,
+    /// First part of the piece, which is a block of the grid. Ascending.
+    pub first_part: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of WireArgs"][::core::mem::size_of::<WireArgs>() - 24usize];
+    ["Size of WirePiece"][::core::mem::size_of::<WirePiece>() - 24usize];
+    ["Alignment of WirePiece"][::core::mem::align_of::<WirePiece>() - 8usize];
+    ["Offset of field: WirePiece::x"][::core::mem::offset_of!(WirePiece, x) - 0usize];
+    [
+        "Offset of field: WirePiece::out",
+    ][::core::mem::offset_of!(WirePiece, out) - 8usize];
+    [
+        "Offset of field: WirePiece::elements",
+    ][::core::mem::offset_of!(WirePiece, elements) - 16usize];
+    [
+        "Offset of field: WirePiece::first_part",
+    ][::core::mem::offset_of!(WirePiece, first_part) - 20usize];
+};
+
+/// `wire`: out = x for several pieces of tensors, to a bucket that ranks exchange or back; rounded to bf16 for the way, if asked.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct WireArgs {
+    /// The pieces, of which the first `count` are used.
+    pub pieces: [WirePiece; 32usize],
+    /// Number of pieces, at least 1.
+    pub count: u32,
+    /// Bytes of an element of `x`, 2 or 4.
+    pub from_bytes: u32,
+    /// Bytes of an element of `out`. Where it differs from `from_bytes`, 4 bytes are f32 and 2 are bf16.
+    pub to_bytes: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WireArgs"][::core::mem::size_of::<WireArgs>() - 784usize];
     ["Alignment of WireArgs"][::core::mem::align_of::<WireArgs>() - 8usize];
-    ["Offset of field: WireArgs::x"][::core::mem::offset_of!(WireArgs, x) - 0usize];
-    ["Offset of field: WireArgs::out"][::core::mem::offset_of!(WireArgs, out) - 8usize];
     [
-        "Offset of field: WireArgs::elements",
-    ][::core::mem::offset_of!(WireArgs, elements) - 16usize];
+        "Offset of field: WireArgs::pieces",
+    ][::core::mem::offset_of!(WireArgs, pieces) - 0usize];
     [
-        "Offset of field: WireArgs::back",
-    ][::core::mem::offset_of!(WireArgs, back) - 20usize];
+        "Offset of field: WireArgs::count",
+    ][::core::mem::offset_of!(WireArgs, count) - 768usize];
+    [
+        "Offset of field: WireArgs::from_bytes",
+    ][::core::mem::offset_of!(WireArgs, from_bytes) - 772usize];
+    [
+        "Offset of field: WireArgs::to_bytes",
+    ][::core::mem::offset_of!(WireArgs, to_bytes) - 776usize];
+    [
+        "Offset of field: WireArgs::reserved",
+    ][::core::mem::offset_of!(WireArgs, reserved) - 780usize];
 };
 
 /// Threads per block of `write_rows`.

@@ -4,9 +4,9 @@ use hipvit_graph::op::exchange::{ExchangeKind, part_len};
 use hipvit_graph::op::{Exchange, ExchangeResult, Op, RankPart};
 
 use super::bindings::WireArgs;
-use super::call::{CollectiveCall, CopyRows, RankPartCall};
+use super::call::{CollectiveCall, RankPartCall};
 use super::lower::{Call, Lower, Lowering};
-use super::{KernelError, Unit, extent};
+use super::{KernelError, Unit};
 use crate::hip::DeviceAddress;
 use crate::tensor::DType;
 
@@ -32,62 +32,25 @@ impl Dtypes {
         Self { tensors, bucket }
     }
 
-    /// Returns true if elements are rounded for the way.
-    fn are_different(self) -> bool {
-        self.tensors != self.bucket
+    /// Returns the copies of pieces of tensors to the bucket, each with its source, its target, and its number of elements.
+    fn to_bucket(self, pieces: &[([DeviceAddress; 2], usize)]) -> Result<Vec<Call>, KernelError> {
+        calls(pieces, [self.tensors, self.bucket])
     }
 
-    /// Returns the copy of elements of a tensor to the bucket.
-    fn to_bucket(
-        self,
-        tensor: DeviceAddress,
-        bucket: DeviceAddress,
-        elements: usize,
-    ) -> Result<Call, KernelError> {
-        self.moved([tensor, bucket], elements, false)
-    }
-
-    /// Returns the copy of elements of the bucket to a tensor.
-    fn to_tensor(
-        self,
-        bucket: DeviceAddress,
-        tensor: DeviceAddress,
-        elements: usize,
-    ) -> Result<Call, KernelError> {
-        self.moved([bucket, tensor], elements, true)
-    }
-
-    fn moved(self, [x, out]: [DeviceAddress; 2], elements: usize, back: bool) -> Result<Call, KernelError> {
-        if !self.are_different() {
-            return Ok(copy(x, out, elements * self.tensors.size()));
-        }
-        let elements = extent(elements)?;
-        let back = back.into();
-        Ok(WireArgs {
-            x,
-            out,
-            elements,
-            back,
-        }
-        .into())
+    /// Returns the copies of pieces of the bucket to tensors.
+    fn to_tensors(self, pieces: &[([DeviceAddress; 2], usize)]) -> Result<Vec<Call>, KernelError> {
+        calls(pieces, [self.bucket, self.tensors])
     }
 }
 
-/// Returns the copy of contiguous bytes.
-fn copy(from: DeviceAddress, to: DeviceAddress, bytes: usize) -> Call {
-    Call::CopyRows(CopyRows {
-        from,
-        from_stride: bytes,
-        to,
-        to_stride: bytes,
-        bytes,
-        rows: 1,
-    })
+fn calls(pieces: &[([DeviceAddress; 2], usize)], dtypes: [DType; 2]) -> Result<Vec<Call>, KernelError> {
+    let launches = WireArgs::launches(pieces, dtypes.map(DType::size))?;
+    Ok(launches.into_iter().map(Call::from).collect())
 }
 
 impl Lower for Exchange {
     fn unit(&self) -> Option<Unit> {
-        self.bf16_wire.then(|| Unit::of("wire"))
+        Some(Unit::of("wire"))
     }
 
     /// Always exchanges: the condition only saves time. Sums are in the dtype of the bucket.
@@ -100,12 +63,12 @@ impl Lower for Exchange {
             tensors.push((step.address(index)?, elements));
         }
         let elements: usize = step.shape.iter().product();
-        let mut calls = Vec::new();
+        let (mut calls, mut pieces) = (Vec::new(), Vec::new());
         match self.kind {
             ExchangeKind::Sum | ExchangeKind::Gather => {
                 let mut at = 0;
                 for (address, elements) in tensors {
-                    calls.push(dtypes.to_bucket(address, step.out.offset(at * size), elements)?);
+                    pieces.push(([address, step.out.offset(at * size)], elements));
                     at += elements;
                 }
             }
@@ -127,13 +90,14 @@ impl Lower for Exchange {
                         let len = part.min(elements - start);
                         if len > 0 {
                             let from = address.offset(start * tensor_size);
-                            calls.push(dtypes.to_bucket(from, step.out.offset(at * size), len)?);
+                            pieces.push(([from, step.out.offset(at * size)], len));
                         }
                         at += part;
                     }
                 }
             }
         }
+        calls.extend(dtypes.to_bucket(&pieces)?);
         calls.push(Call::Collective(CollectiveCall {
             id: self.id,
             kind: self.kind,
@@ -147,6 +111,10 @@ impl Lower for Exchange {
 }
 
 impl Lower for ExchangeResult {
+    fn unit(&self) -> Option<Unit> {
+        Some(Unit::of("wire"))
+    }
+
     fn lower(&self, step: &Lowering<'_>) -> Result<Vec<Call>, KernelError> {
         let bf16_wire = step.plan.graph().nodes().iter().any(|node| match &node.op {
             Op::Exchange(exchange) => exchange.id == self.id && exchange.bf16_wire,
@@ -163,13 +131,15 @@ impl Lower for ExchangeResult {
             ranks: self.ranks,
             dtype: dtypes.bucket,
         })];
-        for (index, pieces) in self.pieces(0).into_iter().enumerate() {
+        let mut pieces = Vec::new();
+        for (index, of_result) in self.pieces(0).into_iter().enumerate() {
             let mut to = step.result(index)?;
-            for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
-                calls.push(dtypes.to_tensor(bucket.offset(piece.start * size), to, piece.len())?);
+            for piece in of_result.into_iter().filter(|piece| !piece.is_empty()) {
+                pieces.push(([bucket.offset(piece.start * size), to], piece.len()));
                 to = to.offset(piece.len() * dtypes.tensors.size());
             }
         }
+        calls.extend(dtypes.to_tensors(&pieces)?);
         Ok(calls)
     }
 }

@@ -25,6 +25,7 @@ mod round_float8;
 mod sample;
 mod token_scores;
 mod top_k;
+mod wire;
 
 const DTYPES: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 
