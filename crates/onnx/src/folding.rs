@@ -1,7 +1,7 @@
 //! Computes the results of ops whose operands are known.
 
-use hipvit_graph::op::{Op, Shape};
-use hipvit_graph::reference::Array;
+use hipvit_graph::op::{Definition, Op, OpError, Shape};
+use hipvit_graph::reference::{Array, Real};
 use hipvit_graph::{Provenance, tensor::Tensor};
 
 use crate::dim::Linear;
@@ -30,18 +30,25 @@ pub(crate) fn compute(op: &Op, operands: &[&Value], element: ElementType) -> Res
     if moves_integers {
         return move_integers(op, operands, element);
     }
-    let arrays = operands.iter().map(|x| array(x)).collect::<Result<Vec<_>, _>>()?;
-    let references: Vec<&Array> = arrays.iter().collect();
-    let results = op.eval(&references).map_err(|source| format!("{op} {source}"))?;
+    let results = match op {
+        // Large weights are turned. This needs no precision.
+        Op::Permute(permute) => {
+            let x = Array::<f32>::from(&operands[0].to_constant()?.tensor);
+            floats(permute.eval(&[&x]), op)?
+        }
+        _ => {
+            let arrays = operands.iter().map(|x| array(x)).collect::<Result<Vec<_>, _>>()?;
+            floats(op.eval(&arrays.iter().collect::<Vec<_>>()), op)?
+        }
+    };
     let of: Vec<Provenance> = operands
         .iter()
         .filter_map(|x| x.as_constant().map(|constant| constant.provenance.clone()))
         .collect();
     let name = op.name();
     let mut values = Vec::with_capacity(results.len());
-    for result in results {
-        let tensor =
-            Tensor::from_f32(result.shape(), result.to_f32()).ok_or("computes another number of elements")?;
+    for (shape, result) in results {
+        let tensor = Tensor::from_f32(shape, result).ok_or("computes another number of elements")?;
         values.push(Value::constant(
             element,
             tensor,
@@ -49,6 +56,18 @@ pub(crate) fn compute(op: &Op, operands: &[&Value], element: ElementType) -> Res
         ));
     }
     Ok(values)
+}
+
+/// Returns the shapes and elements of results.
+fn floats<T: Real>(
+    results: Result<Vec<Array<T>>, OpError>,
+    op: &Op,
+) -> Result<Vec<(Shape, Vec<f32>)>, Refusal> {
+    let results = results.map_err(|source| format!("{op} {source}"))?;
+    let floats = results
+        .iter()
+        .map(|result| (result.shape().to_vec(), result.to_f32()));
+    Ok(floats.collect())
 }
 
 fn array(value: &Value) -> Result<Array, Refusal> {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use ndarray::{ArrayView, ArrayViewMut, IxDyn, Zip};
+
 use super::operands::{exactly, one};
 use super::{Definition, Gradients, GraphBuilder, Locality, NodeValues, OpError, Shape, only_gradient};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, activation, integers};
 use crate::dtype::DType;
-use crate::strided::View;
 use crate::value::ValueId;
 
 /// `(x) → x with its axes in another order`: axis `i` of the result is axis `axes[i]` of x. Elements may be of any dtype.
@@ -78,9 +79,13 @@ impl Definition for Permute {
     }
 
     fn compute<T: Real>(&self, operands: &[&Array<T>], results: &mut [Array<T>]) {
-        let view = View::of(operands[0].shape()).permuted(&self.axes);
-        for (y, index) in results[0].values_mut().iter_mut().zip(view.indices()) {
-            *y = operands[0].values()[index];
+        let [x, y] = [operands[0].shape(), results[0].shape()].map(IxDyn);
+        let x = ArrayView::from_shape(x, operands[0].values());
+        let y = ArrayViewMut::from_shape(y, results[0].values_mut());
+        if let (Ok(x), Ok(y)) = (x, y) {
+            Zip::from(y)
+                .and(x.permuted_axes(&self.axes[..]))
+                .par_for_each(|y, &x| *y = x);
         }
     }
 

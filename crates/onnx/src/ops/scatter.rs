@@ -70,7 +70,10 @@ fn surrounded(
     };
     let (axis, start) = (*axis, *start);
     let (Some(extent), Some(len)) = (x.dims[axis].fixed(), updates.dims[axis].fixed()) else {
-        refuse!("replaces a part of an axis that grows with the batch, {}", show(&x.dims));
+        refuse!(
+            "replaces a part of an axis that grows with the batch, {}",
+            show(&x.dims)
+        );
     };
     let Some(after) = start.checked_add(len).and_then(|end| extent.checked_sub(end)) else {
         refuse!("replaces {len} elements from {start} on of an axis of {extent}");
