@@ -36,8 +36,8 @@ pub use executor::{
     Statistics, Submission,
 };
 pub use hip::{
-    Dense, HipExecutor, HipPreprocess, PeerAllReduce, PeerNorm, PeerSum, PipelineExecutor, Processes, Stage,
-    StageObserver, TensorExecutor, TimedCall, Tuned,
+    Dense, DrawnBatch, DrawnImage, ErasedRectangle, HipAugment, HipExecutor, HipPreprocess, PeerAllReduce,
+    PeerNorm, PeerSum, PipelineExecutor, Processes, Stage, StageObserver, TensorExecutor, TimedCall, Tuned,
 };
 pub use hip::{append, run_bytes, unpack};
 pub use host::HostExecutor;

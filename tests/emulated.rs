@@ -38,6 +38,9 @@ fn works(arch: &str) {
         "gpu::detect::objects_are_those_of_transformers",
         "gpu::rt_detr::queries_and_objects_are_those_of_transformers",
         "gpu::segment::masks_are_those_of_transformers",
+        "gpu::augment::images_of_awkward_sizes_have_the_hosts_bytes",
+        "gpu::augment::mixtures_and_erased_rectangles_have_the_hosts_bits",
+        "gpu::augment::operations_write_nothing_beside_the_images",
         "gpu::golden_models_agree_in_every_dtype",
         "gpu::jpeg::coefficients_beyond_any_encoders_have_the_hosts_pixels",
         "gpu::jpeg::jpegs_have_the_hosts_pixels",
@@ -76,16 +79,18 @@ fn works(arch: &str) {
     let generation = "gpu::generation::texts_and_logits_are_those_of_transformers";
     let tiles = "gpu::generation::texts_about_tiles_are_those_of_transformers";
     let moments = "gpu::compact_moments::steps_are_those_of_the_cpu";
+    let draws = "gpu::augment::a_thousand_draws_of_each_transform_have_the_hosts_bytes";
+    let augmented = "gpu::augment::runs_have_the_hosts_losses";
     match arch {
         "gfx942" => {
             passes(arch, "f32", &[backward, ten_steps]);
             passes(arch, "f32,f16", &[training]);
             passes(arch, "f32,bf16", &[generation]);
-            passes(arch, "f32", &[tiles]);
+            passes(arch, "f32", &[tiles, draws, augmented]);
             passes(arch, "f32,f16,bf16", &[epilogues]);
             passes(arch, "f32,bf16", &[rounded, moments]);
         }
-        "gfx1100" => passes(arch, "bf16", &[backward, ten_steps, generation]),
+        "gfx1100" => passes(arch, "bf16", &[backward, ten_steps, generation, draws]),
         "gfx1201" => passes(arch, "bf16", &[rounded]),
         _ => {}
     }

@@ -22,6 +22,7 @@ use crate::support::session::{pixels, run_pixels, same};
 
 mod all_reduce;
 mod architectures;
+mod augment;
 mod backward;
 mod compact_moments;
 mod convolutions;

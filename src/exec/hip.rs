@@ -24,6 +24,7 @@
 //! The second run of a plan on a context is captured as a graph. Later runs replay the graph if its first replay gave the same bytes as the
 //! steps (`Replay`). Some of these replays are checked too (`GraphMode`).
 
+mod augment;
 mod call_clock;
 mod calls;
 mod candidate;
@@ -64,6 +65,7 @@ mod tensor;
 mod tests;
 mod tune;
 
+pub use self::augment::{DrawnBatch, DrawnImage, ErasedRectangle, HipAugment};
 pub use self::call_clock::TimedCall;
 pub use self::clock::{Stage, StageObserver};
 pub(crate) use self::constants::HostConstants;

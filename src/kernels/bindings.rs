@@ -1507,6 +1507,161 @@ const _: () = {
     ][::core::mem::offset_of!(AttentionPatternGradientArgs, summands) - 324usize];
 };
 
+/// Threads per block.
+pub const AUGMENT_THREADS: u32 = 512;
+
+/// Words of an operation: the kind in the low half and a colour in the high half of the first one, then f64 numbers.
+pub const AUGMENT_OPERATION_WORDS: u32 = 8;
+
+/// Words of a mixture: kind, two weights as f32, first row, row after the last, first column, column after the last.
+pub const AUGMENT_MIXTURE_WORDS: u32 = 7;
+
+/// Kind of an operation: each pixel (x, y) is the one at (n₀x + n₁, n₂y + n₃), and the colour outside of the image.
+pub const AUGMENT_MOVE: u32 = 0;
+
+/// Affine transformation to the nearest pixel, in 16.16 fixed point: steps of x per column and row, steps of y, both starts.
+pub const AUGMENT_NEAREST: u32 = 1;
+
+/// Affine transformation with bilinear interpolation: the matrix.
+pub const AUGMENT_BILINEAR: u32 = 2;
+
+/// Affine transformation with bicubic interpolation: the matrix.
+pub const AUGMENT_BICUBIC: u32 = 3;
+
+/// Sharpness: the factor.
+pub const AUGMENT_SHARPNESS: u32 = 4;
+
+/// Brightness: the factor.
+pub const AUGMENT_BRIGHTNESS: u32 = 5;
+
+/// Contrast: the factor.
+pub const AUGMENT_CONTRAST: u32 = 6;
+
+/// Saturation: the factor.
+pub const AUGMENT_SATURATION: u32 = 7;
+
+/// Hue: the byte that is added.
+pub const AUGMENT_HUE: u32 = 8;
+
+/// Posterize: the mask of the bits that are kept.
+pub const AUGMENT_POSTERIZE: u32 = 9;
+
+/// Solarize: the smallest byte that is inverted.
+pub const AUGMENT_SOLARIZE: u32 = 10;
+
+/// Addition to bytes below 128.
+pub const AUGMENT_SOLARIZE_ADD: u32 = 11;
+
+/// Inversion of all bytes.
+pub const AUGMENT_INVERT: u32 = 12;
+
+/// Flat histograms.
+pub const AUGMENT_EQUALIZE: u32 = 13;
+
+/// Full range of each channel.
+pub const AUGMENT_AUTOCONTRAST: u32 = 14;
+
+/// Kind of a mixture: the image alone.
+pub const AUGMENT_ALONE: u32 = 0;
+
+/// Kind of a mixture: weighted sum with the partner.
+pub const AUGMENT_BLEND: u32 = 1;
+
+/// Kind of a mixture: a rectangle of the partner.
+pub const AUGMENT_CUT: u32 = 2;
+
+/// `augment`: applies each image's operations.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AugmentArgs {
+    /// u8 `[images, height, width, 3]`, which the kernel overwrites.
+    pub pixels: DeviceAddress,
+    /// u8 `[images, height, width, 3]`: the results.
+    pub out: DeviceAddress,
+    /// u64 `[operations, AUGMENT_OPERATION_WORDS]`.
+    pub operations: DeviceAddress,
+    /// u32 `[images + 1]`: the first operation of each image.
+    pub starts: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Operations of all images.
+    pub count: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AugmentArgs"][::core::mem::size_of::<AugmentArgs>() - 48usize];
+    ["Alignment of AugmentArgs"][::core::mem::align_of::<AugmentArgs>() - 8usize];
+    [
+        "Offset of field: AugmentArgs::pixels",
+    ][::core::mem::offset_of!(AugmentArgs, pixels) - 0usize];
+    [
+        "Offset of field: AugmentArgs::out",
+    ][::core::mem::offset_of!(AugmentArgs, out) - 8usize];
+    [
+        "Offset of field: AugmentArgs::operations",
+    ][::core::mem::offset_of!(AugmentArgs, operations) - 16usize];
+    [
+        "Offset of field: AugmentArgs::starts",
+    ][::core::mem::offset_of!(AugmentArgs, starts) - 24usize];
+    [
+        "Offset of field: AugmentArgs::images",
+    ][::core::mem::offset_of!(AugmentArgs, images) - 32usize];
+    [
+        "Offset of field: AugmentArgs::height",
+    ][::core::mem::offset_of!(AugmentArgs, height) - 36usize];
+    [
+        "Offset of field: AugmentArgs::width",
+    ][::core::mem::offset_of!(AugmentArgs, width) - 40usize];
+    [
+        "Offset of field: AugmentArgs::count",
+    ][::core::mem::offset_of!(AugmentArgs, count) - 44usize];
+};
+
+/// `augment_mix`: mixes each image with the one at the mirrored place.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct AugmentMixArgs {
+    /// u8 `[images, height, width, 3]`, in place. `images` is even.
+    pub pixels: DeviceAddress,
+    /// u32 `[images, AUGMENT_MIXTURE_WORDS]`.
+    pub mixtures: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of AugmentMixArgs"][::core::mem::size_of::<AugmentMixArgs>() - 32usize];
+    ["Alignment of AugmentMixArgs"][::core::mem::align_of::<AugmentMixArgs>() - 8usize];
+    [
+        "Offset of field: AugmentMixArgs::pixels",
+    ][::core::mem::offset_of!(AugmentMixArgs, pixels) - 0usize];
+    [
+        "Offset of field: AugmentMixArgs::mixtures",
+    ][::core::mem::offset_of!(AugmentMixArgs, mixtures) - 8usize];
+    [
+        "Offset of field: AugmentMixArgs::images",
+    ][::core::mem::offset_of!(AugmentMixArgs, images) - 16usize];
+    [
+        "Offset of field: AugmentMixArgs::height",
+    ][::core::mem::offset_of!(AugmentMixArgs, height) - 20usize];
+    [
+        "Offset of field: AugmentMixArgs::width",
+    ][::core::mem::offset_of!(AugmentMixArgs, width) - 24usize];
+    [
+        "Offset of field: AugmentMixArgs::reserved",
+    ][::core::mem::offset_of!(AugmentMixArgs, reserved) - 28usize];
+};
+
 /// `bias_activation`: out = activation(x + bias) + residual.
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -5367,6 +5522,83 @@ const _: () = {
     [
         "Offset of field: PermuteTokensArgs::to",
     ][::core::mem::offset_of!(PermuteTokensArgs, to) - 68usize];
+};
+
+/// Threads per block.
+pub const PLANES_THREADS: u32 = 256;
+
+/// Words of an erased rectangle: top, left, height, width, first value, values between channels, values between pixels.
+pub const PLANES_ERASURE_WORDS: u32 = 7;
+
+/// `planes`: normalised planes of u8 images, with erased rectangles.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct PlanesArgs {
+    /// u8 `[images, pixels, 3]`.
+    pub bytes: DeviceAddress,
+    /// f32 `[images, 3, pixels]`.
+    pub out: DeviceAddress,
+    /// f32 `[3, 256]`: the value of each byte.
+    pub table: DeviceAddress,
+    /// f32 `[values]`: contents of rectangles.
+    pub values: DeviceAddress,
+    /// u32 `[erasures, PLANES_ERASURE_WORDS]`.
+    pub erasures: DeviceAddress,
+    /// u32 `[images + 1]`: the first rectangle of each image.
+    pub starts: DeviceAddress,
+    /// Images in the batch.
+    pub images: u32,
+    /// Rows of an image.
+    pub height: u32,
+    /// Columns of an image.
+    pub width: u32,
+    /// Rectangles of all images.
+    pub erasure_count: u32,
+    /// Values of all rectangles.
+    pub value_count: u32,
+    /// Unused; the structure has no padding.
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of PlanesArgs"][::core::mem::size_of::<PlanesArgs>() - 72usize];
+    ["Alignment of PlanesArgs"][::core::mem::align_of::<PlanesArgs>() - 8usize];
+    [
+        "Offset of field: PlanesArgs::bytes",
+    ][::core::mem::offset_of!(PlanesArgs, bytes) - 0usize];
+    [
+        "Offset of field: PlanesArgs::out",
+    ][::core::mem::offset_of!(PlanesArgs, out) - 8usize];
+    [
+        "Offset of field: PlanesArgs::table",
+    ][::core::mem::offset_of!(PlanesArgs, table) - 16usize];
+    [
+        "Offset of field: PlanesArgs::values",
+    ][::core::mem::offset_of!(PlanesArgs, values) - 24usize];
+    [
+        "Offset of field: PlanesArgs::erasures",
+    ][::core::mem::offset_of!(PlanesArgs, erasures) - 32usize];
+    [
+        "Offset of field: PlanesArgs::starts",
+    ][::core::mem::offset_of!(PlanesArgs, starts) - 40usize];
+    [
+        "Offset of field: PlanesArgs::images",
+    ][::core::mem::offset_of!(PlanesArgs, images) - 48usize];
+    [
+        "Offset of field: PlanesArgs::height",
+    ][::core::mem::offset_of!(PlanesArgs, height) - 52usize];
+    [
+        "Offset of field: PlanesArgs::width",
+    ][::core::mem::offset_of!(PlanesArgs, width) - 56usize];
+    [
+        "Offset of field: PlanesArgs::erasure_count",
+    ][::core::mem::offset_of!(PlanesArgs, erasure_count) - 60usize];
+    [
+        "Offset of field: PlanesArgs::value_count",
+    ][::core::mem::offset_of!(PlanesArgs, value_count) - 64usize];
+    [
+        "Offset of field: PlanesArgs::reserved",
+    ][::core::mem::offset_of!(PlanesArgs, reserved) - 68usize];
 };
 
 /// Vec128s of channels per block.

@@ -393,6 +393,9 @@ fn note_start(fit: &Fit, resumed: bool) {
         fit.steps(),
         fit.steps_per_epoch()
     ));
+    if fit.augments_on_device() {
+        output::note("the GPU resizes and changes the training images");
+    }
     if let Some([truncated, tokens]) = fit.truncated_captions() {
         output::note(&format!("texts have {tokens} tokens"));
         if truncated > 0 {

@@ -6,6 +6,7 @@
 mod affine;
 mod color;
 mod crop;
+mod drawn;
 mod erase;
 mod geometry;
 #[cfg(test)]
@@ -22,8 +23,9 @@ use std::fmt::Debug;
 use hipvit_image::{Filter, Preprocess, RgbImage};
 use serde::{Deserialize, Serialize};
 
-pub use affine::{Interpolation, Matrix};
+pub use affine::{Interpolation, Matrix, Sampling};
 pub use crop::PaddingMode;
+pub use drawn::Drawn;
 pub use erase::{EraseMode, Erasure, RandomErasing};
 pub use geometry::{ColorJitter, RandomCrop, RandomResizedCrop};
 pub use operation::Operation;
@@ -41,12 +43,28 @@ pub trait Prepare: Debug + Send + Sync {
     ///
     /// Returns an error if the image cannot be converted, for example because it is too thin.
     fn prepare(&self, image: RgbImage, stream: &mut Stream) -> Result<RgbImage>;
+
+    /// Draws the random numbers of [`prepare`](Self::prepare), and leaves work to a device. By default, none is left.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`prepare`](Self::prepare).
+    fn draw(&self, image: RgbImage, stream: &mut Stream) -> Result<Drawn> {
+        Drawn::done(self.prepare(image, stream)?)
+    }
 }
 
 /// Resizes and crops as for inference, without random numbers.
 impl Prepare for Preprocess {
     fn prepare(&self, image: RgbImage, _: &mut Stream) -> Result<RgbImage> {
         Ok(self.apply(&image)?)
+    }
+
+    fn draw(&self, image: RgbImage, stream: &mut Stream) -> Result<Drawn> {
+        if self.patch().is_some() {
+            return Drawn::done(self.prepare(image, stream)?);
+        }
+        Drawn::of_rule(image, self)
     }
 }
 
@@ -170,6 +188,15 @@ impl Augmentation {
     pub fn transforms(&self) -> &[Transform] {
         &self.transforms
     }
+
+    /// Draws the operations on an image that other operations precede.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`Transform::draw`].
+    pub fn draw_after(&self, drawn: Drawn, stream: &mut Stream) -> Result<Drawn> {
+        draw_after(drawn, &self.transforms, stream)
+    }
 }
 
 impl TryFrom<Vec<Transform>> for Augmentation {
@@ -195,4 +222,23 @@ impl Prepare for Augmentation {
         }
         Ok(image)
     }
+
+    fn draw(&self, image: RgbImage, stream: &mut Stream) -> Result<Drawn> {
+        let (drawn, rest) = match &self.transforms[..] {
+            [Transform::RandomResizedCrop(crop), rest @ ..] => (Drawn::of_crop(image, crop, stream)?, rest),
+            all => (Drawn::done(image)?, all),
+        };
+        draw_after(drawn, rest, stream)
+    }
+}
+
+fn draw_after(mut drawn: Drawn, transforms: &[Transform], stream: &mut Stream) -> Result<Drawn> {
+    let mut size = drawn.output();
+    for transform in transforms {
+        for operation in transform.draw(stream, size)? {
+            size = operation.output(size);
+            drawn.operations.push(operation);
+        }
+    }
+    Ok(drawn)
 }

@@ -1,10 +1,11 @@
 //! Batches of prepared images.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use hipvit_image::Preprocess;
 
-use crate::augment::Erasure;
+use crate::augment::{Drawn, Erasure};
 use crate::error::{Error, Result};
 use crate::mix::{Mixture, mixed_targets, soft_targets};
 use crate::sampler::{Position, Sample};
@@ -18,12 +19,26 @@ pub struct Broken {
     pub error: Error,
 }
 
+/// Images of a batch that a device prepares.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct DrawnImages {
+    /// The images. Those that are not kept are only mixed with those that are.
+    pub images: Vec<Arc<Drawn>>,
+    /// Mixture of each image with the image at the mirrored place. Empty if the loader does not mix.
+    pub mixtures: Vec<Mixture>,
+    /// Images of the batch.
+    pub kept: Range<usize>,
+}
+
 /// Prepared images of one size with their labels.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Batch {
-    /// Images after mixing, `[images, height, width, 3]`.
+    /// Images after mixing, `[images, height, width, 3]`. Empty if a device prepares them.
     pub pixels: Vec<u8>,
+    /// What a device prepares the images from. Set if the loader [draws](crate::LoaderOptions::draws).
+    pub drawn: Option<DrawnImages>,
     /// Height and width of the images, in pixels.
     pub size: [usize; 2],
     /// Label of each image, before mixing.
@@ -62,6 +77,9 @@ impl Batch {
         let image = self.pixels.len() / self.len().max(1);
         if !self.mixtures.is_empty() {
             self.partners = self.labels.iter().rev().copied().collect();
+        }
+        if let Some(drawn) = &mut self.drawn {
+            drawn.kept = images.clone();
         }
         cut(&mut self.pixels, images.start * image..images.end * image);
         cut(&mut self.labels, images.clone());

@@ -28,7 +28,7 @@ pub mod random;
 mod sampler;
 
 pub use augment::{Augmentation, Prepare, Transform};
-pub use batch::{Batch, Broken};
+pub use batch::{Batch, Broken, DrawnImages};
 #[cfg(feature = "parquet")]
 pub use dataset::Parquet;
 pub use dataset::{

@@ -3,20 +3,23 @@
 //! Threads take single images in the order of the [`Sampler`]. The thread that completes a batch assembles it. Random
 //! numbers depend on the image and the epoch only, so neither threads nor timing affect a batch.
 
+mod prepared;
+mod share;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
-use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use hipvit_image::{DecodeOptions, RgbImage};
+use hipvit_image::DecodeOptions;
 use parking_lot::{Condvar, Mutex};
 
+use self::prepared::Prepared;
+pub use self::share::Share;
 use crate::augment::{Prepare, RandomErasing};
-use crate::batch::{Batch, Broken};
+use crate::batch::{Batch, Broken, DrawnImages};
 use crate::dataset::Dataset;
 use crate::error::{Error, Result};
 use crate::mix::{Mixup, mix_bytes};
@@ -50,35 +53,12 @@ pub struct LoaderOptions {
     pub mixup: Option<Mixup>,
     /// Erases rectangles in [`Batch::planes`].
     pub erasing: Option<RandomErasing>,
+    /// True if a device prepares the images: batches have [`Batch::drawn`] instead of pixels.
+    pub draws: bool,
     /// Epoch at which the loader ends. `None` never ends.
     pub end: Option<u32>,
     /// Share of each batch that is loaded. `None` is all of it.
     pub share: Option<Share>,
-}
-
-/// One of several equal shares of each batch: consecutive images. They have the random numbers that they have in the whole batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Share {
-    /// Number of the share, counted from 0.
-    pub number: usize,
-    /// Number of shares.
-    pub count: usize,
-}
-
-impl Share {
-    /// Returns the places of the share in a batch.
-    fn places(self, batch: usize) -> Range<usize> {
-        let size = batch / self.count;
-        self.number * size..(self.number + 1) * size
-    }
-
-    /// Returns the places of the images that are loaded in ascending order: those of the share, and with `mixed` those that they are mixed
-    /// with.
-    fn loaded(self, batch: usize, mixed: bool) -> Vec<usize> {
-        let own = self.places(batch);
-        let is_loaded = |place: &usize| own.contains(place) || (mixed && own.contains(&(batch - 1 - place)));
-        (0..batch).filter(is_loaded).collect()
-    }
 }
 
 impl Default for LoaderOptions {
@@ -90,6 +70,7 @@ impl Default for LoaderOptions {
             on_broken: OnBroken::default(),
             mixup: None,
             erasing: None,
+            draws: false,
             end: None,
             share: None,
         }
@@ -290,7 +271,7 @@ struct Pending {
 /// An image that was prepared.
 #[derive(Clone, Debug)]
 struct Loaded {
-    image: RgbImage,
+    image: Prepared,
     /// Height and width of the image before.
     original_size: [usize; 2],
 }
@@ -401,7 +382,12 @@ impl Shared {
         let image = self.dataset.decode(index, self.options.decode)?;
         let original_size = [image.height, image.width];
         let mut stream = self.stream(Purpose::Augment, task.epoch, task.sample);
-        let image = self.prepare.prepare(image, &mut stream);
+        let image = if self.options.draws {
+            let drawn = self.prepare.draw(image, &mut stream);
+            drawn.map(|drawn| Prepared::Drawn(Arc::new(drawn)))
+        } else {
+            self.prepare.prepare(image, &mut stream).map(Prepared::Image)
+        };
         let image = image.map_err(|source| Error::Prepare {
             name: self.dataset.name(index),
             source: Box::new(source),
@@ -453,18 +439,26 @@ impl Shared {
             // The others are reported with their own share.
             broken.retain(|broken| of_share.iter().any(|sample| sample.index == broken.index));
         }
-        let size = images
-            .first()
-            .map_or([0; 2], |Loaded { image, .. }| [image.height, image.width]);
-        let mut pixels = Vec::with_capacity(images.len() * size[0] * size[1] * 3);
+        let size = images.first().map_or([0; 2], |loaded| loaded.image.size());
+        let prepared = if self.options.draws { 0 } else { images.len() };
+        let mut pixels = Vec::with_capacity(prepared * size[0] * size[1] * 3);
+        let mut drawn = Vec::new();
         for (Loaded { image, .. }, sample) in images.iter().zip(&samples) {
-            if [image.height, image.width] != size {
-                return Err(self.different_size(image, *sample, size));
+            if image.size() != size {
+                return Err(self.different_size(image.size(), *sample, size));
             }
-            pixels.extend_from_slice(&image.data);
+            match image {
+                Prepared::Image(image) => pixels.extend_from_slice(&image.data),
+                Prepared::Drawn(image) => drawn.push(image.clone()),
+            }
         }
         let mut batch = Batch {
             pixels,
+            drawn: self.options.draws.then(|| DrawnImages {
+                kept: 0..drawn.len(),
+                images: drawn,
+                mixtures: Vec::new(),
+            }),
             size,
             labels: samples
                 .iter()
@@ -487,10 +481,10 @@ impl Shared {
         Ok(batch)
     }
 
-    fn different_size(&self, image: &RgbImage, sample: Sample, [height, width]: [usize; 2]) -> Error {
+    fn different_size(&self, [rows, columns]: [usize; 2], sample: Sample, first: [usize; 2]) -> Error {
+        let [height, width] = first;
         let reason = format!(
-            "is {}×{} pixels, but the first image of the batch is {width}×{height}. Resize or crop the images",
-            image.width, image.height
+            "is {columns}×{rows} pixels, but the first image of the batch is {width}×{height}. Resize or crop the images"
         );
         Error::dataset(self.dataset.name(sample.index), reason)
     }
@@ -551,7 +545,10 @@ impl Shared {
             let loaded = share.loaded(whole, true);
             batch.mixtures = loaded.into_iter().map(|place| batch.mixtures[place]).collect();
         }
-        mix_bytes(&mut batch.pixels, &batch.mixtures, batch.size[1]);
+        match &mut batch.drawn {
+            Some(drawn) => drawn.mixtures.clone_from(&batch.mixtures),
+            None => mix_bytes(&mut batch.pixels, &batch.mixtures, batch.size[1]),
+        }
         Ok(())
     }
 

@@ -72,7 +72,8 @@ impl Mixture {
     };
 
     /// Returns the weights of the image and of its partner.
-    fn weights(&self) -> (f32, f32) {
+    #[must_use]
+    pub fn weights(&self) -> (f32, f32) {
         (self.weight as f32, (1.0 - self.weight) as f32)
     }
 

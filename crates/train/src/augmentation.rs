@@ -5,17 +5,18 @@ use std::sync::Arc;
 use hipvit::image::{Filter, Preprocess, RgbImage};
 use hipvit_data::Result;
 use hipvit_data::augment::{
-    Augmentation, AutoAugment, ColorJitter, PaddingMode, Prepare, RandAugment, RandomCrop, RandomResizedCrop,
-    TimmRandAugment, Transform, TrivialAugmentWide,
+    Augmentation, AutoAugment, ColorJitter, Drawn, PaddingMode, Prepare, RandAugment, RandomCrop,
+    RandomResizedCrop, TimmRandAugment, Transform, TrivialAugmentWide,
 };
 use hipvit_data::mix::Mixup;
 use hipvit_data::random::Stream;
 
+use crate::device_augmentation::runs_on_device;
 use crate::recipe::{self, Crop, Policy};
 
 /// Converts training images to the size of the model's input, with random changes.
 #[derive(Debug)]
-pub(crate) struct TrainingImages {
+pub struct TrainingImages {
     /// Resizing as for evaluation, before the random transforms.
     resize: Option<Arc<dyn Prepare>>,
     transforms: Augmentation,
@@ -23,7 +24,11 @@ pub(crate) struct TrainingImages {
 
 impl TrainingImages {
     /// Creates the conversion for a model with the given preprocessing.
-    pub(crate) fn new(keys: &recipe::Augmentation, preprocess: &Preprocess) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// Returns [`Error::Argument`](hipvit_data::Error::Argument) for a policy that cannot be used.
+    pub fn new(keys: &recipe::Augmentation, preprocess: &Preprocess) -> Result<Self> {
         let (height, width) = preprocess.output_size();
         let filter = preprocess.resize().map_or(Filter::Bicubic, |(_, filter)| filter);
         let size = [height, width];
@@ -83,6 +88,21 @@ impl Prepare for TrainingImages {
             image = resize.prepare(image, stream)?;
         }
         self.transforms.prepare(image, stream)
+    }
+
+    /// Leaves what a GPU computes.
+    fn draw(&self, image: RgbImage, stream: &mut Stream) -> Result<Drawn> {
+        let drawn = match &self.resize {
+            Some(resize) => {
+                let drawn = resize.draw(image, stream)?;
+                self.transforms.draw_after(drawn, stream)?
+            }
+            None => self.transforms.draw(image, stream)?,
+        };
+        if runs_on_device(&drawn) {
+            return Ok(drawn);
+        }
+        Drawn::done(drawn.finish()?)
     }
 }
 

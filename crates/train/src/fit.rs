@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hipvit::model::Checkpoint;
-use hipvit::{Error, Session, SessionBuilder};
+use hipvit::{Session, SessionBuilder};
 use hipvit_data::augment::{EraseMode, RandomErasing};
 use hipvit_data::{Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
 
@@ -73,6 +73,7 @@ use self::speed::Speed;
 use self::teacher::Teacher;
 use crate::Objective;
 use crate::augmentation::{TrainingImages, mixup};
+use crate::device_augmentation::{DeviceAugmentation, training_rule};
 pub use crate::float8::LayerEvent;
 use crate::inference::run_dataset;
 use crate::ranks::Ranks;
@@ -101,6 +102,8 @@ pub struct Fit {
     splits: Splits,
     trainer: Trainer,
     supervision: Supervision,
+    /// Set if the GPU of the steps makes the training images.
+    augment: Option<DeviceAugmentation>,
     sampler: Sampler,
     progress: Progress,
     checkpoints: Checkpoints,
@@ -139,6 +142,17 @@ impl Supervision {
             lines: lines.transpose()?.map(Arc::new),
             dense: Dense::open(kind, directory, splits, recipe)?.map(Arc::new),
         })
+    }
+
+    /// Returns the reason why the host must make the training images, if there is one.
+    fn needs_host(&self) -> Option<&'static str> {
+        if self.teacher.is_some() {
+            Some("the teacher takes images on the host")
+        } else if self.dense.is_some() {
+            Some("maps and boxes change with the images on the host")
+        } else {
+            None
+        }
     }
 
     /// Returns the loss of pairs, texts, maps or boxes, unless the data have classes.
@@ -192,6 +206,7 @@ impl Fit {
             progress.accumulate = Some(accumulate);
         }
         supervision.teacher = Teacher::open(&recipe, &options, &trainer)?;
+        let augment = DeviceAugmentation::open(recipe.augmentation.on, &trainer, supervision.needs_host())?;
         if let Some(saved) = &saved {
             trainer.restore(&saved.states)?;
         }
@@ -207,6 +222,7 @@ impl Fit {
             splits,
             trainer,
             supervision,
+            augment,
             sampler,
             progress,
             checkpoints,
@@ -257,6 +273,12 @@ impl Fit {
     #[must_use]
     pub fn has_ranks(&self) -> bool {
         self.ranks.is_some()
+    }
+
+    /// Returns true if the GPU of the steps makes the training images.
+    #[must_use]
+    pub fn augments_on_device(&self) -> bool {
+        self.augment.is_some()
     }
 
     /// Returns the number of training captions that the model's context truncates, and the tokens of a text. `None` if the data are not pairs of
@@ -370,11 +392,7 @@ impl Fit {
     /// Starts to load the training images from the run's position on.
     fn training_images(&self) -> Result<Loader, FitError> {
         let keys = &self.recipe.augmentation;
-        let preprocess = self.trainer.preprocess();
-        // All images of a batch have one size, which may depend on the image elsewhere.
-        let (height, width) = preprocess.output_size();
-        let preprocess = preprocess.for_image(height, width).map_err(Error::from)?;
-        let mut prepare = TrainingImages::new(keys, &preprocess)?;
+        let mut prepare = TrainingImages::new(keys, &training_rule(self.trainer.preprocess())?)?;
         if let Some(resize) = self.supervision.dense.as_ref().and_then(|dense| dense.resize()) {
             prepare = prepare.with_resize(resize);
         }
@@ -383,6 +401,7 @@ impl Fit {
             options.on_broken = OnBroken::Replace;
         }
         options.mixup = mixup(keys);
+        options.draws = self.augment.is_some();
         options.erasing = (keys.erasing > 0.0).then(|| RandomErasing {
             probability: keys.erasing,
             mode: EraseMode::Const,

@@ -3,6 +3,7 @@
 
 mod augmentation;
 mod dense_loss;
+mod device_augmentation;
 pub mod differentiable;
 mod dropout;
 pub mod fit;
@@ -34,7 +35,9 @@ mod tests;
 mod trained;
 mod trainer;
 
+pub use augmentation::TrainingImages;
 pub use dense_loss::DepthLoss;
+pub use device_augmentation::DeviceAugmentation;
 pub use dropout::DropOptions;
 pub use float8::{Float8Options, LayerEvent};
 pub use hipvit::ops::{ContrastiveKind, DistillationKind, DistillationLoss, LossKind};
@@ -48,5 +51,6 @@ pub use ranks::RankPlan;
 pub use scatter::Frozen;
 pub use trained::{TensorInfo, TensorRule};
 pub use trainer::{
-    Prompts, Sequences, StepReport, Targets, Texts, TrainOptions, Trainer, Tuning, Weights, step_graph,
+    Prompts, Sequences, StepImages, StepReport, Targets, Texts, TrainOptions, Trainer, Tuning, Weights,
+    step_graph,
 };

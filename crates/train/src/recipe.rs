@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use hipvit_files::regular_file;
 
 pub use self::keys::{
-    Augmentation, Checkpoints, Crop, Depth, Distillation, Dropout, EvaluationKeys, Freeze, Lora, Loss,
-    LossKind, Optimizer, OptimizerKind, Policy, Recipe, ScheduleKeys,
+    AugmentOn, Augmentation, Checkpoints, Crop, Depth, Distillation, Dropout, EvaluationKeys, Freeze, Lora,
+    Loss, LossKind, Optimizer, OptimizerKind, Policy, Recipe, ScheduleKeys,
 };
 pub use self::overrides::Overrides;
 pub use self::quantization::{Float8Scales, Float8Selection, Quantization, QuantizationKind};

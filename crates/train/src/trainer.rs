@@ -3,6 +3,7 @@
 mod compression;
 mod diagnosis;
 mod evaluated;
+mod images;
 mod in_flight;
 mod learned_tensors;
 mod micro_batch;
@@ -28,12 +29,14 @@ use hipvit::DType;
 use hipvit::error::{Error, Result};
 use hipvit::exec::{Executor, ExecutorOptions, Inputs, PendingRun, Submission, TimedCall};
 use hipvit::graph::Value;
+use hipvit::hip::Device;
 use hipvit::image::Preprocess;
 use hipvit::model::{Checkpoint, TensorValues, mask_inputs, pair_inputs};
 use hipvit::tensor::Input;
 use hipvit_generate::text_inputs;
 
-use self::micro_batch::{MicroBatch, micro_batches, rows_of};
+pub use self::images::StepImages;
+use self::micro_batch::{MicroBatch, micro_batches};
 pub use self::options::TrainOptions;
 use self::options::{check, float8, load_options};
 pub(crate) use self::options::{computed_dtype, placement};
@@ -310,6 +313,11 @@ impl Trainer {
         executor.time_runs(&executor.plan(images)?, time)
     }
 
+    /// Returns the GPU that computes the steps. `None` on the CPU.
+    pub(crate) fn gpu(&self) -> Option<&Device> {
+        self.executor.as_ref()?.gpu()
+    }
+
     /// Returns the tensors that are not trained.
     pub fn frozen(&self) -> &[Frozen] {
         &self.scatter.frozen
@@ -349,7 +357,7 @@ impl Trainer {
     /// [`Error::Argument`] if the images and targets do not fit the model or each other, or if steps are in flight. The errors of the device.
     pub fn step<'a>(
         &mut self,
-        images: Input<'_>,
+        images: impl Into<StepImages<'a>>,
         targets: impl Into<Targets<'a>>,
         learning_rate: f32,
     ) -> Result<StepReport> {
@@ -362,7 +370,7 @@ impl Trainer {
     /// Submits the micro-batches of a step.
     fn try_submit(
         &self,
-        (images, targets): (Input<'_>, Targets<'_>),
+        (images, targets): (&StepImages<'_>, Targets<'_>),
         batch: usize,
         learning_rate: f32,
     ) -> Result<Vec<SubmittedRun>> {
@@ -389,7 +397,7 @@ impl Trainer {
         let submit = |part: Range<usize>| {
             let run = MicroBatch {
                 len: part.len(),
-                images: rows_of(images, batch, &part),
+                images: images.rows(batch, &part)?,
                 targets: targets.rows(self.width, &part),
                 factors: &factors[part.start * self.branches.len()..part.end * self.branches.len()],
                 keys: keys.get(2 * part.start..2 * part.end).unwrap_or(&[]),
@@ -421,7 +429,7 @@ impl Trainer {
     /// Submits the run that computes the gradients of a micro-batch. The last one of a step updates the weights.
     fn run(&self, micro_batch: &MicroBatch<'_>, learning_rate: f32) -> Result<Box<dyn PendingRun>> {
         let MicroBatch {
-            images,
+            ref images,
             targets,
             factors,
             keys,
@@ -442,7 +450,7 @@ impl Trainer {
         }];
         let keep = [if micro_batch.is_first { 0.0 } else { 1.0 }];
         let mut named = vec![
-            (plan.graph().first_input_name(), images.into()),
+            (plan.graph().first_input_name(), images.clone().into()),
             (inputs::IMAGE_WEIGHTS, Input::Values(&weights).into()),
             (inputs::RATES, Input::Values(&rates).into()),
             (inputs::GRADIENT_SCALE, Input::Values(&unscale).into()),

@@ -84,13 +84,15 @@ fn generate(hip: &Path) -> Result<String> {
 }
 
 /// Kernels that no step of a plan calls.
-const NOT_CALLED: [&str; 7] = [
+const NOT_CALLED: [&str; 9] = [
     "all_reduce",
     "attention_pattern",
     "attention_pattern_backward",
+    "augment",
     "elementwise_formula",
     "jpeg",
     "paged_attention_pattern",
+    "planes",
     "resize",
 ];
 

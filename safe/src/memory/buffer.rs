@@ -102,6 +102,11 @@ impl<T: Pod> DeviceBuffer<T> {
         })
     }
 
+    /// Returns the memory.
+    pub(super) fn into_block(self) -> Arc<Block> {
+        self.block
+    }
+
     /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -7,6 +7,7 @@ use bytemuck::Pod;
 use hipvit_sys::hip::hipMemcpyKind;
 
 use super::block::Block;
+use super::buffer::DeviceBuffer;
 use super::operand::Operand;
 use super::uploads::Uploads;
 use crate::address::DeviceAddress;
@@ -14,7 +15,8 @@ use crate::error::{Error, Result};
 use crate::status::call;
 use crate::stream::Stream;
 
-/// Device memory that another library owns, and that work of one stream may use.
+/// Device memory that another library owns, and that work of one stream may use. Or a buffer of this library, several parts of which runs
+/// take as inputs.
 #[derive(Clone, Debug)]
 pub struct ForeignMemory {
     block: Arc<Block>,
@@ -76,6 +78,17 @@ impl ForeignMemory {
             block: self.block.clone(),
             range: first + range.start..first + range.end,
         })
+    }
+}
+
+/// Shares a buffer. It returns to the pool with the last clone or part of the result.
+impl<T: Pod> From<DeviceBuffer<T>> for ForeignMemory {
+    fn from(buffer: DeviceBuffer<T>) -> Self {
+        let range = 0..buffer.bytes();
+        Self {
+            block: buffer.into_block(),
+            range,
+        }
     }
 }
 

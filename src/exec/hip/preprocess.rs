@@ -13,7 +13,7 @@ use crate::exec::cpu::thread_pool;
 use crate::exec::slabs::{self, Images, Place, PlacedImage, Slab, Slabs};
 use crate::graph::plan::Plan;
 use crate::hip::{Device, DeviceBuffer, Operand, Stream};
-use crate::image::{JpegGeometry, Padding, Preprocess, RgbImage};
+use crate::image::{JpegGeometry, Padding, Placement, Preprocess, RgbImage};
 use crate::kernels::{
     DeviceJpeg, DevicePass, ImagePass, JPEG_IMAGES, JpegKernels, ResizeKernels, jpeg_samples,
 };
@@ -88,7 +88,7 @@ pub struct HipPreprocess {
 }
 
 /// Passes over images of one size.
-struct Prepared {
+pub(super) struct Prepared {
     input: [usize; 2],
     passes: Vec<DevicePass>,
     /// Fill colour around images that are too small.
@@ -154,6 +154,26 @@ impl HipPreprocess {
         pieces: &Pieces,
         threads: &ThreadPool,
     ) -> Result<VecDeque<Uploaded>> {
+        let prepared = images.images.iter().map(|image| self.prepared(image.size));
+        let prepared = prepared.collect::<Result<Vec<_>>>()?;
+        let mut uploaded = VecDeque::new();
+        self.enqueue_prepared(images, &prepared, batch, (pieces, threads), &mut uploaded)?;
+        Ok(uploaded)
+    }
+
+    /// Submits the given passes over each of `images`, as [`enqueue`](Self::enqueue) does. Adds the uploads to `uploaded`.
+    ///
+    /// # Errors
+    ///
+    /// Memory runs out, or the device fails. [`Error::Argument`] if `batch` is too small or belongs to another stream.
+    pub(super) fn enqueue_prepared(
+        &self,
+        images: Images<'_>,
+        prepared: &[Arc<Prepared>],
+        batch: &mut DeviceBuffer<u8>,
+        (pieces, threads): (&Pieces, &ThreadPool),
+        uploaded: &mut VecDeque<Uploaded>,
+    ) -> Result<()> {
         let Images { images, slabs, home } = images;
         let slabs = slabs.into_iter().enumerate().map(|slab| Unit {
             slab: Some(slab),
@@ -169,7 +189,6 @@ impl HipPreprocess {
                 }),
             }
         }
-        let mut uploaded = VecDeque::new();
         let mut units = units.into_iter().peekable();
         while units.peek().is_some() {
             let mut bytes = 0;
@@ -179,14 +198,15 @@ impl HipPreprocess {
                 bytes += unit.bytes();
                 group.add(unit);
             }
-            self.enqueue_group(group, home.as_deref(), batch, (pieces, threads), &mut uploaded)?;
+            let group = (group, prepared);
+            self.enqueue_group(group, home.as_deref(), batch, (pieces, threads), uploaded)?;
         }
-        Ok(uploaded)
+        Ok(())
     }
 
     fn enqueue_group(
-        &mut self,
-        group: Group<'_>,
+        &self,
+        (group, prepared): (Group<'_>, &[Arc<Prepared>]),
         home: Option<&Slabs>,
         batch: &mut DeviceBuffer<u8>,
         (pieces, threads): (&Pieces, &ThreadPool),
@@ -195,10 +215,10 @@ impl HipPreprocess {
         let bytes = self.image_bytes();
         let batch = batch.writing();
         let Group { images, slabs } = group;
-        let images = images
+        let images: Vec<_> = images
             .into_iter()
-            .map(|(index, image)| Ok((index, image, self.prepared(image.size)?)))
-            .collect::<Result<Vec<_>>>()?;
+            .map(|(index, image)| (index, image, prepared[index].clone()))
+            .collect();
 
         // Tables and coefficients come first, so that they are aligned: they consist of whole words. Each table is uploaded once.
         let mut parts: Vec<&[u8]> = Vec::new();
@@ -479,7 +499,11 @@ impl OnDevice<'_> {
 
 impl Prepared {
     fn new(rule: &Preprocess, input: [usize; 2]) -> Result<Self> {
-        let placement = rule.placement(input)?;
+        Self::of(&rule.placement(input)?, input)
+    }
+
+    /// Creates the passes of a placement of images of this size.
+    pub(super) fn of(placement: &Placement, input: [usize; 2]) -> Result<Self> {
         let mut passes = Vec::new();
         let mut size = input;
         for pass in placement.resampling.passes() {

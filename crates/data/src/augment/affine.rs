@@ -47,6 +47,110 @@ pub(super) fn affine(
     output
 }
 
+/// How the pixels of an affine transformation are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Sampling {
+    /// The image is mirrored and moved.
+    Move {
+        /// Whether columns and rows are mirrored.
+        mirrored: [bool; 2],
+        /// Column and row of the input that become the first ones.
+        origin: [i32; 2],
+    },
+    /// The nearest pixels, with coordinates in 16.16 fixed point.
+    FixedPoint {
+        /// Steps of the column of the input per column and row, then of its row.
+        steps: [i32; 4],
+        /// Column and row of the first pixel of the result.
+        start: [i32; 2],
+    },
+    /// Interpolation between pixels.
+    Interpolated {
+        /// Mapping from output to input coordinates.
+        matrix: Matrix,
+        /// True for bicubic, false for bilinear.
+        is_bicubic: bool,
+    },
+}
+
+impl Sampling {
+    const NOTHING: Self = Self::Move {
+        mirrored: [false; 2],
+        origin: [0; 2],
+    };
+
+    /// Returns how [`affine`] finds the pixels of an image of this width and height. `None` if coordinates are running sums that no integer
+    /// represents.
+    pub(super) fn of_affine(m: &Matrix, interpolation: Interpolation, size: [usize; 2]) -> Option<Self> {
+        if interpolation != Interpolation::Nearest {
+            return Some(Self::Interpolated {
+                matrix: *m,
+                is_bicubic: interpolation == Interpolation::Bicubic,
+            });
+        }
+        let source = Source::of_size(size);
+        if m[1] == 0.0 && m[3] == 0.0 {
+            let [width, height] = size;
+            return Some(Self::Move {
+                mirrored: [false; 2],
+                origin: [
+                    offset(&sums(m[2] + m[0] * 0.5, m[0], width))?,
+                    offset(&sums(m[5] + m[4] * 0.5, m[4], height))?,
+                ],
+            });
+        }
+        source.fits_fixed_point(m).then(|| {
+            let (steps, start) = fixed_point(m);
+            Self::FixedPoint { steps, start }
+        })
+    }
+
+    /// Returns how [`rotate`] finds the pixels of an image of this width and height.
+    pub(super) fn of_rotation(degrees: f64, interpolation: Interpolation, size: [usize; 2]) -> Option<Self> {
+        let degrees = degrees.rem_euclid(360.0);
+        let [width, height] = size;
+        if degrees == 0.0 {
+            Some(Self::NOTHING)
+        } else if degrees == 180.0 {
+            Some(Self::Move {
+                mirrored: [true; 2],
+                origin: [i32::try_from(width).ok()? - 1, i32::try_from(height).ok()? - 1],
+            })
+        } else if width == height && (degrees == 90.0 || degrees == 270.0) {
+            None
+        } else {
+            Self::of_affine(&rotation(size, degrees), interpolation, size)
+        }
+    }
+}
+
+/// Returns truncated running sums, as Pillow computes coordinates.
+fn sums(start: f64, step: f64, count: usize) -> Vec<i64> {
+    let sums = std::iter::successors(Some(start), |x| Some(x + step));
+    sums.take(count).map(truncate).collect()
+}
+
+/// Returns the offset between positions and `sources`, if all sources within the side have one.
+fn offset(sources: &[i64]) -> Option<i32> {
+    let side = sources.len() as i64;
+    let inside = |source: &i64| (0..side).contains(source);
+    let first = sources.iter().position(inside);
+    let offset = first.map_or(side, |first| sources[first] - first as i64);
+    let is_moved = |(at, &source): (usize, &i64)| {
+        let moved = at as i64 + offset;
+        source == moved || !(inside(&source) || inside(&moved))
+    };
+    let all = sources.iter().enumerate().all(is_moved);
+    i32::try_from(offset).ok().filter(|_| all)
+}
+
+/// Returns the steps and the first coordinates in 16.16 fixed point.
+fn fixed_point(m: &Matrix) -> ([i32; 4], [i32; 2]) {
+    let fix = |value: f64| (value * 65536.0 + 0.5).floor() as i32;
+    let start = [m[2] + m[0] * 0.5 + m[1] * 0.5, m[5] + m[3] * 0.5 + m[4] * 0.5];
+    ([m[0], m[1], m[3], m[4]].map(fix), start.map(fix))
+}
+
 /// Input of a transformation.
 struct Source<'a> {
     pixels: &'a [[u8; 3]],
@@ -55,6 +159,15 @@ struct Source<'a> {
 }
 
 impl Source<'_> {
+    /// Returns a source of this width and height, of which only the size is used.
+    fn of_size([width, height]: [usize; 2]) -> Self {
+        Self {
+            pixels: &[],
+            width: width as i64,
+            height: height as i64,
+        }
+    }
+
     /// Returns the pixel at a column and row, or `None` outside of the image.
     fn get(&self, x: i64, y: i64) -> Option<[u8; 3]> {
         let inside = (0..self.width).contains(&x) && (0..self.height).contains(&y);
@@ -68,15 +181,12 @@ impl Source<'_> {
 
     /// Scales and translates. Coordinates are running sums, as in Pillow.
     fn scale(&self, matrix: &Matrix, output: &mut [[u8; 3]]) {
-        let start = matrix[2] + matrix[0] * 0.5;
-        let columns = std::iter::successors(Some(start), |x| Some(x + matrix[0]));
-        let columns: Vec<i64> = columns.take(self.width as usize).map(truncate).collect();
-        let mut y = matrix[5] + matrix[4] * 0.5;
-        for row in self.rows(output) {
+        let columns = sums(matrix[2] + matrix[0] * 0.5, matrix[0], self.width as usize);
+        let rows = sums(matrix[5] + matrix[4] * 0.5, matrix[4], self.height as usize);
+        for (row, y) in self.rows(output).zip(rows) {
             for (pixel, &x) in row.iter_mut().zip(&columns) {
-                *pixel = self.get(x, truncate(y)).unwrap_or(*pixel);
+                *pixel = self.get(x, y).unwrap_or(*pixel);
             }
-            y += matrix[4];
         }
     }
 
@@ -92,10 +202,7 @@ impl Source<'_> {
 
     /// Selects the nearest pixels with coordinates in 16.16 fixed point.
     fn fixed_point(&self, m: &Matrix, output: &mut [[u8; 3]]) {
-        let fix = |value: f64| (value * 65536.0 + 0.5).floor() as i32;
-        let [a0, a1, a3, a4] = [m[0], m[1], m[3], m[4]].map(fix);
-        let mut start_x = fix(m[2] + m[0] * 0.5 + m[1] * 0.5);
-        let mut start_y = fix(m[5] + m[3] * 0.5 + m[4] * 0.5);
+        let ([a0, a1, a3, a4], [mut start_x, mut start_y]) = fixed_point(m);
         for row in self.rows(output) {
             let (mut x, mut y) = (start_x, start_y);
             for pixel in row {
@@ -225,12 +332,17 @@ pub(super) fn rotate(
     } else if square && (degrees == 90.0 || degrees == 270.0) {
         quarter_turn(image, degrees == 90.0)
     } else {
-        affine(image, &rotation(image, degrees), interpolation, fill)
+        affine(
+            image,
+            &rotation([image.width, image.height], degrees),
+            interpolation,
+            fill,
+        )
     }
 }
 
-fn rotation(image: &RgbImage, degrees: f64) -> Matrix {
-    let [cx, cy] = [image.width, image.height].map(|side| side as f64 / 2.0);
+fn rotation(size: [usize; 2], degrees: f64) -> Matrix {
+    let [cx, cy] = size.map(|side| side as f64 / 2.0);
     let angle = -degrees.to_radians();
     let (cos, sin) = (round_15(angle.cos()), round_15(angle.sin()));
     let negative = round_15(-angle.sin());

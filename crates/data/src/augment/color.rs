@@ -67,10 +67,14 @@ fn smooth(above: &[u8], here: &[u8], below: &[u8], at: usize) -> u8 {
     (0.5 + row(below, SIDE) + row(here, CENTRE) + row(above, SIDE)) as u8
 }
 
+/// Returns the byte that a rotation by `factor` turns adds. Python converts to i32, then wraps to a byte.
+pub(super) fn hue_shift(factor: f64) -> u8 {
+    (factor * 255.0) as i32 as u8
+}
+
 /// Rotates the hue by `factor` turns, as torchvision's `adjust_hue` on Pillow images.
 pub(super) fn hue(image: &mut RgbImage, factor: f64) {
-    // Python converts to i32, then wraps to a byte.
-    let shift = (factor * 255.0) as i32 as u8;
+    let shift = hue_shift(factor);
     for pixel in image.data.as_chunks_mut::<3>().0 {
         let [hue, saturation, value] = to_hsv(*pixel);
         *pixel = to_rgb([hue.wrapping_add(shift), saturation, value]);

@@ -3,7 +3,7 @@
 use hipvit_image::{Filter, RgbImage, resize};
 use serde::{Deserialize, Serialize};
 
-use super::affine::{Interpolation, Matrix, affine, rotate};
+use super::affine::{Interpolation, Matrix, Sampling, affine, rotate};
 use super::crop::{self, PaddingMode};
 use super::{color, table};
 use crate::error::Result;
@@ -129,6 +129,18 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Returns width and height of the result for an image of this width and height.
+    pub fn output(&self, [image_width, image_height]: [usize; 2]) -> [usize; 2] {
+        match *self {
+            Self::Crop { height, width, .. } | Self::Resize { height, width, .. } => [width, height],
+            Self::Pad {
+                border: [left, top, right, bottom],
+                ..
+            } => [image_width + left + right, image_height + top + bottom],
+            _ => [image_width, image_height],
+        }
+    }
+
     /// Applies the operation.
     ///
     /// # Errors
@@ -169,6 +181,34 @@ impl Operation {
             _ => self.apply_in_place(&mut image),
         }
         Ok(image)
+    }
+
+    /// Returns the byte that [`Operation::Hue`] adds to the hue of each pixel.
+    pub fn hue_shift(factor: f64) -> u8 {
+        color::hue_shift(factor)
+    }
+
+    /// Returns the bits of a byte that [`Operation::Posterize`] keeps.
+    pub fn posterize_mask(bits: u8) -> u8 {
+        table::posterize_mask(bits)
+    }
+
+    /// Returns how a rotation or an affine transformation of an image of this width and height finds its pixels. `None` for other operations,
+    /// and if the host has to compute them.
+    pub fn sampling(&self, size: [usize; 2]) -> Option<Sampling> {
+        match *self {
+            Self::Rotate {
+                degrees,
+                interpolation,
+                ..
+            } => Sampling::of_rotation(degrees, interpolation, size),
+            Self::Affine {
+                ref matrix,
+                interpolation,
+                ..
+            } => Sampling::of_affine(matrix, interpolation, size),
+            _ => None,
+        }
     }
 
     /// Applies an operation that changes pixels only.

@@ -37,9 +37,14 @@ fn histograms(image: &RgbImage) -> [[u64; 256]; 3] {
     counts
 }
 
+/// Returns the mask of the `bits` high bits.
+pub(super) fn posterize_mask(bits: u8) -> u8 {
+    u8::MAX.checked_shl(8 - u32::from(bits.min(8))).unwrap_or(0)
+}
+
 /// Keeps the `bits` high bits of each byte, as `ImageOps.posterize`. Keeping none gives black.
 pub(super) fn posterize(image: &mut RgbImage, bits: u8) {
-    let mask = u8::MAX.checked_shl(8 - u32::from(bits.min(8))).unwrap_or(0);
+    let mask = posterize_mask(bits);
     map(image, |byte| byte & mask);
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::Result;
-use crate::{Filter, Resampling, RgbImage, Window};
+use crate::{Filter, Pass, Resampling, RgbImage, Window};
 
 /// Method that determines the size after resizing from the image's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -301,12 +301,19 @@ pub struct Padding {
 }
 
 impl Placement {
+    /// Returns width and height of the result for an image of this width and height.
+    pub fn output(&self, input: [usize; 2]) -> [usize; 2] {
+        let resampled = self.resampling.passes().last().map_or(input, Pass::output);
+        self.padding
+            .map_or(resampled, |padding| [padding.width, padding.height])
+    }
+
     /// Applies the resampling and the padding.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Argument`](crate::Error::Argument) if the image does not have the expected size.
-    pub(super) fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
+    pub fn apply(&self, image: &RgbImage) -> Result<RgbImage> {
         let part = self.resampling.apply(image)?;
         let Some(padding) = &self.padding else {
             return Ok(part);

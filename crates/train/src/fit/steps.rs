@@ -10,7 +10,7 @@ use super::lines::LineBatch;
 use super::pending_step::PendingStep;
 use super::{Callbacks, Event, Fit, FitError, MemoryEvent, Speed, StepEvent};
 use crate::schedule::Schedule;
-use crate::trainer::{Prompts, Sequences, StepReport, Targets, Texts};
+use crate::trainer::{Prompts, Sequences, StepImages, StepReport, Targets, Texts};
 
 /// Number of consecutive steps without an update that end a run.
 const MAX_SKIPPED_STEPS: u64 = 100;
@@ -117,21 +117,15 @@ impl Fit {
 
     /// Submits the images of a batch, in the form that the model takes.
     fn submit_batch(&mut self, batch: &Batch, lr: f64) -> Result<(), FitError> {
-        let planes;
-        let input = match self.planes(batch)? {
-            Some(values) => {
-                planes = values;
-                Input::Values(&planes)
-            }
-            None => Input::Pixels(&batch.pixels),
-        };
+        let planes = self.planes(batch)?;
+        let images = self.step_images(batch, planes.as_deref())?;
         if let Some(captions) = &self.supervision.captions {
             let CaptionBatch { tokens, places } = captions.batch(&batch.labels);
             let texts = Texts {
                 tokens: &tokens,
                 places: &places,
             };
-            return Ok(self.trainer.submit(input, texts, lr as f32)?);
+            return Ok(self.trainer.submit(images, texts, lr as f32)?);
         }
         if let Some(lines) = &self.supervision.lines {
             let LineBatch {
@@ -144,11 +138,14 @@ impl Fit {
                 positions: &positions,
                 labels: &labels,
             };
-            return Ok(self.trainer.submit(input, texts, lr as f32)?);
+            return Ok(self.trainer.submit(images, texts, lr as f32)?);
         }
         if let Some(dense) = &self.supervision.dense {
             let dense = dense.batch(&*self.splits.train, batch, self.trainer.preprocess())?;
-            let input = dense.planes.as_deref().map_or(input, Input::Values);
+            let images = match &dense.planes {
+                Some(planes) => Input::Values(planes).into(),
+                None => images,
+            };
             let targets = Targets {
                 values: &dense.values,
                 prompts: Prompts {
@@ -157,7 +154,7 @@ impl Fit {
                 },
                 ..Targets::default()
             };
-            return Ok(self.trainer.submit(input, targets, lr as f32)?);
+            return Ok(self.trainer.submit(images, targets, lr as f32)?);
         }
         let targets = batch.targets(self.trainer.classes(), self.recipe.loss.label_smoothing);
         let teacher = match &self.supervision.teacher {
@@ -169,13 +166,28 @@ impl Fit {
             teacher: &teacher,
             ..Targets::default()
         };
-        Ok(self.trainer.submit(input, targets, lr as f32)?)
+        Ok(self.trainer.submit(images, targets, lr as f32)?)
     }
 
-    /// Returns the normalised images of a batch, if the model takes them.
+    /// Returns the images of a batch on the GPU that makes them, or on the host.
+    fn step_images<'a>(
+        &mut self,
+        batch: &'a Batch,
+        planes: Option<&'a [f32]>,
+    ) -> Result<StepImages<'a>, FitError> {
+        Ok(match (&mut self.augment, planes) {
+            (Some(augment), _) => augment.images(batch)?.into(),
+            (None, Some(planes)) => Input::Values(planes).into(),
+            (None, None) => Input::Pixels(&batch.pixels).into(),
+        })
+    }
+
+    /// Returns the normalised images of a batch, if the model takes them and the host makes them.
     fn planes(&self, batch: &Batch) -> Result<Option<Vec<f32>>, FitError> {
         Ok(match self.trainer.options().input {
-            InputKind::PixelValues => Some(batch.planes(self.trainer.preprocess())?),
+            InputKind::PixelValues if self.augment.is_none() => {
+                Some(batch.planes(self.trainer.preprocess())?)
+            }
             _ => None,
         })
     }
@@ -201,10 +213,8 @@ impl Fit {
             return Ok(());
         }
         let planes = self.planes(batch)?;
-        let input = planes
-            .as_deref()
-            .map_or(Input::Pixels(&batch.pixels), Input::Values);
-        let place = match self.trainer.first_non_finite(input, batch.len()) {
+        let images = self.step_images(batch, planes.as_deref())?;
+        let place = match self.trainer.first_non_finite(images, batch.len()) {
             Ok(Some(part)) => format!("first in the output of {part}"),
             Ok(None) => "and the outputs of all layers are finite".into(),
             Err(error) => format!("and the layers could not be checked: {error}"),

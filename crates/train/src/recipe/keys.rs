@@ -276,6 +276,8 @@ pub struct ScheduleKeys {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augmentation {
+    /// Where the images are changed.
+    pub on: AugmentOn,
     /// Part of the image that is used.
     pub crop: Crop,
     /// Smallest and largest area of a random crop, as shares of the image.
@@ -302,6 +304,20 @@ pub struct Augmentation {
     pub mixup: f64,
     /// Parameter of CutMix's beta distribution. 0 disables CutMix.
     pub cutmix: f64,
+}
+
+/// Where training images are resized and changed. Their bytes are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AugmentOn {
+    /// On the GPU that computes the steps if it can, else on the host.
+    #[default]
+    Auto,
+    /// On the host's threads.
+    Host,
+    /// On the GPU that computes the steps.
+    Device,
 }
 
 /// Part of a training image that is used.
@@ -476,6 +492,7 @@ impl Default for ScheduleKeys {
 impl Default for Augmentation {
     fn default() -> Self {
         Self {
+            on: AugmentOn::Auto,
             crop: Crop::None,
             scale: [0.08, 1.0],
             ratio: [0.75, 4.0 / 3.0],

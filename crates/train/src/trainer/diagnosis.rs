@@ -4,9 +4,8 @@ use hipvit::error::Result;
 use hipvit::exec::{ExecutorOptions, Inputs, RunOutput};
 use hipvit::graph::{Node, OutputKind, Passes, optimize};
 use hipvit::model::LoadOptions;
-use hipvit::tensor::Input;
 
-use super::{Trainer, Weights, computed_dtype, load_options, placement};
+use super::{StepImages, Trainer, Weights, computed_dtype, load_options, placement};
 
 impl Trainer {
     /// Returns the first part of the model whose output for these images is NaN or infinite with the present weights: `the embedding`,
@@ -15,7 +14,11 @@ impl Trainer {
     /// # Errors
     ///
     /// The errors of [`hipvit::model::load`] and of the device.
-    pub fn first_non_finite(&self, images: Input<'_>, batch: usize) -> Result<Option<String>> {
+    pub fn first_non_finite<'a>(
+        &self,
+        images: impl Into<StepImages<'a>>,
+        batch: usize,
+    ) -> Result<Option<String>> {
         let nodes = self.executor()?.info().graph.nodes();
         let blocks = nodes.iter().filter_map(Node::block).max();
         let load = LoadOptions {
@@ -32,7 +35,7 @@ impl Trainer {
         };
         let executor = placement.executor(&graph, &options)?;
         let plan = executor.plan(batch)?;
-        let named = [(plan.graph().first_input_name(), images.into())];
+        let named = [(plan.graph().first_input_name(), images.into().into())];
         let outputs = executor.run_inputs(&plan, Inputs::new(named))?;
         let is_finite = |output: &&RunOutput| output.values.iter().all(|value| value.is_finite());
         let broken = outputs.iter().filter(|output| !is_finite(output));

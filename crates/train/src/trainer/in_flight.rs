@@ -2,11 +2,10 @@
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::FinishOptions;
-use hipvit::tensor::Input;
 
 use super::micro_batch::Tally;
 use super::step_queue::{InFlight, SubmittedRun};
-use super::{StepReport, Targets, Trainer};
+use super::{StepImages, StepReport, Targets, Trainer};
 use crate::float8::CHECK_INTERVAL;
 
 impl Trainer {
@@ -20,18 +19,18 @@ impl Trainer {
     /// [`Error::Argument`] if the images and targets do not fit the model or each other. The errors of the device.
     pub fn submit<'a>(
         &mut self,
-        images: Input<'_>,
+        images: impl Into<StepImages<'a>>,
         targets: impl Into<Targets<'a>>,
         learning_rate: f32,
     ) -> Result<()> {
-        let targets = targets.into();
+        let (images, targets) = (images.into(), targets.into());
         let batch = targets.images(self.width, &self.options.loss)?;
-        let first = self.try_submit((images, targets), batch, learning_rate);
+        let first = self.try_submit((&images, targets), batch, learning_rate);
         let submitted = match first {
             Err(error) if self.can_take_smaller(&error, batch) => {
                 self.finish_all()?;
                 self.halve_micro_batches(batch)?;
-                self.try_submit((images, targets), batch, learning_rate)
+                self.try_submit((&images, targets), batch, learning_rate)
             }
             other => other,
         };
@@ -61,12 +60,8 @@ impl Trainer {
     /// Returns true if it pays to submit a step before the step before it has finished. Otherwise, what a step computes depends on the report of
     /// the one before it, or the CPU computes it.
     pub(crate) fn runs_ahead(&self) -> bool {
-        let is_on_gpu = self
-            .executor
-            .as_ref()
-            .is_some_and(|executor| executor.gpu().is_some());
         let is_checked = self.float8.is_some() || self.largest_scale().is_some();
-        is_on_gpu && !is_checked && !self.counters.scale.is_dynamic()
+        self.gpu().is_some() && !is_checked && !self.counters.scale.is_dynamic()
     }
 
     /// Returns the number of steps in flight whose report is unknown.

@@ -2,23 +2,22 @@
 
 use std::ops::Range;
 
+use super::images::StepImages;
+use super::step_queue::Compared;
+use super::{StepReport, Targets};
 use hipvit::error::{Error, Result};
 use hipvit::exec::RunOutputs;
 use hipvit::graph::OutputKind;
-use hipvit::tensor::Input;
-
-use super::step_queue::Compared;
-use super::{StepReport, Targets};
 
 /// Intersection over union of a box that counts as found.
 const LEAST_HIT: f32 = 0.5;
 
 /// Images whose gradients one run adds to those of the step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct MicroBatch<'a> {
     /// Number of images.
     pub(super) len: usize,
-    pub(super) images: Input<'a>,
+    pub(super) images: StepImages<'a>,
     pub(super) targets: Targets<'a>,
     /// `[images, branches]`.
     pub(super) factors: &'a [f32],
@@ -35,23 +34,6 @@ pub(super) fn micro_batches(images: usize, count: usize) -> impl Iterator<Item =
     let size = images.div_ceil(count.max(1)).max(1);
     let starts = (0..images).step_by(size);
     starts.map(move |start| start..(start + size).min(images))
-}
-
-/// Returns the images `part` of a batch.
-pub(super) fn rows_of<'a>(images: Input<'a>, batch: usize, part: &Range<usize>) -> Input<'a> {
-    let row = images.len() / batch;
-    let end = if part.end == batch {
-        // Elements beyond the last image are an error of the run.
-        images.len()
-    } else {
-        part.end * row
-    };
-    let elements = part.start * row..end;
-    match images {
-        Input::Pixels(pixels) => Input::Pixels(&pixels[elements]),
-        Input::Values(values) => Input::Values(&values[elements]),
-        Input::Integers(values) => Input::Integers(&values[elements]),
-    }
 }
 
 /// Figures of the micro-batches so far.
@@ -175,12 +157,5 @@ mod tests {
         assert_eq!(sizes(7, 4), [2, 2, 2, 1]);
         assert_eq!(sizes(5, 4), [2, 2, 1]);
         assert_eq!(sizes(2, 4), [1, 1]);
-        let values = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
-        let rows = |part: Range<usize>| match rows_of(Input::Values(&values), 3, &part) {
-            Input::Values(values) => values.to_vec(),
-            _ => Vec::new(),
-        };
-        assert_eq!(rows(0..2), values[..4]);
-        assert_eq!(rows(2..3), values[4..]);
     }
 }
