@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use hipvit::image::{Filter, Preprocess, RgbImage};
-use hipvit_data::Result;
 use hipvit_data::augment::{
-    Augmentation, AutoAugment, ColorJitter, Drawn, PaddingMode, Prepare, RandAugment, RandomCrop,
-    RandomResizedCrop, TimmRandAugment, Transform, TrivialAugmentWide,
+    Augmentation, AutoAugment, ColorJitter, Drawn, EraseMode, PaddingMode, Prepare, RandAugment, RandomCrop,
+    RandomErasing, RandomResizedCrop, TimmRandAugment, Transform, TrivialAugmentWide,
 };
 use hipvit_data::mix::Mixup;
 use hipvit_data::random::Stream;
+use hipvit_data::{LoaderOptions, Result};
 
 use crate::device_augmentation::runs_on_device;
 use crate::recipe::{self, Crop, Policy};
@@ -73,6 +73,20 @@ impl TrainingImages {
 }
 
 impl TrainingImages {
+    /// Returns the options of a loader that mixes images and erases rectangles as the recipe says.
+    #[must_use]
+    pub fn loader_options(keys: &recipe::Augmentation) -> LoaderOptions {
+        LoaderOptions {
+            mixup: mixup(keys),
+            erasing: (keys.erasing > 0.0).then(|| RandomErasing {
+                probability: keys.erasing,
+                mode: EraseMode::Const,
+                ..RandomErasing::default()
+            }),
+            ..LoaderOptions::default()
+        }
+    }
+
     /// Replaces the resizing before the random transforms.
     pub(crate) fn with_resize(self, resize: Arc<dyn Prepare>) -> Self {
         Self {
@@ -122,7 +136,7 @@ fn policy(keys: &recipe::Augmentation) -> Result<Option<Transform>> {
 }
 
 /// Returns the mixtures of the recipe, if it has any.
-pub(crate) fn mixup(keys: &recipe::Augmentation) -> Option<Mixup> {
+fn mixup(keys: &recipe::Augmentation) -> Option<Mixup> {
     (keys.mixup > 0.0 || keys.cutmix > 0.0).then(|| Mixup {
         mixup: keys.mixup,
         cutmix: keys.cutmix,

@@ -42,8 +42,7 @@ use std::time::Instant;
 
 use hipvit::model::Checkpoint;
 use hipvit::{Session, SessionBuilder};
-use hipvit_data::augment::{EraseMode, RandomErasing};
-use hipvit_data::{Broken, Dataset, Loader, LoaderOptions, OnBroken, Position, Sampler, Splits};
+use hipvit_data::{Broken, Dataset, Loader, OnBroken, Position, Sampler, Splits};
 
 use tempfile::TempDir;
 
@@ -72,7 +71,7 @@ pub use self::recall::Recall;
 use self::speed::Speed;
 use self::teacher::Teacher;
 use crate::Objective;
-use crate::augmentation::{TrainingImages, mixup};
+use crate::augmentation::TrainingImages;
 use crate::device_augmentation::{DeviceAugmentation, training_rule};
 pub use crate::float8::LayerEvent;
 use crate::inference::run_dataset;
@@ -396,17 +395,11 @@ impl Fit {
         if let Some(resize) = self.supervision.dense.as_ref().and_then(|dense| dense.resize()) {
             prepare = prepare.with_resize(resize);
         }
-        let mut options = LoaderOptions::default();
+        let mut options = TrainingImages::loader_options(keys);
         if self.options.skip_broken {
             options.on_broken = OnBroken::Replace;
         }
-        options.mixup = mixup(keys);
         options.draws = self.augment.is_some();
-        options.erasing = (keys.erasing > 0.0).then(|| RandomErasing {
-            probability: keys.erasing,
-            mode: EraseMode::Const,
-            ..RandomErasing::default()
-        });
         options.end = Some(epoch_number(self.recipe.epochs));
         options.share = self.share();
         let start = Position {
