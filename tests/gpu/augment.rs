@@ -457,8 +457,7 @@ fn runs_have_the_hosts_losses() {
     let output = train("strict", &[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("1/05.png"), "{}", stderr(&output));
-    set.write_recipe("epochs = 1\nbatch = 16\n[augmentation]\non = \"device\"\n");
-    let output = set.train("cpu", &[]);
+    let output = set.train("cpu", &["--augment-on", "device"]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("augmentation.on"), "{}", stderr(&output));
 }

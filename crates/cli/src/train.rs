@@ -11,7 +11,7 @@ use hipvit_data::Broken;
 use hipvit_diagnostics::bench::DeviceInfo;
 use hipvit_diagnostics::peaks::datasheet;
 use hipvit_train::fit::{Callbacks, EpochEvent, Fit, FitOptions, LayerEvent, StepEvent, Summary};
-use hipvit_train::recipe::{Freeze, Overrides, QuantizationKind, Recipe, Shard};
+use hipvit_train::recipe::{AugmentOn, Freeze, Overrides, QuantizationKind, Recipe, Shard};
 use hipvit_train::start::{Origin, ReadyRun, RunOptions};
 use hipvit_train::{MemoryLimit, Tuning};
 use serde::Serialize;
@@ -136,6 +136,11 @@ struct RecipeArgs {
         hide_short_help = true
     )]
     shard: Option<Shard>,
+    /// Where training images are augmented: auto, host, device
+    ///
+    /// device: the GPU of the steps resizes and changes the images that the host decodes. The images are the same.
+    #[arg(long, value_name = "WHERE", conflicts_with = "resume", hide_short_help = true)]
+    augment_on: Option<AugmentOn>,
     /// Model with the same classes to learn from
     ///
     /// Distillation as for DeiT: a directory or a name on the hub. The recipe's section [distillation] has its other keys.
@@ -356,6 +361,7 @@ impl RecipeArgs {
         overrides.set("freeze", self.freeze)?;
         overrides.set("lora.rank", self.lora)?;
         overrides.set("ranks.shard", self.shard)?;
+        overrides.set("augmentation.on", self.augment_on)?;
         overrides.set("distillation.teacher", self.teacher.as_ref())?;
         overrides.set("seed", self.seed)?;
         let kind = match dtype {

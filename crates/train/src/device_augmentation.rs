@@ -2,7 +2,7 @@
 
 use hipvit::error::{Error, Result};
 use hipvit::exec::{DrawnBatch, DrawnImage, ErasedRectangle, HipAugment};
-use hipvit::hip::{Device, ForeignMemory};
+use hipvit::hip::{self, Device, ForeignMemory};
 use hipvit::image::Preprocess;
 use hipvit::kernels::{PixelMixture, PixelOp};
 use hipvit::model::InputKind;
@@ -69,13 +69,20 @@ impl DeviceAugmentation {
             })
         });
         let erasures = batch.erasures.iter();
-        self.0.apply(&DrawnBatch {
+        let made = self.0.apply(&DrawnBatch {
             images: images.collect::<Result<_>>()?,
             mixtures: drawn.mixtures.iter().map(mixture).collect(),
             kept: drawn.kept.clone(),
             erasures: erasures
                 .map(|erasures| erasures.iter().map(rectangle).collect())
                 .collect(),
+        });
+        made.map_err(|error| match &error {
+            Error::Hip(hip::Error::OutOfMemory { device, .. }) => {
+                let reason = "has no memory left to make the training images. Set augmentation.on to `host`, or use smaller batches";
+                Error::device(device, reason)
+            }
+            _ => error,
         })
     }
 }

@@ -320,6 +320,19 @@ pub enum AugmentOn {
     Device,
 }
 
+impl FromStr for AugmentOn {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "host" => Ok(Self::Host),
+            "device" => Ok(Self::Device),
+            _ => Err(format!("`{text}` is none of auto, host, device")),
+        }
+    }
+}
+
 /// Part of a training image that is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
