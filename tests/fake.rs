@@ -8,6 +8,7 @@ mod completions;
 mod counters;
 mod devices;
 mod faults;
+mod lent;
 mod memory;
 mod overlap;
 mod parallel;

@@ -5,6 +5,7 @@ pub(crate) mod properties;
 pub(crate) mod topology;
 
 use std::cell::Cell;
+use std::env;
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,9 @@ use crate::error::{Error, Result};
 use crate::pool::Cache;
 use crate::runtime::Runtime;
 use crate::status::call;
+
+/// Environment variable that decides whether kernels access host memory in place: 1 always, 0 never.
+const UNIFIED_MEMORY: &str = "HIPVIT_UNIFIED_MEMORY";
 
 /// A GPU. A value of this type proves that the GPU exists. Cheap to clone.
 ///
@@ -37,6 +41,7 @@ struct Shared {
     name: String,
     /// NUMA node of the device. `None` on a host with one node.
     numa: Option<NumaNode>,
+    shares_host_memory: bool,
     cache: Mutex<Cache>,
     parked: Mutex<Option<Error>>,
     is_parked: AtomicBool,
@@ -117,6 +122,11 @@ impl Device {
         let properties = Properties::query(&runtime, ordinal)?;
         let name = format!("GPU {ordinal} ({}, {})", properties.name, properties.arch());
         let numa = NumaNode::of(Path::new("/sys"), properties.pci);
+        let shares_host_memory = match env::var(UNIFIED_MEMORY).as_deref() {
+            Ok("0") => false,
+            Ok("1") => true,
+            _ => properties.integrated,
+        };
         Ok(Self {
             shared: Arc::new(Shared {
                 runtime,
@@ -124,6 +134,7 @@ impl Device {
                 properties,
                 name,
                 numa,
+                shares_host_memory,
                 cache: Mutex::default(),
                 parked: Mutex::default(),
                 is_parked: AtomicBool::new(false),
@@ -160,6 +171,13 @@ impl Device {
     #[must_use]
     pub fn numa_node(&self) -> Option<&NumaNode> {
         self.shared.numa.as_ref()
+    }
+
+    /// Returns true if kernels should access [host memory](crate::Stream::lend) in place instead of copies of it. This is the case for
+    /// [integrated](Properties::integrated) GPUs. `HIPVIT_UNIFIED_MEMORY`, 0 or 1, overrides it.
+    #[must_use]
+    pub fn shares_host_memory(&self) -> bool {
+        self.shared.shares_host_memory
     }
 
     /// Binds the calling thread to the CPUs of the GPU's NUMA node, and prefers that node for the thread's memory. Threads that it starts

@@ -47,6 +47,7 @@
 //! | [`DeviceBuffer`], [`Frozen`], [`Operand`] | device memory; memory that is read-only on every stream; a use of either |
 //! | [`DeviceAddress`] | an address in device memory |
 //! | [`PinnedBuffer`], [`PinnedPart`], [`Pending`], [`PinnedRing`], [`Uploads`] | host memory for asynchronous copies |
+//! | [`Lent`], [`HostView`] | host memory that kernels access in place, for GPUs that share the host's memory |
 //! | [`PoolStats`] | statistics of the caching pool behind all buffers |
 //! | [`Code`], [`Module`], [`Global`] | device code: checked; loaded; a variable in it |
 //! | [`Function`], [`TypedFunction`], [`Kernel`] | a kernel; with typed parameters; with one structure as its parameter |
@@ -92,7 +93,7 @@
 //!
 //! A [`PinnedBuffer`] is host memory for asynchronous copies. A copy takes it by value and returns a [`Pending`]; [`Pending::wait`] returns
 //! the buffer. Forgetting a `Pending` leaks the memory, so the copy stays harmless. On a host with several NUMA nodes, pinned memory is on
-//! the GPU's node, and [`Device::bind_thread`] binds the thread that uses it to this node.
+//! the GPU's node, and [`Device::bind_thread`] binds the thread that uses it to this node. [`Stream::lend`] lets kernels access it in place.
 //!
 //! Allocations come from a caching pool on top of `hipMalloc`. [`Device::pool_stats`] returns its statistics, [`Device::trim`] frees its
 //! unused memory, and [`Device::memory`] returns the GPU's free memory.
@@ -217,6 +218,7 @@ pub use kernel::typed::{Argument, ArgumentsFor, In, Out, Parameter, Signature, T
 pub use markers::Markers;
 pub use memory::buffer::{DeviceBuffer, Frozen};
 pub use memory::foreign::ForeignMemory;
+pub use memory::lent::{HostView, Lent};
 pub use memory::operand::Operand;
 pub use memory::pending::Pending;
 pub use memory::pinned::{PinnedBuffer, PinnedPart, PinnedRing};

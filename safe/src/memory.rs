@@ -4,6 +4,8 @@ pub(crate) mod block;
 pub(crate) mod buffer;
 mod copy;
 pub(crate) mod foreign;
+mod host_memory;
+pub(crate) mod lent;
 pub(crate) mod operand;
 mod peer;
 pub(crate) mod pending;

@@ -47,6 +47,8 @@ pub(crate) enum Slot {
     HoldLaunches,
     HoldDevice,
     LoseDevice,
+    Downloads,
+    Integrated,
 }
 
 /// A provider with separate state for one test.

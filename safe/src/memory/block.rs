@@ -9,12 +9,13 @@ use std::sync::{Arc, OnceLock};
 use hipvit_sys::hip::{
     hipDeviceMallocUncached, hipError_t, hipHostMallocCoherent, hipHostMallocMapped, hipHostMallocPortable,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLockReadGuard};
 
 use crate::address::DeviceAddress;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::memory::host_memory::HostMemory;
 use crate::pool::{self, PoolStats};
 use crate::status::{call, is, is_not_offered};
 use crate::stream::{Resource, Stream};
@@ -97,6 +98,8 @@ enum Origin {
     Mapped(Vec<Stream>),
     /// Memory that another library owns and frees.
     Foreign,
+    /// Host memory that kernels access in place while it is lent.
+    Lent(Arc<HostMemory>),
 }
 
 impl Block {
@@ -179,6 +182,11 @@ impl Block {
         Self::with_origin(stream, address, Origin::Foreign)
     }
 
+    /// Wraps host memory that is lent to `stream`.
+    pub(crate) fn lent(stream: &Stream, address: DeviceAddress, memory: Arc<HostMemory>) -> Arc<Self> {
+        Self::with_origin(stream, address, Origin::Lent(memory))
+    }
+
     fn with_origin(stream: &Stream, address: DeviceAddress, origin: Origin) -> Arc<Self> {
         Arc::new(Self {
             address,
@@ -193,7 +201,7 @@ impl Block {
     /// Returns true if work of `stream` may use the block at any time.
     pub(crate) fn is_shared_with(&self, stream: &Stream) -> bool {
         match &self.origin {
-            Origin::Pool | Origin::Foreign => false,
+            Origin::Pool | Origin::Foreign | Origin::Lent(_) => false,
             Origin::Uncached(sharers) | Origin::Mapped(sharers) => {
                 sharers.iter().any(|sharer| sharer.device() == stream.device())
             }
@@ -211,6 +219,11 @@ impl Block {
     /// Returns true if another library owns the memory.
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.origin, Origin::Foreign)
+    }
+
+    /// Returns true if it is host memory that is lent to a stream.
+    pub(crate) fn is_lent(&self) -> bool {
+        matches!(self.origin, Origin::Lent(_))
     }
 
     /// Returns true if the memory is from the device's pool.
@@ -286,12 +299,22 @@ impl Block {
 impl Resource for Block {
     fn used(&self, submission: u64) {
         self.last_use.fetch_max(submission, Ordering::AcqRel);
+        if let Origin::Lent(memory) = &self.origin {
+            memory.used(submission);
+        }
+    }
+
+    fn hold(&self) -> Result<Option<RwLockReadGuard<'_, ()>>> {
+        match &self.origin {
+            Origin::Lent(memory) => memory.hold(self.stream.id()).map(Some),
+            _ => Ok(None),
+        }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if self.is_foreign() {
+        if self.is_foreign() || self.is_lent() {
             return;
         }
         let device = self.stream.device();

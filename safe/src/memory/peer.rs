@@ -1,7 +1,7 @@
 //! Access between GPUs, and copies between them.
 
 use bytemuck::Pod;
-use hipvit_sys::hip::hipError_t;
+use hipvit_sys::hip::{hipError_t, hipMemcpyKind};
 
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -125,6 +125,15 @@ impl<T: Pod> DeviceBuffer<T> {
             // source was written before. The code below, or the list of readers of a frozen source, ensures that it is neither written nor
             // reused before the copy is done.
             unsafe {
+                if source.block().is_lent() {
+                    // Not memory of a GPU.
+                    let kind = hipMemcpyKind::hipMemcpyHostToDevice;
+                    let (target, source) = (target.pointer(), source.pointer());
+                    return call!(
+                        stream.device(),
+                        hip.hipMemcpyAsync(target, source, bytes, kind, stream.raw())
+                    );
+                }
                 call!(
                     stream.device(),
                     hip.hipMemcpyPeerAsync(target.pointer(), to, source.pointer(), from, bytes, stream.raw())

@@ -83,6 +83,13 @@ impl<P> Pending<P> {
     }
 }
 
+impl<P> Pending<Vec<P>> {
+    /// Adds memory that the device does not access after the event.
+    pub(crate) fn add(&mut self, payload: P) {
+        self.payload.push(payload);
+    }
+}
+
 impl<P> Drop for Pending<P> {
     fn drop(&mut self) {
         let done = self.event.synchronize();

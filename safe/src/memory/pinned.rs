@@ -3,26 +3,27 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use hipvit_sys::hip::hipHostMallocDefault;
 
-use crate::device::{Device, numa};
+use crate::address::DeviceAddress;
+use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::memory::host_memory::HostMemory;
 use crate::memory::pending::Pending;
-use crate::status::call;
 
 /// Page-locked host memory: a slice of `T`, initially zero. Created by [`Device::pinned`].
 ///
 /// A copy takes it by value, so that no other code accesses it in the meantime. See [`DeviceBuffer`](crate::DeviceBuffer).
+/// [`Stream::lend`](crate::Stream::lend) lets kernels access it in place.
 pub struct PinnedBuffer<T> {
     pointer: NonNull<T>,
     len: usize,
     capacity: usize,
-    device: Device,
+    memory: Arc<HostMemory>,
 }
 
 // SAFETY: it owns its memory like a Vec, and the driver frees it from any thread.
@@ -57,31 +58,21 @@ impl<T: Pod + Send + Sync> PinnedBuffer<T> {
             .checked_mul(size_of::<T>())
             .filter(|&b| isize::try_from(b).is_ok());
         let bytes = bytes.ok_or_else(|| Error::argument("len", format!("{len} elements are too many")))?;
-        let hip = device.enter()?;
-        // The pages are placed when they are pinned, and do not move.
-        let _near = device.numa_node().map(numa::NumaNode::prefer);
-        let mut pointer = ptr::null_mut();
-        // SAFETY: the call writes one pointer.
-        unsafe {
-            call!(
-                device,
-                hip.hipHostMalloc(&mut pointer, bytes.max(1), hipHostMallocDefault)
-            )
-        }?;
-        let pointer = NonNull::new(pointer.cast::<T>()).filter(|p| p.is_aligned());
-        let pointer = pointer.ok_or_else(|| Error::Device {
-            device: device.name().to_owned(),
-            call: "hipHostMalloc",
-            status: "no address, or one that is not aligned".into(),
-            advice: String::new(),
-        })?;
-        // SAFETY: the memory has `bytes` bytes.
-        unsafe { pointer.cast::<u8>().write_bytes(0, bytes) };
+        let memory = HostMemory::new(device, bytes)?;
+        let pointer = memory.pointer().cast::<T>();
+        if !pointer.is_aligned() {
+            return Err(Error::Device {
+                device: device.name().to_owned(),
+                call: "hipHostMalloc",
+                status: "an address that is not aligned".into(),
+                advice: String::new(),
+            });
+        }
         Ok(Self {
             pointer,
             len,
             capacity: len,
-            device: device.clone(),
+            memory: Arc::new(memory),
         })
     }
 }
@@ -90,13 +81,31 @@ impl<T> PinnedBuffer<T> {
     /// Returns the device that the memory was allocated for. Other devices of its runtime can copy from and to it too.
     #[must_use]
     pub fn device(&self) -> &Device {
-        &self.device
+        self.memory.device()
+    }
+
+    /// Returns the address at which kernels access the memory while it is [lent](crate::Stream::lend).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Device`] if the device cannot access the memory.
+    pub fn device_address(&self) -> Result<DeviceAddress> {
+        self.memory.device_address()
+    }
+
+    pub(crate) fn allocation(&self) -> &Arc<HostMemory> {
+        &self.memory
     }
 
     /// Returns the number of allocated elements.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
+    }
+
+    /// Returns the size in bytes, without access to the memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
     }
 
     /// Shortens the buffer to `len` elements. Has no effect if it has fewer.
@@ -164,17 +173,6 @@ impl<T: Pod> DerefMut for PinnedBuffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: as above, and mutably borrowed.
         unsafe { slice::from_raw_parts_mut(self.pointer.as_ptr(), self.len) }
-    }
-}
-
-impl<T> Drop for PinnedBuffer<T> {
-    fn drop(&mut self) {
-        let device = &self.device;
-        let result = device.select().and_then(|hip| {
-            // SAFETY: the address is from hipHostMalloc and freed once; no copy is running.
-            unsafe { call!(device, hip.hipHostFree(self.pointer.as_ptr().cast())) }
-        });
-        device.park(result);
     }
 }
 

@@ -76,9 +76,13 @@ pub enum Slot {
     HoldDevice,
     /// Launches on this device, counted from 1, fail; 0 is none.
     LoseDevice,
+    /// Number of copies to the host ever submitted.
+    Downloads,
+    /// Devices share the host's memory.
+    Integrated,
 }
 
-const SLOTS: usize = Slot::LoseDevice as usize + 1;
+const SLOTS: usize = Slot::Integrated as usize + 1;
 static VALUES: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
 pub fn get(slot: Slot) -> u64 {
@@ -202,6 +206,16 @@ pub unsafe extern "C" fn hipHostFree(pointer: *mut c_void) -> Status {
     add(Slot::Pinned, -1);
     SUCCESS
 }
+/// Kernels access host memory at its own address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hipHostGetDevicePointer(
+    out: *mut *mut c_void,
+    host: *mut c_void,
+    _flags: u32,
+) -> Status {
+    unsafe { *out = host };
+    SUCCESS
+}
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hipMemGetInfo(free: *mut usize, total: *mut usize) -> Status {
     unsafe { *total = 1 << 30 };
@@ -301,6 +315,7 @@ pub unsafe extern "C" fn hipGetDevicePropertiesR0600(out: *mut u8, device: i32) 
     }
     int(348, 2_100_000);
     int(388, 304);
+    int(396, i32::from(get(Slot::Integrated).max(told("FAKE_INTEGRATED")) != 0));
     int(584, 0xc1);
     int(608, 1_300_000);
     int(612, 8192);
@@ -343,7 +358,9 @@ pub extern "C" fn hipMemcpyAsync(
     stream: *mut c_void,
 ) -> Status {
     const FROM_HOST: u32 = 1;
+    const TO_HOST: u32 = 2;
     add(Slot::Uploads, i64::from(kind == FROM_HOST));
+    add(Slot::Downloads, i64::from(kind == TO_HOST));
     queue::submit(stream, move || {
         // When it runs, so that copies in replayed graphs fail too.
         if due(Slot::FailCopy) || !access(to, bytes) || !access(from, bytes) {
