@@ -25,6 +25,7 @@ mod serve;
 mod several_gpus;
 mod sparse;
 mod taint;
+mod unified;
 mod zero_shot;
 
 /// Runs the tests of one architecture.

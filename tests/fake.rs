@@ -21,5 +21,6 @@ mod serve;
 mod serve_divided;
 mod session;
 mod states;
+mod unified;
 mod validate;
 mod work;

@@ -12,7 +12,7 @@ use crate::graph::plan::Plan;
 use crate::graph::{Graph, Role, ValueId};
 use crate::hip::{Device, DeviceAddress, Operand, Stream};
 use crate::kernels::call::Call;
-use crate::kernels::lower::{Addresses, InPlace, Lowering, scratch_bytes};
+use crate::kernels::lower::{Addresses, Elsewhere, InPlace, Lowering, scratch_bytes};
 use crate::kernels::pattern_attention::LowerGenerated;
 use crate::kernels::pattern_attention::tile::AttentionTile;
 use crate::kernels::{Kernels, Unit};
@@ -307,6 +307,7 @@ impl<O: LowerGenerated> Shaped<O> {
             float8: None,
             sparse: &HashMap::new(),
             arena: DeviceAddress::NULL,
+            elsewhere: Elsewhere::NONE,
             in_place: &InPlace::default(),
             results: Some(results),
             scratch,

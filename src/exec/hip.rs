@@ -18,6 +18,8 @@
 //! copy after the context's previous run and before its next run. Pageable input is [staged](staging) in pieces. Images that the device
 //! resizes are copied as decoded, on the context's own stream.
 //!
+//! A GPU that shares the host's memory reads inputs and writes results there, without copies (`unified`).
+//!
 //! A graph with parameters or states has one stream for all its runs, which thus execute in the order of submission (`states`). Ranks of a
 //! training step exchange gradients on a side stream meanwhile (`exchanges`).
 //!
@@ -64,6 +66,7 @@ mod tensor;
 #[cfg(test)]
 mod tests;
 mod tune;
+mod unified;
 
 pub use self::augment::{DrawnBatch, DrawnImage, ErasedRectangle, HipAugment};
 pub use self::call_clock::TimedCall;

@@ -82,8 +82,13 @@ impl Staging {
 
     /// Returns the GPU that the memory is near. `None` for memory that is not pinned.
     pub(super) fn device(&self) -> Option<&Device> {
+        self.memory().map(PinnedBuffer::device)
+    }
+
+    /// Returns the pinned memory. `None` for memory that is not pinned.
+    pub(super) fn memory(&self) -> Option<&PinnedBuffer<u8>> {
         match &self.memory {
-            Memory::Pinned(memory) => Some(memory.device()),
+            Memory::Pinned(memory) => Some(memory),
             Memory::Host(_) | Memory::Taken => None,
         }
     }

@@ -118,8 +118,8 @@ pub struct DeviceMemory {
     pub arena: Region,
     /// Temporary memory of steps, outside of the arena.
     pub scratch: Region,
-    /// Input of a run.
-    pub input: Region,
+    /// Input of a run. `None` if kernels read it in the host's memory.
+    pub input: Option<Region>,
     /// Range of each parameter in the weights.
     #[serde(skip)]
     pub parameters: HashMap<ValueId, Region>,
@@ -448,7 +448,7 @@ mod tests {
             weights: region(0x1000),
             arena: region(0x2000),
             scratch: region(0x3000),
-            input: region(0x4000),
+            input: Some(region(0x4000)),
             parameters: HashMap::from([(id, region(0x1100))]),
         });
         let json = serde_json::to_value(&inspection).unwrap();

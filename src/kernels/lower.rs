@@ -108,6 +108,8 @@ pub(crate) struct Addresses<'a> {
     /// 2:4 sparse weights whose zeros the device can skip.
     pub(crate) sparse: &'a HashMap<ValueId, SparseForm>,
     pub(crate) arena: DeviceAddress,
+    /// Buffers outside the arena.
+    pub(crate) elsewhere: Elsewhere<'a>,
     /// Results that are written to the states that they update. The others are in the arena.
     pub(crate) in_place: &'a InPlace,
     /// Results of the step. `None` if they are at their own places.
@@ -118,9 +120,33 @@ pub(crate) struct Addresses<'a> {
     pub(crate) counters: DeviceAddress,
 }
 
+/// Buffers of a plan in memory other than the arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Elsewhere<'a> {
+    pub(crate) base: DeviceAddress,
+    /// Each buffer, and its offset in that memory.
+    pub(crate) offsets: &'a [(BufferId, usize)],
+}
+
+impl Elsewhere<'_> {
+    /// No buffer is outside the arena.
+    pub(crate) const NONE: Self = Self {
+        base: DeviceAddress::NULL,
+        offsets: &[],
+    };
+
+    fn buffer(&self, id: BufferId) -> Option<DeviceAddress> {
+        let (_, offset) = self.offsets.iter().find(|(other, _)| *other == id)?;
+        Some(self.base.offset(*offset))
+    }
+}
+
 impl Addresses<'_> {
     /// Returns the address of a buffer.
     pub(crate) fn buffer(&self, plan: &Plan, id: BufferId) -> DeviceAddress {
+        if let Some(address) = self.elsewhere.buffer(id) {
+            return address;
+        }
         let state = self.in_place.state(plan.buffer(id).value);
         let state = state.and_then(|state| self.states?.get(&state).copied());
         state.unwrap_or_else(|| self.arena.offset(plan.buffer(id).offset))

@@ -75,6 +75,10 @@ static OTHERS: [(&str, &[(&str, &str)]); 5] = [
             ),
             ("ROCM_PATH, HIP_PATH", "Installation directory of ROCm"),
             ("HIP_VISIBLE_DEVICES", "GPUs that are visible to this process"),
+            (
+                "HIPVIT_UNIFIED_MEMORY",
+                "Access host memory without copies: 1 always, 0 never",
+            ),
             ("HIPVIT_ROCTX", "Emit ranges for profilers: 1 always, 0 never"),
         ],
     ),

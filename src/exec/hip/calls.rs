@@ -62,7 +62,7 @@ impl HipExecutor {
             Some(inputs) => inputs.in_order(plan)?,
             None => bytes_of_inputs(plan, &noise),
         };
-        let mut context = self.reserve_context(plan)?;
+        let mut context = self.reserve_context(plan, None)?;
         let mut turn = self.turn();
         let uploads = self.feed(&mut context, plan, inputs, &mut None)?;
         let stream = context.stream.clone();
@@ -71,7 +71,7 @@ impl HipExecutor {
         let calls = context.libraries.calls.take();
         stream.synchronize()?;
         let calls = calls.map_or_else(|| Ok(Vec::new()), CallClock::finish)?;
-        self.keep_uploaded(uploads)?;
+        self.keep_uploaded(uploads, Some(&mut context))?;
         self.contexts.keep(context);
         Ok(calls)
     }
@@ -85,7 +85,7 @@ impl HipExecutor {
     /// There is no memory for a run, or a step cannot be submitted.
     pub fn time_runs(&self, plan: &Plan, time: Duration) -> Result<Duration> {
         let input = input_bytes(plan);
-        let mut context = self.reserve_context(plan)?;
+        let mut context = self.reserve_context(plan, None)?;
         let mut turn = self.turn();
         let uploads = self.feed(&mut context, plan, bytes_of_inputs(plan, &input), &mut None)?;
         let stream = context.stream.clone();
@@ -101,7 +101,7 @@ impl HipExecutor {
             let count = time.as_secs_f64() / each.as_secs_f64().max(1e-6);
             each = run(count.ceil().min(MAX_RUNS) as u32)?;
         }
-        self.keep_uploaded(uploads)?;
+        self.keep_uploaded(uploads, Some(&mut context))?;
         self.contexts.keep(context);
         Ok(each)
     }

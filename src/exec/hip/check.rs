@@ -7,10 +7,11 @@ use super::results::{boundary, downloaded, is_overwritten, kept};
 use super::run::CompletedRun;
 use super::states::Turn;
 use super::steps::Steps;
+use super::unified::{Buffers, ResultBytes, WrittenResults};
 use crate::error::{Error, Result};
 use crate::exec::executor::Download;
 use crate::graph::plan::{BufferId, Plan};
-use crate::hip::{DeviceBuffer, Operand, PinnedBuffer, Stream, Work};
+use crate::hip::{DeviceBuffer, Event, Operand, Stream, Work};
 use crate::kernels::{ChecksumArgs, KernelCall};
 use crate::timeline::{self, Activity};
 
@@ -29,6 +30,7 @@ impl HipExecutor {
             context: Some(context),
             results,
             download,
+            end,
             ..
         } = completed
         else {
@@ -36,28 +38,24 @@ impl HipExecutor {
         };
         let plan: &Plan = plan;
         let others_wrong = self.graphs.has_fallen_back();
-        let unwritten = || self.has_unwritten(plan, *download, results);
+        let written = context.written_results(end.as_ref());
+        let is_wanted =
+            suspect || others_wrong || is_due(run) || has_unwritten(plan, *download, results, written)?;
         // Either all ranks submit the steps, or none does.
-        if self.agree(!(suspect || others_wrong || is_due(run) || unwritten())) {
+        if self.agree(!is_wanted) {
             return Ok(false);
         }
         let _span = timeline::span(Activity::CheckReplay);
         if std::mem::take(download) != Download::All {
             // Results that stay on the device are compared too.
-            results
-                .drain(..)
-                .for_each(|bytes| self.memory.results.keep(bytes));
-            *results = self.read_results(context, plan)?;
+            self.keep_results(results.drain(..));
+            *results = self.read_results(context, plan, end)?;
         }
-        let keep = |bytes: PinnedBuffer<u8>| {
-            let copy = bytes.to_vec();
-            self.memory.results.keep(bytes);
-            copy
-        };
-        let replayed: Vec<Vec<u8>> = results.drain(..).map(keep).collect();
+        let replayed = copies(results, context.written_results(end.as_ref()))?;
+        self.keep_results(results.drain(..));
         let handed_on = self.handed_on(context, plan)?;
-        *results = self.recompute(context, plan)?;
-        let same = replayed.iter().zip(results.iter()).all(|(a, b)| a[..] == b[..]);
+        *results = self.recompute(context, plan, end)?;
+        let same = replayed == copies(results, context.written_results(end.as_ref()))?;
         let right = self.agree(same && handed_on == self.handed_on(context, plan)?);
         let Some(captured) = context.captured(plan) else {
             return Ok(!right);
@@ -139,7 +137,14 @@ impl HipExecutor {
         let Submitted::Replay(run) = completed.submitted else {
             return Ok(());
         };
-        if !self.has_unwritten(&completed.plan, completed.download, &completed.results) {
+        let CompletedRun {
+            plan,
+            download,
+            results,
+            ..
+        } = completed;
+        // All results are copied.
+        if !has_unwritten(plan, *download, results, None)? {
             return Ok(());
         }
         let reason = format!(
@@ -148,14 +153,6 @@ impl HipExecutor {
         );
         self.graphs.fall_back(|| reason.clone());
         Err(Error::device(self.device.name(), reason))
-    }
-
-    /// Returns true if an element of the results of a replay was not written.
-    fn has_unwritten(&self, plan: &Plan, download: Download, results: &[PinnedBuffer<u8>]) -> bool {
-        let mut results = downloaded(plan, download).zip(results);
-        results.any(|((kind, value, id), bytes)| {
-            is_overwritten(plan, kind, value) && is_unwritten(bytes, plan.buffer(id).dtype)
-        })
     }
 
     /// Returns the reason why graphs are no longer replayed after replay number `run` was wrong. The `unchecked` replays before it were not
@@ -176,24 +173,34 @@ impl HipExecutor {
         let context = completed.context.as_mut();
         let context = context.ok_or_else(|| Error::internal("run", "has no memory any more"))?;
         context.memory.input.copy_part_from_peer(0, input)?;
-        for bytes in completed.results.drain(..) {
-            self.memory.results.keep(bytes);
-        }
-        completed.results = self.recompute(context, &completed.plan)?;
+        self.keep_results(completed.results.drain(..));
+        completed.results = self.recompute(context, &completed.plan, &mut completed.end)?;
         completed.download = Download::All;
         Ok(())
     }
 
-    /// Runs the steps and waits for their results.
-    fn recompute(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
+    /// Runs the steps and waits for their results. Sets `end` to an event after them.
+    fn recompute(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        end: &mut Option<Event>,
+    ) -> Result<Vec<ResultBytes>> {
         let stream = context.stream.clone();
         Steps::new(self, plan, context, &mut self.turn()).enqueue(&stream)?;
-        self.read_results(context, plan)
+        self.read_results(context, plan, end)
     }
 
-    /// Returns all results of the submitted steps.
-    fn read_results(&self, context: &mut ExecutionContext, plan: &Plan) -> Result<Vec<PinnedBuffer<u8>>> {
-        self.wait_for_results(self.download(context, plan, Download::All)?)
+    /// Returns all results of the submitted steps. Sets `end` to an event after them.
+    fn read_results(
+        &self,
+        context: &ExecutionContext,
+        plan: &Plan,
+        end: &mut Option<Event>,
+    ) -> Result<Vec<ResultBytes>> {
+        let downloads = self.download(context, plan, Download::All)?;
+        *end = Some(context.stream.mark()?);
+        self.wait_for_results(downloads)
     }
 
     /// Returns the activations for the next stage, if there is one.
@@ -223,7 +230,7 @@ impl HipExecutor {
     pub(super) fn kept_parts<'a>(
         &self,
         plan: &Plan,
-        arena: Operand<'a>,
+        buffers: Buffers<'a>,
         states: Option<Operand<'a>>,
     ) -> Vec<Operand<'a>> {
         let part = |id: BufferId| {
@@ -231,7 +238,7 @@ impl HipExecutor {
             let place = |state| self.states.as_ref()?.range(state);
             match self.in_place.state(buffer.value).and_then(place) {
                 Some(range) => states?.part(range).ok(),
-                None => arena.part(buffer.offset..buffer.offset + buffer.bytes).ok(),
+                None => buffers.part(plan, id).ok(),
             }
         };
         // The memory is at least as large as the plan needs.
@@ -248,4 +255,25 @@ impl HipExecutor {
         self.memory.results.keep(bytes);
         Ok(copy)
     }
+}
+
+/// Returns copies of results.
+fn copies(results: &[ResultBytes], written: WrittenResults<'_>) -> Result<Vec<Vec<u8>>> {
+    let copy = |result: &ResultBytes| Ok(result.view(written)?.to_vec());
+    results.iter().map(copy).collect()
+}
+
+/// Returns true if an element of the results of a replay was not written.
+fn has_unwritten(
+    plan: &Plan,
+    download: Download,
+    results: &[ResultBytes],
+    written: WrittenResults<'_>,
+) -> Result<bool> {
+    for ((kind, value, id), result) in downloaded(plan, download).zip(results) {
+        if is_overwritten(plan, kind, value) && is_unwritten(&result.view(written)?, plan.buffer(id).dtype) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -76,9 +76,10 @@ impl AnchorCell {
 pub(super) struct Clock {
     /// Events before and after the copy of the input, on its stream.
     input: Vec<Event>,
-    /// Events on the compute stream: before the first step and after each step, or before and after the replay. Then after the copy of the
-    /// results.
+    /// Events on the compute stream: before the first step and after each step, or before and after the replay.
     steps: Vec<Event>,
+    /// Event after the copies of results, if there are any.
+    results: Option<Event>,
 }
 
 impl Clock {
@@ -93,15 +94,18 @@ impl Clock {
         Ok(())
     }
 
+    /// Records the end of the copies of results.
+    pub(super) fn tick_results(&mut self, stream: &Stream) -> Result<()> {
+        self.results = Some(stream.record()?);
+        Ok(())
+    }
+
     /// Reports the time of each stage. `input` is the stage that produced the input.
     pub(super) fn tell(&self, plan: &Plan, input: Stage<'_>, observer: &mut StageObserver<'_>) -> Result<()> {
         if let [begin, end] = &self.input[..] {
             observer(input, end.since(begin)?);
         }
-        let Some((downloaded, steps)) = self.steps.split_last() else {
-            return Ok(());
-        };
-        let pairs = steps.windows(2);
+        let pairs = self.steps.windows(2);
         let replayed = pairs.len() == 1 && plan.steps().len() != 1;
         for (pair, step) in pairs.zip(plan.steps()) {
             let stage = if replayed {
@@ -111,7 +115,7 @@ impl Clock {
             };
             observer(stage, pair[1].since(&pair[0])?);
         }
-        if let Some(computed) = steps.last() {
+        if let (Some(computed), Some(downloaded)) = (self.steps.last(), &self.results) {
             observer(Stage::Download, downloaded.since(computed)?);
         }
         Ok(())
@@ -152,7 +156,8 @@ impl Clock {
             };
             timeline::add([slice], Some((device, stream, purpose)));
         }
-        let (Some(first), Some((downloaded, steps))) = (self.steps.first(), self.steps.split_last()) else {
+        let steps = &self.steps[..];
+        let Some(first) = steps.first() else {
             return Ok(());
         };
         // Relative to the first event: times relative to the start of the recording would be rounded to microseconds.
@@ -193,7 +198,7 @@ impl Clock {
                 }
             }
         }
-        if let Some(computed) = steps.last() {
+        if let (Some(computed), Some(downloaded)) = (steps.last(), &self.results) {
             let results = super::results::results(plan);
             let bytes: usize = results.map(|(.., id)| plan.buffer(id).bytes).sum();
             let args = json!({ "bytes": bytes, "kind": "DtoH" });

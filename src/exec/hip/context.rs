@@ -13,14 +13,18 @@ use super::preprocess::{DeviceResize, HipPreprocess};
 use super::rank::RankStream;
 use super::results::boundary;
 use super::staging::{Pieces, Uploaded};
+use super::unified::{Buffers, HostResults, WrittenResults};
 use crate::error::Result;
 use crate::exec::slabs::Images;
 use crate::graph::Graph;
 use crate::graph::plan::Plan;
-use crate::hip::{Device, DeviceBuffer, Replay, Stream};
+use crate::hip::{Device, DeviceAddress, DeviceBuffer, Event, Lent, Operand, Replay, Stream};
 
 /// Maximum number of plans that a context remembers. There is one plan per batch size.
 const MAX_PLANS: usize = 16;
+
+/// Maximum number of plans that a context remembers if kernels read inputs in host memory. A plan counts once for each input memory.
+const MAX_PLANS_IN_HOST_MEMORY: usize = 64;
 
 /// Device state of one run at a time. Reused between runs; the memory grows to the largest plan so far.
 #[derive(Debug)]
@@ -45,14 +49,20 @@ struct Seen {
     /// The graph and the batch size identify the plan, since the dtype is the executor's.
     graph: Arc<Graph>,
     batch: usize,
+    /// Address of the inputs.
+    input: DeviceAddress,
     captured: Option<Captured>,
 }
 
 /// The device memory of a context.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// The inputs, at their offsets in the plan.
+    /// The inputs, at their offsets in the plan, unless kernels read them in host memory.
     pub(super) input: DeviceBuffer<u8>,
+    /// The inputs of the current run in host memory.
+    pub(super) host_input: Option<Lent<u8>>,
+    /// Results in host memory. `None` if all are in the arena.
+    pub(super) host_results: Option<HostResults>,
     /// Target of the input's copy if contexts share the compute stream. The separate memory lets the copy, on its own stream, start before
     /// other runs finish.
     pub(super) ahead: Option<DeviceBuffer<u8>>,
@@ -76,15 +86,39 @@ impl Memory {
     pub(super) fn input_target(&mut self) -> &mut DeviceBuffer<u8> {
         self.ahead.as_mut().unwrap_or(&mut self.input)
     }
+
+    /// Returns the inputs of the current run.
+    pub(super) fn inputs(&self) -> Operand<'_> {
+        match &self.host_input {
+            Some(input) => input.reading(),
+            None => self.input.reading(),
+        }
+    }
+
+    /// Returns the buffers of plans, to read.
+    pub(super) fn buffers(&self) -> Buffers<'_> {
+        Buffers {
+            arena: self.arena.reading(),
+            results: self.host_results.as_ref().map(HostResults::reading),
+        }
+    }
+
+    /// Returns the buffers of plans, to write.
+    pub(super) fn buffers_mut(&mut self) -> Buffers<'_> {
+        Buffers {
+            arena: self.arena.writing(),
+            results: self.host_results.as_mut().map(HostResults::writing),
+        }
+    }
 }
 
 impl ExecutionContext {
-    /// Creates a context for `plan`, whose inputs have `input` bytes. The context of a rank uses the communicator's stream. `states` is the
-    /// stream of the graph's parameters and states, if there are any.
+    /// Creates a context for `plan`, with `input` bytes of device memory for its inputs. If `in_host`, kernels write results to host memory.
+    /// The context of a rank uses the communicator's stream. `states` is the stream of the graph's parameters and states, if there are any.
     pub(super) fn new(
         device: &Device,
         plan: &Plan,
-        input: usize,
+        (input, in_host): (usize, bool),
         on: Option<&RankStream>,
         states: Option<&Stream>,
     ) -> Result<Self> {
@@ -103,6 +137,8 @@ impl ExecutionContext {
             libraries: Libraries::new(&stream, on),
             memory: Memory {
                 input: stream.allocate(input)?,
+                host_input: None,
+                host_results: in_host.then(|| HostResults::new(&stream, plan)).transpose()?,
                 ahead: apart(Some(input))?,
                 handed_on: apart(boundary_bytes(plan))?,
                 arena: stream.allocate(plan.arena_bytes())?,
@@ -117,11 +153,11 @@ impl ExecutionContext {
 
     /// Grows the memory if it is too small for `plan`.
     pub(super) fn fit(&mut self, plan: &Plan, input: usize) -> Result<()> {
+        self.fit_input(input)?;
         let Self {
             memory, seen, stream, ..
         } = self;
         for (buffer, bytes) in [
-            (&mut memory.input, input),
             (&mut memory.arena, plan.arena_bytes()),
             (&mut memory.scratch, scratch_bytes(plan)),
         ] {
@@ -131,6 +167,11 @@ impl ExecutionContext {
                 *buffer = stream.allocate(0)?;
                 *buffer = stream.allocate(bytes)?;
             }
+        }
+        if let Some(results) = &mut memory.host_results
+            && results.fit(stream, plan)?
+        {
+            seen.clear();
         }
         if memory.counters.bytes() < counter_bytes(plan) {
             seen.clear();
@@ -151,6 +192,22 @@ impl ExecutionContext {
         Ok(())
     }
 
+    /// Grows the device memory of the inputs to `bytes` bytes.
+    pub(super) fn fit_input(&mut self, bytes: usize) -> Result<()> {
+        if self.memory.input.bytes() < bytes {
+            // Captured graphs use the memory that is replaced.
+            self.seen.clear();
+            self.memory.input = self.stream.allocate(0)?;
+            self.memory.input = self.stream.allocate(bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the results that the current run wrote to host memory, with an event after the run.
+    pub(super) fn written_results<'a>(&'a self, end: Option<&'a Event>) -> WrittenResults<'a> {
+        self.memory.host_results.as_ref().zip(end)
+    }
+
     /// Submits the resizing of `images` into the input buffer.
     pub(crate) fn resize(
         &mut self,
@@ -165,20 +222,26 @@ impl ExecutionContext {
         on_stream.enqueue(images, &mut self.memory.input, pieces, threads)
     }
 
-    /// Returns true if `plan` has run in this context before, and records that it has.
+    /// Returns true if `plan` has run in this context before, on inputs at any address, and records that it has.
     pub(super) fn has_seen(&mut self, plan: &Plan) -> bool {
         if self.find(plan).is_some() {
             return true;
         }
-        if self.seen.len() == MAX_PLANS {
+        let has_run = self.seen.iter().any(|seen| seen.is_of(plan));
+        let most = match &self.memory.host_input {
+            Some(_) => MAX_PLANS_IN_HOST_MEMORY,
+            None => MAX_PLANS,
+        };
+        if self.seen.len() >= most {
             self.seen.remove(0);
         }
         self.seen.push(Seen {
             graph: plan.graph().clone(),
             batch: plan.batch(),
+            input: self.memory.inputs().address(),
             captured: None,
         });
-        false
+        has_run
     }
 
     /// Returns the captured steps of `plan`, if there are any.
@@ -193,8 +256,18 @@ impl ExecutionContext {
     }
 
     fn find(&mut self, plan: &Plan) -> Option<&mut Seen> {
-        let is = |seen: &&mut Seen| seen.batch == plan.batch() && Arc::ptr_eq(&seen.graph, plan.graph());
-        self.seen.iter_mut().find(is)
+        let input = self.memory.inputs().address();
+        self.seen.iter_mut().find(|seen| seen.is(plan, input))
+    }
+}
+
+impl Seen {
+    fn is(&self, plan: &Plan, input: DeviceAddress) -> bool {
+        self.input == input && self.is_of(plan)
+    }
+
+    fn is_of(&self, plan: &Plan) -> bool {
+        self.batch == plan.batch() && Arc::ptr_eq(&self.graph, plan.graph())
     }
 }
 
@@ -208,8 +281,16 @@ fn boundary_bytes(plan: &Plan) -> Option<usize> {
 pub(super) struct Contexts(Mutex<Vec<ExecutionContext>>);
 
 impl Contexts {
-    pub(super) fn take(&self) -> Option<ExecutionContext> {
-        self.0.lock().pop()
+    /// Takes a context for a run of `plan`. Prefers one that has run it on the inputs at `input`, to replay its captured graph.
+    pub(super) fn take(&self, plan: &Plan, input: Option<DeviceAddress>) -> Option<ExecutionContext> {
+        let mut idle = self.0.lock();
+        let has_run = |context: &ExecutionContext| {
+            input.is_some_and(|input| context.seen.iter().any(|seen| seen.is(plan, input)))
+        };
+        match idle.iter().rposition(has_run) {
+            Some(index) => Some(idle.remove(index)),
+            None => idle.pop(),
+        }
     }
 
     pub(super) fn keep(&self, context: ExecutionContext) {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::context::ExecutionContext;
 use super::executor::HipExecutor;
 use super::results::downloaded;
+use super::unified::ResultBytes;
 use crate::error::Result;
 use crate::exec::executor::Download;
 use crate::graph::plan::Plan;
@@ -13,16 +14,23 @@ use crate::hip::{self, Event, Pending, PinnedBuffer};
 /// Maximum bytes from the first to the last of several results that one copy takes. More bytes would take longer than another copy.
 const ONE_COPY: usize = 128 << 10;
 
-/// The copies of a run's results to the host.
+/// The results of a run that the host reads: copies, or memory that kernels write for the host.
 pub(super) struct Downloads {
     copies: Vec<Pending<PinnedBuffer<u8>>>,
     /// Bytes of each result in the only copy. Empty if each result has a copy of its own.
     parts: Vec<Range<usize>>,
+    /// Results that are not copied: the index of each, and its range in host memory.
+    in_place: Vec<(usize, Range<usize>)>,
 }
 
 impl Downloads {
     pub(super) fn is_empty(&self) -> bool {
-        self.copies.is_empty()
+        self.copies.is_empty() && self.in_place.is_empty()
+    }
+
+    /// Returns true if results are copied.
+    pub(super) fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
     }
 
     /// Returns the event at the end of the last copy.
@@ -39,10 +47,18 @@ impl HipExecutor {
         plan: &Plan,
         download: Download,
     ) -> Result<Downloads> {
-        let ranges: Vec<Range<usize>> = downloaded(plan, download)
-            .map(|(_, _, id)| plan.buffer(id))
-            .map(|buffer| buffer.offset..buffer.offset + buffer.bytes)
-            .collect();
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        let mut in_place = Vec::new();
+        for (index, (_, _, id)) in downloaded(plan, download).enumerate() {
+            let results = context.memory.host_results.as_ref();
+            match results.and_then(|results| results.range(plan, id)) {
+                Some(range) => in_place.push((index, range)),
+                None => {
+                    let buffer = plan.buffer(id);
+                    ranges.push(buffer.offset..buffer.offset + buffer.bytes);
+                }
+            }
+        }
         let copy = |range: &Range<usize>| {
             let target = self.memory.results.take(range.len())?;
             Ok(context.memory.arena.download(range.start, target)?)
@@ -54,30 +70,46 @@ impl HipExecutor {
             return Ok(Downloads {
                 copies: vec![copy(&(first..end))?],
                 parts: ranges.into_iter().map(within).collect(),
+                in_place,
             });
         }
         Ok(Downloads {
             copies: ranges.iter().map(copy).collect::<Result<_>>()?,
             parts: Vec::new(),
+            in_place,
         })
     }
 
-    /// Waits for the copies, and returns the bytes of each result.
-    pub(super) fn wait_for_results(&self, downloads: Downloads) -> Result<Vec<PinnedBuffer<u8>>> {
+    /// Waits for the copies, and returns each result.
+    pub(super) fn wait_for_results(&self, downloads: Downloads) -> Result<Vec<ResultBytes>> {
         let waited = downloads.copies.into_iter().map(Pending::wait);
         let mut copies: Vec<_> = waited.collect::<hip::Result<_>>()?;
+        let mut results =
+            Vec::with_capacity(copies.len().max(downloads.parts.len()) + downloads.in_place.len());
         if downloads.parts.is_empty() {
-            return Ok(copies);
+            results.extend(copies.drain(..).map(ResultBytes::Copied));
         }
-        let mut results = Vec::with_capacity(downloads.parts.len());
-        for all in copies.drain(..) {
+        for all in copies {
             for part in &downloads.parts {
                 let mut result = self.memory.results.take(part.len())?;
                 result.copy_from_slice(&all[part.clone()]);
-                results.push(result);
+                results.push(ResultBytes::Copied(result));
             }
             self.memory.results.keep(all);
         }
+        for (index, range) in downloads.in_place {
+            // In the order of the results, so that all before this one are there.
+            results.insert(index, ResultBytes::InPlace(range));
+        }
         Ok(results)
+    }
+
+    /// Returns the memory of copies to its pool.
+    pub(super) fn keep_results(&self, results: impl IntoIterator<Item = ResultBytes>) {
+        for result in results {
+            if let ResultBytes::Copied(bytes) = result {
+                self.memory.results.keep(bytes);
+            }
+        }
     }
 }

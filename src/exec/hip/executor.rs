@@ -215,6 +215,14 @@ impl HipExecutor {
         self.rank.as_ref().map_or(mine, |rank| rank.agreement.agree(mine))
     }
 
+    /// Returns true if kernels access inputs and results in host memory.
+    ///
+    /// Graphs with parameters or states have no such memory: the next run is submitted while the host still needs that of this one. Ranks must
+    /// agree on replays, which depend on the memory of the input.
+    pub(super) fn shares_host_memory(&self) -> bool {
+        self.device.shares_host_memory() && self.states.is_none() && self.rank.is_none()
+    }
+
     /// Adds the rank to an error. An error of a communicator already names a rank, which may be another one.
     pub(super) fn with_rank(&self, error: Error) -> Error {
         match (&self.rank, error) {

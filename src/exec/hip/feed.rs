@@ -8,11 +8,12 @@ use super::clock::Clock;
 use super::context::{ExecutionContext, Memory};
 use super::elements::append;
 use super::executor::HipExecutor;
-use super::staging::Uploaded;
+use super::staging::{Uploaded, fill};
 use crate::error::{Error, Result};
 use crate::exec::input::{InputData, PlanInputs};
 use crate::exec::staging::{Given, HostPool};
 use crate::graph::plan::{ALIGNMENT, Plan, PlanInput};
+use crate::hip::PinnedBuffer;
 use crate::tensor::{DType, Input};
 
 /// The copies of a run's inputs to the device.
@@ -36,7 +37,8 @@ impl From<VecDeque<Uploaded>> for Uploads {
 }
 
 impl HipExecutor {
-    /// Submits the copies of the inputs, or the resizing that produces the first one.
+    /// Submits the copies of the inputs, or the resizing that produces the first one. If the GPU shares the host's memory, passes it inputs
+    /// on the host without copies.
     pub(super) fn feed(
         &self,
         context: &mut ExecutionContext,
@@ -44,6 +46,10 @@ impl HipExecutor {
         inputs: PlanInputs<'_>,
         clock: &mut Option<Clock>,
     ) -> Result<Uploads> {
+        if self.accepts_in_place(plan, &inputs) {
+            return self.feed_in_place(context, plan, inputs);
+        }
+        context.fit_input(plan.input_bytes())?;
         let PlanInputs { first, rest } = inputs;
         // Images are resized in the memory of the run itself.
         let others = plan
@@ -69,28 +75,14 @@ impl HipExecutor {
         tick()?;
         let mut joined = Joined::default();
         for (input, data) in plan.inputs().iter().skip(skipped).zip(&given) {
-            let bytes = match data {
-                InputData::Device(source) => {
-                    expect_bytes(plan, input, source.bytes())?;
-                    let mut copies = context.memory.input_target().uploads_on(source.stream())?;
-                    copies.push_foreign(input.offset, source)?;
-                    uploads.others.push_back(copies.finish()?);
-                    continue;
-                }
-                InputData::Host(values) => {
-                    plan.graph()
-                        .check_one_of_inputs(input.input, *values, plan.batch())?;
-                    elements(input.dtype, *values)
-                }
-                InputData::Bytes(bytes) => (*bytes).into(),
-                InputData::Staged(staging) => (&**staging).into(),
-                InputData::Images(_) | InputData::Peer(_) => {
-                    let name = plan.graph().input_name(input.input);
-                    let reason = format!("`{name}` must be elements. Only the first input can be images");
-                    return Err(Error::argument("inputs", reason));
-                }
-            };
-            expect_bytes(plan, input, bytes.len())?;
+            if let InputData::Device(source) = data {
+                expect_bytes(plan, input, source.bytes())?;
+                let mut copies = context.memory.input_target().uploads_on(source.stream())?;
+                copies.push_foreign(input.offset, source)?;
+                uploads.others.push_back(copies.finish()?);
+                continue;
+            }
+            let bytes = bytes_of(plan, input, data)?;
             if !joined.extends_to(input.offset) {
                 self.upload_joined(context, std::mem::take(&mut joined), &mut uploads.others)?;
             }
@@ -102,6 +94,55 @@ impl HipExecutor {
         if let Some(ahead) = ahead {
             input.copy_part_from_peer(from, ahead.reading().part(from..plan.input_bytes())?)?;
         }
+        Ok(uploads)
+    }
+
+    /// Returns true if the GPU can read all inputs in host memory.
+    fn accepts_in_place(&self, plan: &Plan, inputs: &PlanInputs<'_>) -> bool {
+        let accepts = |input: &InputData<'_>| match input {
+            InputData::Host(_) | InputData::Bytes(_) => true,
+            // Kernels take all inputs from one allocation.
+            InputData::Staged(staging) => {
+                let is_near = |memory: &PinnedBuffer<u8>| memory.device() == &self.device;
+                plan.inputs().len() == 1 && staging.memory().is_some_and(is_near)
+            }
+            InputData::Images(_) | InputData::Device(_) | InputData::Peer(_) => false,
+        };
+        self.shares_host_memory() && accepts(&inputs.first) && inputs.rest.iter().all(accepts)
+    }
+
+    /// Passes inputs to kernels in host memory: in that which they are staged in, or in a copy on the host.
+    fn feed_in_place(
+        &self,
+        context: &mut ExecutionContext,
+        plan: &Plan,
+        inputs: PlanInputs<'_>,
+    ) -> Result<Uploads> {
+        let mut uploads = Uploads::default();
+        let PlanInputs { first, rest } = inputs;
+        let memory = match first {
+            InputData::Staged(staging) => {
+                let Given::Pinned(memory, pool) = staging.give() else {
+                    return Err(Error::internal("input", "is not in pinned memory"));
+                };
+                let [only] = plan.inputs() else {
+                    return Err(Error::internal("inputs", "are not in one allocation"));
+                };
+                expect_bytes(plan, only, memory.len())?;
+                uploads.staged = Some(pool);
+                memory
+            }
+            first => {
+                let mut memory = self.memory.inputs.take(plan.input_bytes())?;
+                let threads = self.info.host.pool();
+                for (input, data) in plan.inputs().iter().zip(std::iter::once(&first).chain(&rest)) {
+                    let bytes = bytes_of(plan, input, data)?;
+                    fill(&mut memory[input.offset..][..input.bytes], &bytes, threads);
+                }
+                memory
+            }
+        };
+        context.memory.host_input = Some(context.stream.lend(memory)?);
         Ok(uploads)
     }
 
@@ -242,13 +283,38 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// Checks the size of an input beside the first one.
+/// Returns the bytes of an input on the host, in the device's format.
+fn bytes_of<'a>(plan: &Plan, input: &PlanInput, data: &'a InputData<'_>) -> Result<Cow<'a, [u8]>> {
+    let bytes = match data {
+        InputData::Host(values) => {
+            plan.graph()
+                .check_one_of_inputs(input.input, *values, plan.batch())?;
+            elements(input.dtype, *values)
+        }
+        InputData::Bytes(bytes) => (*bytes).into(),
+        InputData::Staged(staging) => (&**staging).into(),
+        InputData::Images(_) | InputData::Device(_) | InputData::Peer(_) => {
+            let name = plan.graph().input_name(input.input);
+            let reason = format!("`{name}` must be elements. Only the first input can be images");
+            return Err(Error::argument("inputs", reason));
+        }
+    };
+    expect_bytes(plan, input, bytes.len())?;
+    Ok(bytes)
+}
+
+/// Checks the size of an input.
 fn expect_bytes(plan: &Plan, input: &PlanInput, bytes: usize) -> Result<()> {
     if bytes == input.bytes {
         return Ok(());
     }
+    let expected = input.bytes;
+    if plan.inputs().len() == 1 {
+        let reason = format!("has {bytes} bytes, expected {expected}");
+        return Err(Error::argument("input", reason));
+    }
     let name = plan.graph().input_name(input.input);
-    let reason = format!("`{name}` has {bytes} bytes, expected {}", input.bytes);
+    let reason = format!("`{name}` has {bytes} bytes, expected {expected}");
     Err(Error::argument("inputs", reason))
 }
 

@@ -52,6 +52,7 @@ impl HipExecutor {
         let mut submit = |memory: &mut DeviceBuffer<u8>, steps: &mut dyn Iterator<Item = &Step>| {
             let regions = Regions {
                 arena: memory.writing().part(margin..margin + plan.arena_bytes())?,
+                results: None,
                 constants: self.constants.reading(),
                 states: turn.writing(),
                 inputs: input.reading(),

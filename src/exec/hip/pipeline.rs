@@ -150,7 +150,12 @@ impl PipelineExecutor {
     /// `runs` contains the run of each stage.
     fn check(&self, runs: &mut [CompletedRun]) -> Result<()> {
         // A single stage detects results that its replay did not write.
-        let suspect = self.stages.len() > 1 && runs.iter().any(CompletedRun::have_nan);
+        let mut suspect = false;
+        if self.stages.len() > 1 {
+            for run in &*runs {
+                suspect |= run.have_nan()?;
+            }
+        }
         let mut wrong = false;
         for (index, stage) in self.stages.iter().enumerate() {
             let (previous, rest) = runs.split_at_mut(index);
@@ -191,7 +196,7 @@ impl Executor for PipelineExecutor {
     fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
         let reserve_stage = |stage: &StageExecutor| {
             let plan = stage.executor.plan(plan.batch())?;
-            let context = stage.executor.reserve_context(&plan)?;
+            let context = stage.executor.reserve_context(&plan, None)?;
             Ok(Reserved { plan, context })
         };
         let stages = self.stages.iter().map(reserve_stage).collect::<Result<_>>()?;

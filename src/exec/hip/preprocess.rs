@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::exec::cpu::thread_pool;
 use crate::exec::slabs::{self, Images, Place, PlacedImage, Slab, Slabs};
 use crate::graph::plan::Plan;
-use crate::hip::{Device, DeviceBuffer, Operand, Stream};
+use crate::hip::{Device, DeviceBuffer, Lent, Operand, Stream};
 use crate::image::{JpegGeometry, Padding, Placement, Preprocess, RgbImage};
 use crate::kernels::{
     DeviceJpeg, DevicePass, ImagePass, JPEG_IMAGES, JpegKernels, ResizeKernels, jpeg_samples,
@@ -252,7 +252,9 @@ impl HipPreprocess {
             }
         }
         let mut starts = HashMap::new();
-        for (index, slab) in &slabs {
+        let stream = self.stream.clone();
+        let in_place = stream.device().shares_host_memory();
+        for (index, slab) in slabs.iter().filter(|_| !in_place) {
             end = end.next_multiple_of(slabs::ALIGNMENT);
             starts.insert(*index, end);
             end += slab.memory.len();
@@ -263,37 +265,49 @@ impl HipPreprocess {
             ..=GROUP => end.next_power_of_two(),
             _ => end.next_multiple_of(GROUP / 4),
         };
-        let stream = self.stream.clone();
         let mut memory: DeviceBuffer<u8> = stream.allocate(size)?;
         let mut uploads = memory.uploads_on(&stream)?;
+        let mut lent = HashMap::new();
         for (index, slab) in slabs {
             let (slab, alive) = slab.into_parts();
-            uploads.push(starts[&index], slab)?;
-            let copy = uploads.mark()?;
-            match home {
-                Some(home) => home.keep_copied(copy, alive),
-                None => uploaded.push_back(copy),
+            if in_place {
+                lent.insert(index, (stream.lend(slab)?, alive));
+                continue;
             }
+            uploads.push(starts[&index], slab)?;
+            keep_slab(uploads.mark()?, alive, home, uploaded);
         }
         pieces.upload(uploads, 0, &parts, stream.device(), threads, uploaded)?;
         let memory = memory.reading();
         let mut group = Vec::with_capacity(images.len());
         for ((index, image, prepared), at) in images.iter().zip(at) {
             let constants = constants.iter().find(|(known, _)| Arc::ptr_eq(known, prepared));
-            let start = match image.place {
-                Place::Pageable(_) => at,
-                Place::Slab { slab, .. } => starts[&slab] + at,
+            let (source, start) = match image.place {
+                Place::Pageable(_) => (memory, at),
+                Place::Slab { slab, .. } => match lent.get(&slab) {
+                    Some((slab, _)) => (slab.reading(), at),
+                    None => (memory, starts[&slab] + at),
+                },
             };
             let slot = index.saturating_mul(bytes);
             group.push(OnDevice {
                 prepared,
                 constants: constants.map_or(&[], |(_, offsets)| offsets),
                 jpeg: image.jpeg,
-                pixels: memory.part(start..start + image.place.bytes())?,
+                pixels: source.part(start..start + image.place.bytes())?,
                 slot: batch.part(slot..slot.saturating_add(bytes))?,
             });
         }
-        self.decode(memory, &group)
+        self.decode(memory, &group)?;
+        if lent.is_empty() {
+            return Ok(());
+        }
+        let read = stream.mark()?;
+        for (slab, alive) in lent.into_values() {
+            let copy = Lent::reclaim_all(vec![slab], &stream, &read)?;
+            keep_slab(copy, alive, home, uploaded);
+        }
+        Ok(())
     }
 
     /// Submits the computation of JPEGs' pixels, and the resizing of all images.
@@ -423,6 +437,14 @@ impl HipPreprocess {
         };
         self.prepared.push(prepared.clone());
         Ok(prepared)
+    }
+}
+
+/// Keeps a slab until the device has read it.
+fn keep_slab(read: Uploaded, alive: Arc<()>, home: Option<&Slabs>, uploaded: &mut VecDeque<Uploaded>) {
+    match home {
+        Some(home) => home.keep_copied(read, alive),
+        None => uploaded.push_back(read),
     }
 }
 

@@ -1,11 +1,15 @@
 //! Device memory of a run, by address.
 
+use super::lower::Elsewhere;
+use super::unified::Results;
 use crate::error::{Error, Result};
 use crate::hip::{DeviceAddress, Operand};
 
 /// The memory that steps may access.
 pub(super) struct Regions<'a> {
     pub(super) arena: Operand<'a>,
+    /// Results outside the arena.
+    pub(super) results: Option<Results<'a>>,
     pub(super) constants: Operand<'a>,
     /// Parameters and states. `None` if the graph has none.
     pub(super) states: Option<Operand<'a>>,
@@ -17,16 +21,26 @@ pub(super) struct Regions<'a> {
 
 impl<'a> Regions<'a> {
     /// Returns all regions, as the operands of a launch.
-    pub(super) fn operands(&self) -> [Operand<'a>; 6] {
+    pub(super) fn operands(&self) -> [Operand<'a>; 7] {
         let states = self.states.unwrap_or(self.constants);
         [
             self.arena,
+            self.results.map_or(self.arena, |(memory, _)| memory),
             self.constants,
             states,
             self.inputs,
             self.scratch,
             self.counters,
         ]
+    }
+
+    /// Returns the addresses of the results outside the arena.
+    pub(super) fn elsewhere(&self) -> Elsewhere<'a> {
+        self.results
+            .map_or(Elsewhere::NONE, |(memory, offsets)| Elsewhere {
+                base: memory.address(),
+                offsets,
+            })
     }
 
     /// Returns the region's memory from `address` to the end of the region.

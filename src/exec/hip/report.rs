@@ -3,7 +3,7 @@
 use super::candidate::Called;
 use super::executor::HipExecutor;
 use super::libraries::Libraries;
-use super::lower::{Addresses, Call, lower};
+use super::lower::{Addresses, Call, Elsewhere, lower};
 use super::states::States;
 use crate::error::{Error, Result};
 use crate::graph::inspection::{KernelLaunch, SelectedKernels};
@@ -75,6 +75,7 @@ impl HipExecutor {
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
             arena: placeholder,
+            elsewhere: Elsewhere::NONE,
             in_place: &self.in_place,
             results: None,
             scratch: placeholder,

@@ -17,7 +17,7 @@ use crate::exec::staging::Staging;
 use crate::graph::ValueId;
 use crate::graph::inspection::{DeviceMemory, Region};
 use crate::graph::plan::{Plan, Step};
-use crate::hip::{self, DeviceAddress, Operand};
+use crate::hip::{self, DeviceAddress, Operand, PinnedBuffer};
 use crate::kernels::sparse_bytes;
 use crate::tensor::Input;
 use crate::timeline::{self, Activity};
@@ -48,8 +48,12 @@ impl Executor for HipExecutor {
         self.info.resizes.then(|| self.memory.slabs.clone())
     }
 
-    fn reserve(self: Arc<Self>, plan: &Arc<Plan>, _near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
-        let context = self.reserve_context(plan)?;
+    fn reserve(self: Arc<Self>, plan: &Arc<Plan>, near: Option<&Staging>) -> Result<Box<dyn Reservation>> {
+        let is_near =
+            |memory: &&PinnedBuffer<u8>| self.shares_host_memory() && memory.device() == &self.device;
+        let staged = near.and_then(Staging::memory).filter(is_near);
+        let input = staged.map(PinnedBuffer::device_address).transpose()?;
+        let context = self.reserve_context(plan, input)?;
         let reserved = Reserved {
             plan: plan.clone(),
             context,
@@ -90,7 +94,7 @@ impl HipExecutor {
             timed: true,
             ..Submission::default()
         };
-        let context = self.reserve_context(plan)?;
+        let context = self.reserve_context(plan, None)?;
         let reserved = Reserved {
             plan: plan.clone(),
             context,
@@ -111,7 +115,7 @@ impl HipExecutor {
     ///
     /// The device has no memory for a run.
     pub fn memory(&self, plan: &Plan) -> Result<DeviceMemory> {
-        let context = self.reserve_context(plan)?;
+        let context = self.reserve_context(plan, None)?;
         let region = |buffer: Operand<'_>| Region {
             address: buffer.address(),
             bytes: buffer.bytes(),
@@ -140,7 +144,7 @@ impl HipExecutor {
             weights: region(self.constants.reading()),
             arena: region(arena.reading()),
             scratch: region(scratch.reading()),
-            input: region(input.reading()),
+            input: (!self.shares_host_memory()).then(|| region(input.reading())),
             parameters: self
                 .constants
                 .addresses()
@@ -153,8 +157,12 @@ impl HipExecutor {
         Ok(memory)
     }
 
-    /// Returns a context with the device memory for a run of `plan`.
-    pub(super) fn reserve_context(&self, plan: &Plan) -> Result<ExecutionContext> {
+    /// Returns a context with the device memory for a run of `plan`. `input` is the address of the inputs, if it is known.
+    pub(super) fn reserve_context(
+        &self,
+        plan: &Plan,
+        input: Option<DeviceAddress>,
+    ) -> Result<ExecutionContext> {
         let _turn = self.turn();
         if plan.dtype() != self.dtype {
             let reason = format!(
@@ -164,7 +172,7 @@ impl HipExecutor {
             );
             return Err(Error::argument("dtype", reason));
         }
-        let mut context = self.context(plan);
+        let mut context = self.context(plan, input);
         let again = match &self.rank {
             // All ranks or none, so that all keep the same contexts with the same captured graphs.
             Some(_) => !self.agree(context.is_ok()),
@@ -174,7 +182,7 @@ impl HipExecutor {
             drop(context);
             // Idle contexts may hold the missing memory.
             self.contexts.clear();
-            context = self.context(plan);
+            context = self.context(plan, input);
             if self.rank.is_some() && !self.agree(context.is_ok()) {
                 context = Err(context.err().unwrap_or(Error::Resource {
                     what: OTHER_RANK,
@@ -185,10 +193,13 @@ impl HipExecutor {
         context
     }
 
-    fn context(&self, plan: &Plan) -> Result<ExecutionContext> {
+    fn context(&self, plan: &Plan, at: Option<DeviceAddress>) -> Result<ExecutionContext> {
         let allocating = timeline::span(Activity::Allocate);
-        let input = plan.input_bytes();
-        let mut context = match self.contexts.take() {
+        let in_host = self.shares_host_memory();
+        // Inputs that the device writes have device memory.
+        let is_on_device = !in_host || self.resize.is_some() || plan.graph().takes_activations();
+        let input = if is_on_device { plan.input_bytes() } else { 0 };
+        let mut context = match self.contexts.take(plan, at) {
             Some(mut context) => {
                 context.fit(plan, input)?;
                 context
@@ -196,7 +207,7 @@ impl HipExecutor {
             None => {
                 let on = self.rank.as_ref().map(|rank| &rank.on);
                 let states = self.states.as_ref().map(States::stream);
-                ExecutionContext::new(&self.device, plan, input, on, states)?
+                ExecutionContext::new(&self.device, plan, (input, in_host), on, states)?
             }
         };
         drop(allocating);

@@ -12,6 +12,7 @@ use super::executor::HipExecutor;
 use super::feed::Uploads;
 use super::graphs::Submitted;
 use super::results::{boundary, downloaded, is_overwritten};
+use super::unified::ResultBytes;
 use crate::error::{Error, Result};
 use crate::exec::executor::{Download, FinishOptions, Finished, KeepResult, PendingRun, Submission};
 use crate::exec::input::{InputData, PlanInputs};
@@ -19,7 +20,7 @@ use crate::exec::output::RunOutput;
 use crate::exec::staging::Staging;
 use crate::graph::plan::Plan;
 use crate::graph::{Role, matrix};
-use crate::hip::{Event, Operand, PinnedBuffer};
+use crate::hip::{Event, Operand};
 use crate::timeline::{self, Activity};
 use crate::timing::{Phase, Timing};
 
@@ -47,7 +48,7 @@ impl Running {
 
     /// Returns the event at which the device finishes the run.
     pub(super) fn end(&self) -> Option<Event> {
-        self.downloads.end().or(self.end.as_ref()).cloned()
+        self.end.as_ref().or(self.downloads.end()).cloned()
     }
 
     /// Returns the activations that the next stage reads, if there is one.
@@ -68,7 +69,9 @@ impl Running {
 pub(super) struct CompletedRun {
     uploads: Uploads,
     /// The results that [`downloaded`] lists.
-    pub(super) results: Vec<PinnedBuffer<u8>>,
+    pub(super) results: Vec<ResultBytes>,
+    /// Event after the last step. Set if results are in host memory.
+    pub(super) end: Option<Event>,
     pub(super) download: Download,
     entry: Stage<'static>,
     clock: Option<Clock>,
@@ -85,12 +88,19 @@ impl CompletedRun {
     }
 
     /// Returns true if logits or embeddings contain a NaN.
-    pub(super) fn have_nan(&self) -> bool {
-        let mut results = downloaded(&self.plan, self.download).zip(&self.results);
-        results.any(|((kind, value, id), bytes)| {
-            let values = || unpack(bytes, self.plan.buffer(id).dtype);
-            is_overwritten(&self.plan, kind, value) && values().iter().any(|value| value.is_nan())
-        })
+    pub(super) fn have_nan(&self) -> Result<bool> {
+        let written = self.context.as_ref();
+        let written = written.and_then(|context| context.written_results(self.end.as_ref()));
+        for ((kind, value, id), result) in downloaded(&self.plan, self.download).zip(&self.results) {
+            if !is_overwritten(&self.plan, kind, value) {
+                continue;
+            }
+            let values = unpack(&result.view(written)?, self.plan.buffer(id).dtype);
+            if values.iter().any(|value| value.is_nan()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -145,11 +155,16 @@ impl HipExecutor {
             copy.copy_part_from_peer(0, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
         }
         let downloads = self.download(&context, &plan, submission.download)?;
-        if let Some(clock) = &mut clock {
-            clock.tick(&stream)?;
+        if let Some(clock) = clock.as_mut().filter(|_| downloads.has_copies()) {
+            clock.tick_results(&stream)?;
         }
-        let blocks = submission.sleeps || downloads.is_empty();
-        let end = blocks.then(|| stream.mark_blocking()).transpose()?;
+        let end = if submission.sleeps || downloads.is_empty() {
+            Some(stream.mark_blocking()?)
+        } else if context.memory.host_results.is_some() {
+            Some(stream.mark()?)
+        } else {
+            None
+        };
         // Runs with states execute in the order of submission, so the next one may be submitted to the same memory.
         let is_kept = matches!(submission.download, Download::Checked | Download::KeptLogits);
         let is_reusable = self.states.is_some() && !submission.timed && !is_kept;
@@ -188,7 +203,7 @@ impl HipExecutor {
             context,
         } = running;
         let waiting = timeline::span(Activity::Wait);
-        if let Some(end) = end {
+        if let Some(end) = &end {
             end.synchronize()?;
         }
         let results = self.wait_for_results(downloads)?;
@@ -201,6 +216,7 @@ impl HipExecutor {
         Ok(CompletedRun {
             uploads,
             results,
+            end,
             download,
             entry,
             clock,
@@ -219,25 +235,28 @@ impl HipExecutor {
         let CompletedRun {
             uploads,
             results,
+            end,
             download,
             entry,
             clock,
             plan,
-            context,
+            mut context,
             ..
         } = completed;
         let unpacking = timeline::named_span(Activity::CopyOut, || "results to f32".into());
         let mut outputs = Vec::with_capacity(results.len());
-        for ((kind, value, id), bytes) in downloaded(&plan, download).zip(results) {
+        let written = context.as_ref();
+        let written = written.and_then(|context| context.written_results(end.as_ref()));
+        for ((kind, value, id), result) in downloaded(&plan, download).zip(results) {
             let name = &plan.graph().value(value).name;
             let buffer = plan.buffer(id);
-            let values = unpack(&bytes, buffer.dtype);
-            self.memory.results.keep(bytes);
+            let values = unpack(&result.view(written)?, buffer.dtype);
+            self.keep_results([result]);
             let values = matrix(&buffer.shape, values).map_err(|e| Error::graph(name, e))?;
             outputs.push(RunOutput { kind, values });
         }
         drop(unpacking);
-        let staging = self.keep_uploaded(uploads)?;
+        let staging = self.keep_uploaded(uploads, context.as_mut())?;
         if let (Some(clock), Some(observer)) = (clock, observer) {
             clock.tell(&plan, entry, observer)?;
         }
@@ -250,13 +269,27 @@ impl HipExecutor {
         })
     }
 
-    /// Waits for the copies of an input. Returns the memory that it was staged in, and returns other pinned memory to its pool.
-    pub(super) fn keep_uploaded(&self, uploads: Uploads) -> Result<Option<Staging>> {
+    /// Waits until the input is not read any more. Returns the memory that it was staged in, and returns other pinned memory to its pool.
+    pub(super) fn keep_uploaded(
+        &self,
+        uploads: Uploads,
+        context: Option<&mut ExecutionContext>,
+    ) -> Result<Option<Staging>> {
         let Uploads {
             copies,
             staged,
             others,
         } = uploads;
+        if let Some(context) = context
+            && let Some(input) = context.memory.host_input.take()
+        {
+            let memory = input.reclaim(&context.stream.mark()?)?.wait()?;
+            let Some(pool) = staged else {
+                self.memory.inputs.keep(memory);
+                return Ok(None);
+            };
+            return Ok(Some(Staging::pinned(memory, pool, &self.info.host)));
+        }
         for copy in others {
             self.memory.keep_pieces(copy.wait()?);
         }
@@ -276,14 +309,17 @@ impl HipExecutor {
     }
 
     /// Calls `keep` with each result on the device, before its memory is reused.
-    fn give_results(&self, completed: &CompletedRun, keep: &mut KeepResult<'_>) -> Result<()> {
+    fn give_results(&self, completed: &mut CompletedRun, keep: &mut KeepResult<'_>) -> Result<()> {
         let context = completed.context.as_ref();
         let context = context.ok_or_else(|| Error::internal("results", "are not on the device any more"))?;
-        let arena = context.memory.arena.reading();
+        let buffers = context.memory.buffers();
         let _turn = self.turn();
         for (index, &(_, _, id)) in completed.plan.outputs().iter().enumerate() {
-            let buffer = completed.plan.buffer(id);
-            keep(index, arena.part(buffer.offset..buffer.offset + buffer.bytes)?)?;
+            keep(index, buffers.part(&completed.plan, id)?)?;
+        }
+        if completed.end.is_some() {
+            // The host reads results behind what was submitted here.
+            completed.end = Some(context.stream.mark()?);
         }
         Ok(())
     }
@@ -302,7 +338,7 @@ impl HipExecutor {
             self.check(&mut completed, false)?;
         }
         if let Some(keep) = keep {
-            self.give_results(&completed, keep)?;
+            self.give_results(&mut completed, keep)?;
         }
         self.collect_results(completed, observer)
     }

@@ -9,6 +9,7 @@ use super::lower::{Addresses, Call, lower};
 use super::regions::Regions;
 use super::results::is_overwritten;
 use super::states::{States, Turn};
+use super::unified::HostResults;
 use crate::error::{Error, Result};
 use crate::exec::executor::Download;
 use crate::graph::plan::{Plan, Step};
@@ -64,9 +65,8 @@ impl HipExecutor {
             let is_read =
                 kind != OutputKind::Logits || !matches!(download, Download::NoLogits | Download::KeptLogits);
             if is_read && is_overwritten(plan, kind, value) {
-                let buffer = plan.buffer(id);
-                let range = buffer.offset..buffer.offset + buffer.bytes;
-                context.memory.arena.fill_part(range, UNWRITTEN)?;
+                let target = context.memory.buffers_mut().part(plan, id)?;
+                context.stream.fill(target, UNWRITTEN)?;
             }
         }
         let run = context.captured(plan).map(Captured::run).transpose()?;
@@ -107,11 +107,16 @@ impl HipExecutor {
     }
 
     fn regions<'a>(&'a self, memory: &'a mut Memory, turn: &'a mut Turn<'_>) -> Regions<'a> {
+        let inputs = match &memory.host_input {
+            Some(input) => input.reading(),
+            None => memory.input.reading(),
+        };
         Regions {
             arena: memory.arena.writing(),
+            results: memory.host_results.as_mut().map(HostResults::writing),
             constants: self.constants.reading(),
             states: turn.writing(),
-            inputs: memory.input.reading(),
+            inputs,
             scratch: memory.scratch.writing(),
             counters: memory.counters.writing(),
         }
@@ -127,6 +132,7 @@ impl HipExecutor {
             float8: self.device.properties().float8(),
             sparse: self.constants.sparse(),
             arena: regions.arena.address(),
+            elsewhere: regions.elsewhere(),
             in_place: &self.in_place,
             results: None,
             scratch: regions.scratch.address(),
@@ -262,8 +268,8 @@ impl Work for Steps<'_, '_> {
     }
 
     fn outputs(&mut self) -> Vec<Operand<'_>> {
-        let arena = self.memory.arena.writing();
-        self.executor.kept_parts(self.plan, arena, self.turn.writing())
+        let buffers = self.memory.buffers_mut();
+        self.executor.kept_parts(self.plan, buffers, self.turn.writing())
     }
 
     fn restore(&mut self, _stream: &Stream) -> Result<()> {

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use self::host::Host;
-use super::lower::{Addresses, InPlace, lower, scratch_bytes};
+use super::lower::{Addresses, Elsewhere, InPlace, lower, scratch_bytes};
 use crate::graph::plan::Plan;
 use crate::graph::{Graph, Optimizations, OutputKind, Passes, Role, ValueId, interpret, optimize};
 use crate::graph_tests::rotary;
@@ -245,6 +245,7 @@ fn refused(plan: &Plan) -> String {
         float8: None,
         sparse: &HashMap::new(),
         arena: DeviceAddress::from_raw(1),
+        elsewhere: Elsewhere::NONE,
         in_place: &InPlace::default(),
         results: None,
         scratch: DeviceAddress::from_raw(1),

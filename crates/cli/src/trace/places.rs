@@ -174,7 +174,7 @@ impl Places {
             device: session.device().to_string(),
             dtype: dtype.to_string(),
             arena: device.as_ref().map(|memory| memory.arena),
-            input: device.as_ref().map(|memory| memory.input),
+            input: device.as_ref().and_then(|memory| memory.input),
             input_offset: trace
                 .input
                 .map(|input| (input.y * trace.resized.width + input.x) * 3),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hipvit::graph::Role;
-use hipvit::inspection::{Cost, DeviceMemory, Inspection, NodeSummary, Place};
+use hipvit::inspection::{Cost, DeviceMemory, Inspection, NodeSummary, Place, Region};
 
 use crate::table::{Column, Table, paragraph};
 
@@ -315,6 +315,13 @@ fn nodes(nodes: &[NodeSummary]) -> Table {
 }
 
 fn device_memory(memory: &DeviceMemory) -> Table {
+    let row = |table: &mut Table, name: &str, region: Region| {
+        table.row([
+            name.to_owned(),
+            region.bytes.to_string(),
+            format!("{:#x}", region.address),
+        ]);
+    };
     let mut table = Table::new([
         Column::left("device memory"),
         Column::right("bytes"),
@@ -324,13 +331,12 @@ fn device_memory(memory: &DeviceMemory) -> Table {
         ("parameters", memory.weights),
         ("activations (arena)", memory.arena),
         ("scratch", memory.scratch),
-        ("input", memory.input),
     ] {
-        table.row([
-            name.to_owned(),
-            region.bytes.to_string(),
-            format!("{:#x}", region.address),
-        ]);
+        row(&mut table, name, region);
+    }
+    match memory.input {
+        Some(input) => row(&mut table, "input", input),
+        None => table.row(["input", "–", "in the host's memory"]),
     }
     table
 }
@@ -418,7 +424,7 @@ mod tests {
             weights: region(0x1000),
             arena: region(0x2000),
             scratch: region(0x3000),
-            input: region(0x4000),
+            input: Some(region(0x4000)),
             parameters: HashMap::from([(id, region(0x1100))]),
         });
         let text = whole(&inspection);

@@ -7,7 +7,7 @@ use half::{bf16, f16};
 use super::kernels::{self, Memory as _, OnHost};
 use crate::exec::hip::constants::HostConstants;
 use crate::exec::hip::elements::unpack;
-use crate::exec::hip::lower::{Addresses, Call, InPlace, Unfused, lower, rotation, scratch_bytes};
+use crate::exec::hip::lower::{Addresses, Call, Elsewhere, InPlace, Unfused, lower, rotation, scratch_bytes};
 use crate::graph::plan::{Operand, Plan, Step};
 use crate::graph::{OutputKind, ValueId};
 use crate::hip::{Access, DeviceAddress, Matrix};
@@ -264,6 +264,7 @@ impl Host {
             float8: None,
             sparse: &HashMap::new(),
             arena: self.arena,
+            elsewhere: Elsewhere::NONE,
             in_place: &InPlace::default(),
             results: None,
             scratch: self.scratch,

@@ -164,6 +164,7 @@ impl<'a> Bench<'a> {
         let (memory, weights) = (memory.writing(), weights.reading());
         let regions = Regions {
             arena: memory,
+            results: None,
             constants: weights,
             states: None,
             inputs: *constants,
