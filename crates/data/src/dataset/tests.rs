@@ -442,7 +442,7 @@ fn what_is_wrong_with_a_list_is_named() {
     let train = open(&path).unwrap().train;
     let error = train.read(0).unwrap_err().to_string();
     assert!(
-        error.contains("1.bmp") && error.contains("No such file"),
+        error.contains("1.bmp") && error.contains("(os error 2)"),
         "{error}"
     );
 }
