@@ -9,6 +9,8 @@
 //! Processes of a launcher, such as torchrun, each train on their GPU with `BATCH` images per step, and exchange gradients. Rank 0 prints the
 //! images per second of all. `HIPVIT_BENCH_RANKS` has keys of the recipe's `[ranks]`, such as `shard = "optimizer"`.
 //!
+//! `HIPVIT_BENCH_MEMORY`, such as `8G`, limits the planned memory, as `hipvit train --memory` does. The plan and the GPU's used memory follow.
+//!
 //! A step is what [`Trainer::submit`] does: pixels from the host, forward pass, loss, backward pass, clipping and AdamW. `benches/training.py`
 //! runs it beside PyTorch.
 
@@ -26,7 +28,8 @@ use hipvit::model::Checkpoint;
 use hipvit::tensor::Input;
 use hipvit_train::recipe::RankKeys;
 use hipvit_train::{
-    Float8Options, PrecisionOptions, Quantization, TensorInfo, TensorRule, TrainOptions, Trainer,
+    Float8Options, MemoryBudget, PrecisionOptions, Quantization, TensorInfo, TensorRule, TrainOptions,
+    Trainer,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -67,7 +70,15 @@ fn main() -> Result<()> {
         _ => None,
     };
     let dtype = if float8.is_some() { "bf16" } else { argument(3) };
+    let memory = match env::var("HIPVIT_BENCH_MEMORY") {
+        Ok(limit) => Some(MemoryBudget {
+            limit: limit.parse()?,
+            images: batch,
+        }),
+        Err(_) => None,
+    };
     let options = TrainOptions {
+        memory,
         dtype: dtype.parse()?,
         precision: PrecisionOptions {
             quantization: float8.map_or(Quantization::None, Quantization::Float8),
@@ -77,6 +88,7 @@ fn main() -> Result<()> {
         clip_norm: Some(1.0),
         ..TrainOptions::default()
     };
+    let used = options.device;
     let begun = Instant::now();
     let checkpoint = Checkpoint::open(Some(Path::new(directory)))?;
     let rule: &dyn Fn(&TensorInfo<'_>) -> TensorRule = &|_| TensorRule::default();
@@ -141,6 +153,15 @@ fn main() -> Result<()> {
     }
     if let Some(reason) = trainer.replays()?.and_then(|replays| replays.fallback) {
         eprintln!("rank {rank}: steps are not replayed: {reason}");
+    }
+    if let Some(report) = trainer.memory() {
+        eprintln!("{}", report.summary());
+    }
+    if memory.is_some()
+        && let Device::Hip(ordinal) = used
+    {
+        let (free, total) = Runtime::open()?.device(ordinal)?.memory()?;
+        eprintln!("{:.2} GB of the GPU are in use", (total - free) as f64 / 1e9);
     }
     if env::var_os("HIPVIT_BENCH_CALLS").is_some() {
         let device = trainer.time_runs(batch, Duration::from_secs(1))?;
