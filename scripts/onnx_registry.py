@@ -65,7 +65,7 @@ def run(arguments) -> None:
     torch.set_num_threads(1)
     os.environ["RAYON_NUM_THREADS"] = "1"
     done = {} if arguments.again else rows(arguments.results)
-    names = [name for name in timm.list_models() if not name.startswith("test_") and name not in done]
+    names = [name for name in architectures() if name not in done]
     names = [name for name in names if any(fnmatch.fnmatch(name, only) for only in arguments.only or ["*"])]
     with multiprocessing.get_context("fork").Pool(arguments.jobs) as pool:
         sizes = dict(zip(names, pool.map(onnx_models.parameters, names, chunksize=4), strict=True))
@@ -99,23 +99,36 @@ def run(arguments) -> None:
                 del running[pid]
                 shutil.rmtree(scratch)
                 module = timm.models._registry._model_to_module[name]
-                row = {"name": name, "module": module, "parameters": size} | result | {"seconds": round(seconds, 1)}
+                row = {"name": name, "module": module, "parameters": size, "torch": torch.__version__} | result | {"seconds": round(seconds, 1)}
                 results.write(json.dumps(row) + "\n")
                 results.flush()
                 print(f"{name}: {row['stage']} {row.get('difference', '')} {row.get('message', '')[:300]} ({seconds:.0f} s)", flush=True)
 
 
+def architectures() -> list[str]:
+    """timm's architectures, without its own `test_` models."""
+    import timm
+
+    return [name for name in timm.list_models() if not name.startswith("test_")]
+
+
 def section(found: dict[str, dict]) -> str:
     """The registry's part of the coverage page."""
+    import timm
+
+    names = architectures()
+    found = {name: found[name] for name in names if name in found}
     stages = collections.Counter(row["stage"] for row in found.values())
     exported = stages["agrees"] + stages["differs"] + stages["load"]
+    torch = " and ".join(sorted({row["torch"].partition("+")[0] for row in found.values()}))
     dynamo = sum(row.get("exporter") == "dynamo" for row in found.values())
     slow = f" {stages['time']} took longer than the time limit." if stages["time"] else ""
     lines = [
         HEADING,
         "",
-        f"`scripts/onnx_registry.py` took {len(found):,} architectures of timm. {exported:,} are exported, {dynamo:,} of them by torch.export since",
-        f"the TorchScript exporter fails; {exported - stages['load']:,} of these load, and {stages['agrees']:,} agree with ONNX Runtime.{slow} The others:",
+        f"timm {timm.__version__} has {len(names):,} architectures. `scripts/onnx_registry.py` exports them by the TorchScript exporter of torch {torch}, or by",
+        f"torch.export where that fails ({dynamo:,}). Of {len(found):,} that were run, {exported:,} are exported, {exported - stages['load']:,} of these load, and {stages['agrees']:,} agree with ONNX Runtime.{slow}",
+        f"The other {len(names) - len(found):,}, the largest, were not run. Of those that were run, these are not among the ones that agree:",
         "",
         "| architecture | module | result |",
         "|---|---|---|",
