@@ -38,7 +38,7 @@ pub enum ElementType {
 
 impl ElementType {
     /// Returns the element type with this number in ONNX files. `None` for types that no image model needs, such as strings.
-    pub(crate) fn from_code(code: i32) -> Option<Self> {
+    pub(crate) fn from_code(code: i64) -> Option<Self> {
         Some(match code {
             1 => Self::F32,
             2 => Self::U8,

@@ -19,7 +19,7 @@ const EXTERNAL: i32 = 1;
 
 /// Reads a tensor. Floating-point elements stay where they are in the file; f64 is rounded to f32.
 pub(crate) fn read(source: &Source, tensor: &TensorProto) -> Result<Value, Refusal> {
-    let Some(element) = ElementType::from_code(tensor.data_type) else {
+    let Some(element) = ElementType::from_code(tensor.data_type.into()) else {
         refuse!(
             "has elements of type {}, which is not supported",
             type_name(tensor.data_type)

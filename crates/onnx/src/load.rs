@@ -180,7 +180,7 @@ fn one_declared(input: &ValueInfoProto) -> Result<Declared, Refusal> {
     let Some(tensor) = tensor else {
         refuse!("is not a tensor");
     };
-    let Some(element) = ElementType::from_code(tensor.elem_type) else {
+    let Some(element) = ElementType::from_code(tensor.elem_type.into()) else {
         refuse!(
             "has elements of type {}, which is not supported",
             tensor.elem_type

@@ -14,7 +14,7 @@ pub(super) const OPS: Group = &[("Cast", cast), ("CastLike", cast_like)];
 fn cast(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     context.ignore(&["saturate", "round_mode"]);
     let code = context.int_or("to", 0);
-    let element = i32::try_from(code).ok().and_then(ElementType::from_code);
+    let element = ElementType::from_code(code);
     let Some(element) = element else {
         refuse!("converts to elements of type {code}, which is not supported");
     };

@@ -75,7 +75,7 @@ fn eye_like(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
     let element = match context.int("dtype") {
         None => x.element,
-        Some(code) => match i32::try_from(code).ok().and_then(ElementType::from_code) {
+        Some(code) => match ElementType::from_code(code) {
             Some(element) => element,
             None => refuse!("makes elements of type {code}, which is not supported"),
         },
@@ -90,14 +90,24 @@ fn eye_like(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     }
     let diagonal = context.int_or("k", 0);
     let places = (0..rows as i64).flat_map(|row| (0..columns as i64).map(move |column| (row, column)));
-    let ones = places.map(|(row, column)| i64::from(Some(column) == row.checked_add(diagonal)));
+    let ones = places.map(|(row, column)| f64::from(u8::from(Some(column) == row.checked_add(diagonal))));
+    numbers(context, element, &shape, ones).map(|value| vec![value])
+}
+
+/// Returns a tensor of known numbers.
+fn numbers(
+    context: &Context<'_>,
+    element: ElementType,
+    shape: &[usize],
+    numbers: impl Iterator<Item = f64>,
+) -> Result<Value, Refusal> {
     if element.is_float() {
-        let tensor = Tensor::from_f32(shape, ones.map(|one| one as f32).collect::<Vec<_>>());
+        let tensor = Tensor::from_f32(shape, numbers.map(|x| x as f32).collect::<Vec<_>>());
         let tensor = tensor.ok_or("does not fit its shape")?;
-        return Ok(vec![Value::constant(element, tensor, context.node.name.as_str())]);
+        return Ok(Value::constant(element, tensor, context.node.name.as_str()));
     }
-    let integers: Vec<Linear> = ones.map(Linear::new).collect();
-    Ok(vec![Value::integers(element, &[rows, columns], integers)?])
+    let integers: Vec<Linear> = numbers.map(|x| Linear::new(x as i64)).collect();
+    Value::integers(element, shape, integers)
 }
 
 fn range(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
@@ -115,14 +125,8 @@ fn range(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     }
     let count = count as usize;
     let element = operands[0].element;
-    let numbers = (0..count).map(|index| start + index as f64 * delta);
-    if element.is_float() {
-        let tensor = Tensor::from_f32([count], numbers.map(|x| x as f32).collect::<Vec<_>>());
-        let tensor = tensor.ok_or("does not fit its shape")?;
-        return Ok(vec![Value::constant(element, tensor, context.node.name.as_str())]);
-    }
-    let integers: Vec<Linear> = numbers.map(|x| Linear::new(x as i64)).collect();
-    Ok(vec![Value::integers(element, &[count], integers)?])
+    let steps = (0..count).map(|index| start + index as f64 * delta);
+    numbers(context, element, &[count], steps).map(|value| vec![value])
 }
 
 /// Returns the range of integers from 0 to a multiple of the batch size.

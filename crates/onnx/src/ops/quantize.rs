@@ -82,7 +82,7 @@ fn limits(element: ElementType) -> Result<[f32; 2], Refusal> {
 fn quantize(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
     let code = context.int_or("output_dtype", 0);
-    let given = i32::try_from(code).ok().and_then(ElementType::from_code);
+    let given = ElementType::from_code(code);
     let element = context
         .optional(2)
         .map(|zero| zero.element)
@@ -131,7 +131,7 @@ fn dequantize(context: &mut Context<'_>) -> Result<Vec<Value>, Refusal> {
     let x = context.input(0)?;
     let code = context.int_or("output_dtype", 0);
     let Grid { scale, zero } = grid(context, &x)?;
-    let given = i32::try_from(code).ok().and_then(ElementType::from_code);
+    let given = ElementType::from_code(code);
     let element = given.unwrap_or(scale.element);
     if x.is_known() {
         return dequantized(context, &x, &scale, zero.as_ref(), element).map(|value| vec![value]);
