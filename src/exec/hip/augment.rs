@@ -117,15 +117,7 @@ impl HipAugment {
     /// errors of the device.
     pub fn apply(&mut self, batch: &DrawnBatch<'_>) -> Result<ForeignMemory> {
         self.check(batch)?;
-        while self
-            .uploaded
-            .front()
-            .is_some_and(|copy| copy.is_done().unwrap_or(true))
-        {
-            if let Some(copy) = self.uploaded.pop_front() {
-                self.pieces.keep(copy.wait()?);
-            }
-        }
+        self.pieces.keep_finished(&mut self.uploaded)?;
         let [height, width] = self.size;
         let geometry = [batch.images.len(), height, width];
         let image = height * width * 3;

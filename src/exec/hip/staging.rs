@@ -71,11 +71,7 @@ impl Pieces {
         threads.in_place_scope(|scope| -> Result<()> {
             let mut filling = 0;
             loop {
-                // `keep_oldest` reports a failed copy.
-                let over = |copy: &Uploaded| copy.is_done().unwrap_or(true);
-                while submitted.front().is_some_and(over) {
-                    self.keep_oldest(submitted)?;
-                }
+                self.keep_finished(submitted)?;
                 while filling + submitted.len() < MAX_PIECES
                     && let Some(start) = starts.next()
                 {
@@ -105,6 +101,16 @@ impl Pieces {
             }
         })?;
         submitted.push_back(uploads.finish()?);
+        Ok(())
+    }
+
+    /// Keeps the memory of finished copies, up to the first one that is not.
+    pub(super) fn keep_finished(&self, submitted: &mut VecDeque<Uploaded>) -> Result<()> {
+        // `keep_oldest` reports a failed copy.
+        let over = |copy: &Uploaded| copy.is_done().unwrap_or(true);
+        while submitted.front().is_some_and(over) {
+            self.keep_oldest(submitted)?;
+        }
         Ok(())
     }
 
