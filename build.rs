@@ -225,7 +225,9 @@ impl<'a> Job<'a> {
 
     fn cuda(compiler: &'a Tool, source: &'a Path, arch: &str, out: &Path) -> Self {
         let arch = format!("sm_{}", arch.trim_start_matches("sm_"));
-        let target = format!("-arch={arch}");
+        // Every GPU of this capability has the instructions of 90a.
+        let specific = if arch == "sm_90" { "a" } else { "" };
+        let target = format!("-arch={arch}{specific}");
         Self::new(
             compiler,
             source,

@@ -39,7 +39,7 @@ template <class T, int D> using Split = typename SelectSplit<SPLITS<T>, T, D>::T
 
 template <class Block> HIPVIT_DEVICE void attention(const typename Block::Policy::Args &args) {
     using Policy = typename Block::Policy;
-    HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
+    alignas(LDS_ALIGNMENT) HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
     const AttentionArgs &a = Policy::attention(args);
     const u32 tiles = (a.queries + Block::QUERIES - 1) / Block::QUERIES;
     const u32 head = block_index() / tiles % a.heads;

@@ -125,26 +125,36 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
         }
     }
 
-    // IDLE: for a wave that has no query, but copies its part.
-    template <bool IDLE> HIPVIT_DEVICE void process_tiles() {
+    // Calls work(start, whole) for each tile while it is in LDS; whole: every query sees all its keys. Calls publish() between the wait
+    // for a tile and the barrier.
+    template <class Publish, class Work> HIPVIT_DEVICE void for_each_tile(const Publish &publish, const Work &work) {
         const bool maskless = (Policy::HAS_BIAS || this->scale_log2 > 0.0f) && !a.visible.key_mask;
         for (u32 start = this->tile_from(this->key_begin); start < key_end; start = this->tile_from(start + KEYS)) {
             wait_copies<STAGES - 2>();
+            publish();
             barrier(); // the tile is in LDS, and the previous one, or the queries, have been read
             copy_next(previous(stage));
             if constexpr (Policy::ROTATES) {
                 rotate<KEYS, THREADS>(stage_at(stage), thread_index(), start, a.keys);
+                publish();
                 barrier();
             }
-            if constexpr (!IDLE) {
-                if (maskless && policy.is_visible(start / KEYS) && start >= this->common_begin && start + KEYS <= this->common_end) {
-                    process_tile<true>(start);
-                } else {
-                    process_tile<false>(start);
-                }
-            }
+            work(start, maskless && policy.is_visible(start / KEYS) && start >= this->common_begin && start + KEYS <= this->common_end);
             stage = next(stage);
         }
+    }
+
+    HIPVIT_DEVICE void process_tiles() {
+        const auto publish = [] {};
+        // A wave that has no query copies its part.
+        if (this->query_at(0, 0) >= a.queries) return for_each_tile(publish, [](u32, bool) {});
+        for_each_tile(publish, [&](u32 start, bool whole) {
+            if (whole) {
+                process_tile<true>(start);
+            } else {
+                process_tile<false>(start);
+            }
+        });
     }
 
     // Rotates `rows` in LDS, of COUNT tokens from token `first` on; tokens from `tokens` on do not exist. Called by CALLERS threads.
@@ -221,8 +231,13 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
 
     HIPVIT_DEVICE void run() {
         load_q();
-        if (this->query_at(0, 0) >= a.queries) return process_tiles<true>();
-        process_tiles<false>();
+        process_tiles();
+        finish();
+    }
+
+    // Stores the results of the wave's queries.
+    HIPVIT_DEVICE void finish() const {
+        if (this->query_at(0, 0) >= a.queries) return;
         if constexpr (Policy::STATISTICS) {
             this->store_statistics();
             if (!a.out) return;

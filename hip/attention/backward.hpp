@@ -55,9 +55,12 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     static constexpr bool REGISTERS = CONFIG.registers, PREFETCH = CONFIG.prefetch, TRANSPOSED = Layout::TRANSPOSED;
     static constexpr bool ASYNC = CONFIG.stages > 1;
     static_assert(!ASYNC || (!PREFETCH && !TRANSPOSED && TILE <= THREADS && Layout::ROW % VEC<T> == 0));
+    static constexpr bool WARPGROUPS = Layout::WARPGROUPS;
+    static_assert(!WARPGROUPS || (ASYNC && REGISTERS && GROUPS == 1 && WAVES == WARPGROUP_WAVES));
+    using Rows = typename Layout::Rows; // of a tile
     static constexpr int ROW = Layout::ROW, COLUMN = Layout::column(TILE);
     static constexpr int LDS_VECS = (Layout::bytes(CONFIG) + VEC128_BYTES - 1) / int(VEC128_BYTES);
-    static constexpr int MIN_BLOCKS = ASYNC ? backward_blocks<D, GRADIENTS>() : 0;
+    static constexpr int MIN_BLOCKS = ASYNC ? backward_blocks<T, D, GRADIENTS>() : 0;
     static constexpr int MIN_WAVES = Policy::IDENTITY && !Policy::MASKS ? backward_min_waves<T, D>() : 0;
 
     static constexpr int VECS_PER_ROW = D / VEC<T>;
@@ -85,13 +88,15 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     StagedB staged_b;
     int stage = 0;             // of the tile that is multiplied
     bool has_started = false;  // to copy the first tile
+    const bool shares_rows; // among the waves, which share out the tiles' rows
     TileMask<Policy, GROUPS, HOLDS_KEYS> mask;
 
     HIPVIT_DEVICE AttentionBackward(const AttentionBackwardOperands &a, const PolicyArgs &of_policy, Vec128 *memory, u32 image, u32 head,
                                     u32 first_row)
         : a(a), image(image), head(head), policy(of_policy, image, head), first_row(first_row), rows(HOLDS_KEYS ? a.keys : a.queries),
           tile_rows(HOLDS_KEYS ? a.queries : a.keys), row_a(HOLDS_KEYS ? k() : q()), row_b(HOLDS_KEYS ? v() : dy()),
-          tile_a(HOLDS_KEYS ? q() : k()), tile_b(HOLDS_KEYS ? dy() : v()), lds(reinterpret_cast<T *>(memory)) {}
+          tile_a(HOLDS_KEYS ? q() : k()), tile_b(HOLDS_KEYS ? dy() : v()), lds(reinterpret_cast<T *>(memory)),
+          shares_rows(WARPGROUPS && first_row + 16 >= rows) {}
 
     HIPVIT_DEVICE HeadRows<const T> operand(const void *rows, u64 image_stride, u32 token_stride) const {
         return {(const T *)rows, of_image(image_stride), token_stride, a.head_dim};
@@ -105,7 +110,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
 
     HIPVIT_DEVICE T *lds_of_stage(int index) const { return lds + (ASYNC ? index * Layout::of_tile(TILE) : 0); }
     HIPVIT_DEVICE T *lds_a() const { return lds_of_stage(stage); }
-    HIPVIT_DEVICE T *lds_b() const { return lds_a() + TILE * ROW; }
+    HIPVIT_DEVICE T *lds_b() const { return lds_a() + TILE * Rows::PITCH; }
     HIPVIT_DEVICE T *transposed_a() const { return lds + 2 * TILE * ROW; }
     HIPVIT_DEVICE T *transposed_b() const { return transposed_a() + D * COLUMN; }
     // Operand `index` of the rows of the block, if they are not in registers.
@@ -117,8 +122,9 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
 
     // The wave's first row in the block. Its groups are adjacent, so that fewer waves have rows at the end.
     static HIPVIT_DEVICE int wave_row() { return wave_index() * GROUPS * 16; }
+    HIPVIT_DEVICE int shared_row() const { return WARPGROUPS && shares_rows ? 0 : wave_row(); }
     // The index of the wave's row `j` of a group.
-    HIPVIT_DEVICE u32 row_at(int group, int j) const { return first_row + wave_row() + group * 16 + j; }
+    HIPVIT_DEVICE u32 row_at(int group, int j) const { return first_row + shared_row() + group * 16 + j; }
     // Whether the wave has no row, and only copies.
     HIPVIT_DEVICE bool idle() const { return row_at(0, 0) >= rows; }
     HIPVIT_DEVICE u32 last_row() const { return (first_row + ROWS < rows ? first_row + ROWS : rows) - 1; }
@@ -152,12 +158,12 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
             barrier(); // the previous rows have been read
             StagedRows::copy(from.first, from.stride, first_row + part * PART, rows, a.head_dim, from.vector, write_rows(lds));
             barrier();
-            if (GROUPS > 1 && wave_row() / PART != part) continue;
+            if (GROUPS > 1 && shared_row() / PART != part) continue;
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll
                 for (int c = 0; c < D / 16; ++c)
-                    fragment[g][c] = Fragments::load_y(lds + (wave_row() % PART + g * 16) * ROW + c * 16, ROW);
+                    fragment[g][c] = Fragments::load_y(lds + (shared_row() % PART + g * 16) * ROW + c * 16, ROW);
             }
         }
     }
@@ -279,7 +285,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     HIPVIT_DEVICE SoftmaxRow copy_tile(u32 start, int index) const {
         T *const to = lds_of_stage(index);
         copy_operand(tile_a, start, to);
-        copy_operand(tile_b, start, to + TILE * ROW);
+        copy_operand(tile_b, start, to + TILE * Rows::PITCH);
         end_copies();
         return HOLDS_KEYS && thread_index() < TILE ? softmax_row(start + thread_index()) : no_row();
     }
@@ -295,7 +301,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         }
     }
     HIPVIT_DEVICE void copy_operand(const HeadRows<const T> &from, u32 start, T *to) const {
-        const AsyncCopy<typename Layout::Rows, TILE, THREADS> copy(thread_index());
+        const AsyncCopy<Rows, TILE, THREADS> copy(thread_index());
         copy.to_lds(to, from.first + u64(start + copy.row) * from.stride + copy.column, from.stride, tile_rows - start, a.head_dim,
                     from.vector);
     }
@@ -311,10 +317,11 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         while (start < end) {
             const u32 next = next_tile(start + TILE, end);
             wait_copies<0>();
+            if constexpr (WARPGROUPS) publish_to_products();
             barrier(); // the tile is in LDS, and the one before it has been read
             SoftmaxRow softmax;
             if (next < end) softmax = copy_tile(next, 1 - stage);
-            if (!idle()) work(start);
+            if (WARPGROUPS || !idle()) work(start);
             stage = 1 - stage;
             if (next < end) store_softmax(softmax, stage);
             start = next;
@@ -335,14 +342,30 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         }
     }
 
+    // Fragments of 16 rows and 16 columns of an operand of a tile.
+    static HIPVIT_DEVICE typename Fragments::X load_x(const T *tile, int t, int c) {
+        if constexpr (WARPGROUPS) {
+            return Fragments::load(tile + Rows::shifted(Fragments::template x_element<Rows>(), c * 16) + t * 16 * Rows::PITCH);
+        } else {
+            return Fragments::load_x(tile + t * 16 * ROW + c * 16, ROW);
+        }
+    }
+    static HIPVIT_DEVICE typename Fragments::X load_x_rows(const T *tile, int t, int c) {
+        if constexpr (WARPGROUPS) {
+            return Fragments::load_transposed(tile + Rows::shifted(Fragments::template x_rows_element<Rows>(), c * 16) +
+                                              t * 16 * Rows::PITCH);
+        } else {
+            return Fragments::load_x_rows(tile + t * 16 * ROW + c * 16, ROW);
+        }
+    }
+
     // S and dP of 16 rows of the tile.
     HIPVIT_DEVICE void multiply(Scores &s, Scores &d_p, int t) const {
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) s[g] = {}, d_p[g] = {};
 #pragma unroll
         for (int c = 0; c < D / 16; ++c) {
-            const auto of_a = Fragments::load_x(lds_a() + t * 16 * ROW + c * 16, ROW);
-            const auto of_b = Fragments::load_x(lds_b() + t * 16 * ROW + c * 16, ROW);
+            const auto of_a = load_x(lds_a(), t, c), of_b = load_x(lds_b(), t, c);
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g) {
                 Fragments::multiply(s[g], of_a, fragment_a(g, c));
@@ -351,6 +374,14 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
             if (c % 2 == 1) schedule_fence();
         }
         schedule_fence();
+    }
+
+    HIPVIT_DEVICE SoftmaxRow softmax_of_element(int g, int t, int e) const {
+        if constexpr (HOLDS_KEYS) {
+            return lds_softmax()[t * 16 + Fragments::of_lane(e).i];
+        } else {
+            return row[g][Fragments::column(e)];
+        }
     }
 
     // S becomes P, and dP becomes dS. Scores become final, and their derivatives apply, here and nowhere else.
@@ -363,12 +394,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
                 const auto at = Fragments::of_lane(e);
                 const u32 of_tile = start + t * 16 + at.i, of_block = row_at(g, at.j);
                 const u32 query = HOLDS_KEYS ? of_tile : of_block, key = HOLDS_KEYS ? of_block : of_tile;
-                SoftmaxRow softmax;
-                if constexpr (HOLDS_KEYS) {
-                    softmax = lds_softmax()[t * 16 + at.i];
-                } else {
-                    softmax = row[g][Fragments::column(e)];
-                }
+                const SoftmaxRow softmax = softmax_of_element(g, t, e);
                 float exponent, derivative = 1.0f;
                 if constexpr (Policy::IDENTITY) {
                     exponent = multiply_add(s[g].value[e], scale_log2, -softmax.log2_sum);
@@ -397,6 +423,15 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         }
     }
 
+    // Calls work(t) for the parts of a tile, of 16 rows each, that the wave multiplies.
+    template <class Work> HIPVIT_DEVICE void for_each_part(u32 start, const Work &work) {
+        const int first = WARPGROUPS && shares_rows ? wave_index() : 0, step = WARPGROUPS && shares_rows ? WAVES : 1;
+#pragma unroll 1
+        for (int t = first; t < TILE / 16 && start + t * 16 < tile_rows; t += step) {
+            if (!is_hidden(start + t * 16)) work(t);
+        }
+    }
+
     // Adds (16 rows of the tile)ᵀ · weights.
     HIPVIT_DEVICE void accumulate(Gradient &gradient, const Scores &weights, const T *tile, const T *transposed, int t) const {
         Weights y;
@@ -408,7 +443,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
                 if constexpr (TRANSPOSED) {
                     return Fragments::load_x(transposed + c * 16 * COLUMN + (t * 16 ^ Layout::swizzle(TILE, c * 16)), COLUMN);
                 } else {
-                    return Fragments::load_x_rows(tile + t * 16 * ROW + c * 16, ROW);
+                    return load_x_rows(tile, t, c);
                 }
             }();
 #pragma unroll
@@ -417,6 +452,120 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         }
         schedule_fence();
     }
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    // Of N · 16 rows of a tile, by the warpgroup.
+    template <int N> using TileScores = Acc[N];
+    template <int N> using TileWeights = Y[N];
+
+    // Starts S = a of the tile · a of the blockᵀ.
+    template <int N, class Fragment> static HIPVIT_DEVICE void start_scores(TileScores<N> &s, const Fragment &fragment, const T *tile) {
+        const WarpgroupMatrix<T, D> matrix(tile);
+#pragma unroll
+        for (int c = 0; c < D / 16; ++c) warpgroup_multiply<T, false>(s, fragment[0][c], matrix.at(0, c * 16), c > 0);
+        end_products();
+    }
+    // Starts to add (rows of the tile)ᵀ · weights.
+    template <int N> static HIPVIT_DEVICE void start_gradient(Gradient &gradient, const TileScores<N> &weights, const T *tile) {
+        const WarpgroupMatrix<T, D> matrix(tile);
+        TileWeights<N> y;
+#pragma unroll
+        for (int t = 0; t < N; ++t) y[t] = Fragments::as_y(weights[t]);
+        pin(y);
+        begin_products();
+#pragma unroll
+        for (int t = 0; t < N; ++t) warpgroup_multiply<T, true>(gradient[0], y[t], matrix.at(t * 16, 0), true);
+        end_products();
+    }
+
+    // S becomes P. The score is s.
+    template <int N> HIPVIT_DEVICE void exponentiate(TileScores<N> &s, u32 start) {
+        const float scale_log2 = a.scale * LOG2_E;
+        const bool masked = is_masked(start);
+#pragma unroll
+        for (int t = 0; t < N; ++t) {
+            const bool hidden = is_hidden(start + t * 16), partial = masked || mask.is_partial(start + t * 16);
+#pragma unroll
+            for (int e = 0; e < Fragments::VALUES; ++e)
+                s[t].value[e] = multiply_add(s[t].value[e], scale_log2, -softmax_of_element(0, t, e).log2_sum);
+            if (hidden || partial) {
+#pragma unroll
+                for (int e = 0; e < Fragments::VALUES; ++e) {
+                    const auto at = Fragments::of_lane(e);
+                    const u32 of_tile = start + t * 16 + at.i, of_block = row_at(0, at.j);
+                    const bool seen = !hidden && sees(HOLDS_KEYS ? of_tile : of_block, HOLDS_KEYS ? of_block : of_tile);
+                    s[t].value[e] = seen ? s[t].value[e] : -infinity();
+                }
+            }
+#pragma unroll
+            for (int e = 0; e < Fragments::VALUES; ++e) s[t].value[e] = fast_exp2(s[t].value[e]);
+        }
+    }
+
+    // P and dS of the first N · 16 rows of the tile that begins at row `start`. Calls use(P) as soon as P is there; it leaves at most PENDING
+    // batches of products running.
+    template <int PENDING, int N, class Use>
+    HIPVIT_DEVICE void tile_probabilities(TileScores<N> &p, TileScores<N> &d_s, u32 start, const Use &use) {
+        pin(p);
+        pin(d_s);
+        begin_products();
+        start_scores<N>(p, a_fragment, lds_a());
+        start_scores<N>(d_s, b_fragment, lds_b());
+        if constexpr (Policy::IDENTITY) {
+            wait_products<1>();
+            pin(p);
+            exponentiate<N>(p, start); // while dP is multiplied
+            use(p);
+            wait_products<PENDING>();
+            pin(d_s);
+#pragma unroll
+            for (int t = 0; t < N; ++t) {
+#pragma unroll
+                for (int e = 0; e < Fragments::VALUES; ++e)
+                    d_s[t].value[e] = p[t].value[e] * (d_s[t].value[e] - softmax_of_element(0, t, e).delta);
+            }
+            return;
+        }
+        wait_products<0>();
+        pin(p);
+        pin(d_s);
+        const bool masked = is_masked(start);
+#pragma unroll
+        for (int t = 0; t < N; ++t) {
+            Scores &s = reinterpret_cast<Scores &>(p[t]), &d_p = reinterpret_cast<Scores &>(d_s[t]);
+            if (is_hidden(start + t * 16)) {
+                p[t] = d_s[t] = {};
+            } else if (mask.is_partial(start + t * 16) || masked) {
+                differentiate<true>(s, d_p, start, t);
+            } else {
+                differentiate<false>(s, d_p, start, t);
+            }
+        }
+        use(p);
+    }
+
+    // If the waves share rows, adds up their gradients in the first one.
+    HIPVIT_DEVICE void combine(Gradient &gradient) const {
+        if (!shares_rows) return;
+        constexpr int VALUES = D / 16 * Fragments::VALUES; // of a lane
+        static_assert((WAVES - 1) * VALUES * WAVE * int(sizeof(float)) <= LDS_VECS * int(VEC128_BYTES));
+        float *const memory = reinterpret_cast<float *>(lds);
+        barrier(); // the LDS has been read
+        if (wave_index() > 0) {
+#pragma unroll
+            for (int i = 0; i < VALUES; ++i)
+                memory[((wave_index() - 1) * VALUES + i) * WAVE + lane_index()] = gradient[0][i / Fragments::VALUES].value[i % Fragments::VALUES];
+        }
+        barrier();
+        if (wave_index() > 0) return;
+#pragma unroll 1
+        for (int wave = 0; wave < WAVES - 1; ++wave) {
+#pragma unroll
+            for (int i = 0; i < VALUES; ++i)
+                gradient[0][i / Fragments::VALUES].value[i % Fragments::VALUES] += memory[(wave * VALUES + i) * WAVE + lane_index()];
+        }
+    }
+#endif
+
     HIPVIT_DEVICE void accumulate_a(Gradient &gradient, const Scores &weights, int t) const {
         accumulate(gradient, weights, lds_a(), transposed_a(), t);
     }
@@ -429,6 +578,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         const HeadRows<T> to((T *)gradients, of_image(image_stride), token_stride, a.head_dim);
         T *const wave_rows = lds + wave_index() * 16 * ROW;
         barrier(); // the LDS has been read
+        if (WARPGROUPS && shares_rows && wave_index() > 0) return;
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll

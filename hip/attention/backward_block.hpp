@@ -9,7 +9,7 @@ namespace hipvit {
 // `image` is the chunk of images in the kernel of the bias.
 template <class Block> HIPVIT_DEVICE void attention_backward(const typename Block::Args &args,
                                                              const typename Block::PolicyArgs &of_policy) {
-    HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
+    alignas(LDS_ALIGNMENT) HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
     const u32 blocks = Block::blocks_per_head(args.operands);
     const u32 head = block_index() / blocks % args.operands.heads, image = block_index() / blocks / args.operands.heads;
     if (image >= args.operands.images) return;

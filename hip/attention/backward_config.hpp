@@ -1,7 +1,6 @@
 // The tile configuration of attention's backward pass, by element type, head size and architecture.
 #pragma once
-#include "async_copy.hpp"
-#include "mma.hpp"
+#include "warpgroup_mma.hpp"
 
 namespace hipvit {
 
@@ -21,12 +20,22 @@ template <class T, int D, int GRADIENTS> struct BackwardLayout {
     // banks. With 16 bytes and without the swizzle below, LDS of gfx942 would take 42 % more cycles (kv, heads of 64 channels, f16; counted on
     // the emulated GPU).
     static constexpr int PADDING = Fragments::ALIGNED * int(sizeof(T)) < 8 ? VEC<T> : Fragments::ALIGNED, ROW = D + PADDING;
-    // The layout of rows for asynchronous copies.
-    struct Rows {
+    // Whether the waves of a warpgroup multiply together, on Hopper.
+    static constexpr bool WARPGROUPS = is_warpgroup_matrix<T, D>() && GRADIENTS > 0;
+    struct PaddedRows {
         using Element = T;
         static constexpr int VECS = D / VEC<T>, PITCH = ROW;
         static HIPVIT_DEVICE u32 at(u32 row, u32 column) { return row * ROW + column; }
+        static HIPVIT_DEVICE u32 shifted(u32 at, u32 column) { return at + column; }
     };
+    template <bool SWIZZLED, class = void> struct SelectRows {
+        using Type = PaddedRows;
+    };
+    template <class Unused> struct SelectRows<true, Unused> {
+        using Type = LdsRows<T, D>;
+    };
+    // The layout of a tile that is not transposed.
+    using Rows = typename SelectRows<WARPGROUPS>::Type;
     // Whether tiles are stored transposed too. f32 fragments are loaded by rows no slower than otherwise.
     static constexpr bool TRANSPOSED = GRADIENTS > 0 && !Fragments::ROWS_LOAD && sizeof(T) == 2;
 
@@ -53,7 +62,7 @@ template <class T, int D, int GRADIENTS> struct BackwardLayout {
     }
     // Elements of both operands of a tile in LDS, and of its transposed operands.
     static HIPVIT_DEVICE constexpr int of_tile(int tile) {
-        return 2 * tile * ROW + (TRANSPOSED ? GRADIENTS * D * column(tile) : 0);
+        return 2 * tile * Rows::PITCH + (TRANSPOSED ? GRADIENTS * D * column(tile) : 0);
     }
     // Elements of both operands of the rows that a block holds, or of the rows that go through LDS at once.
     static HIPVIT_DEVICE constexpr int of_block(BackwardConfig c) { return (c.registers ? 1 : 2 * c.groups) * c.waves * 16 * ROW; }
@@ -99,7 +108,16 @@ template <class T, int D, int GRADIENTS> HIPVIT_DEVICE constexpr BackwardConfig 
 
 // Blocks per multiprocessor of NVIDIA that a kernel is compiled for at least, which bounds its registers; 0: no bound. On an H100, with 197
 // tokens, four blocks take 0.89 of the time of three for queries, and 1.16 for keys and values, whose kernel then spills.
-template <int D, int GRADIENTS> HIPVIT_DEVICE constexpr int backward_blocks() { return D > 64 ? 0 : GRADIENTS == 1 ? 4 : 3; }
+// Warpgroups need more registers: µs of keys and values, then of queries, with heads of 64 channels (H200, CUDA 13, bf16):
+//
+//                                   [64, 12, 197, 64]   [8, 16, 577, 64]   [8, 16, 1024, 64]
+//   waves alone, 3 and 4 blocks         104.0    71.1       116.5   79.1       275.3   184.5
+//   tiles of 32, 3 and 4 blocks         100.2    64.6       108.9   67.5       276.4   158.1
+//   tiles of 64, 2 and 3 blocks         104.6    67.5        88.5   66.8       238.9   146.7
+template <class T, int D, int GRADIENTS> HIPVIT_DEVICE constexpr int backward_blocks() {
+    if (is_warpgroup_matrix<T, D>()) return GRADIENTS == 1 ? 3 : 2;
+    return D > 64 ? 0 : GRADIENTS == 1 ? 4 : 3;
+}
 
 // Waves per SIMD that a kernel without a bias is compiled for at least; 0: no bound. On CDNA 2 and 3 clang would take registers that cost a
 // wave.

@@ -3,19 +3,33 @@
 #include "attention/async.hpp"
 #include "attention/cdna.hpp"
 #include "attention/staged.hpp"
+#include "attention/warpgroup.hpp"
 
 namespace hipvit {
 
-template <bool ASYNC, bool CDNA, class T, int D, class Policy> struct SelectBlock {
+enum class BlockKind { STAGED, ASYNC, CDNA, WARPGROUP };
+
+template <class T, int D> HIPVIT_DEVICE constexpr BlockKind block_kind() {
+    if (uses_cdna_block<T>()) return BlockKind::CDNA;
+    constexpr TileConfig CONFIG = tile_config<T, D>();
+    if (CONFIG.stages == 0) return BlockKind::STAGED;
+    return uses_warpgroups<T, D>() ? BlockKind::WARPGROUP : BlockKind::ASYNC;
+}
+
+template <BlockKind KIND, class T, int D, class Policy> struct SelectBlock {
     using Type = StagedAttention<T, D, Policy>;
 };
-template <class T, int D, class Policy> struct SelectBlock<true, false, T, D, Policy> {
+template <class T, int D, class Policy> struct SelectBlock<BlockKind::ASYNC, T, D, Policy> {
     using Type = AsyncAttention<T, D, Policy>;
 };
-template <class T, int D, class Policy> struct SelectBlock<false, true, T, D, Policy> {
+template <class T, int D, class Policy> struct SelectBlock<BlockKind::CDNA, T, D, Policy> {
     using Type = CdnaAttention<T, D, Policy>;
 };
-template <class T, int D, class Policy>
-using Block = typename SelectBlock<(tile_config<T, D>().stages > 0), uses_cdna_block<T>(), T, D, Policy>::Type;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <class T, int D, class Policy> struct SelectBlock<BlockKind::WARPGROUP, T, D, Policy> {
+    using Type = WarpgroupAttention<T, D, Policy>;
+};
+#endif
+template <class T, int D, class Policy> using Block = typename SelectBlock<block_kind<T, D>(), T, D, Policy>::Type;
 
 } // namespace hipvit

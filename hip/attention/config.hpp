@@ -1,7 +1,6 @@
 // The tile configuration of attention, by element type, head size and architecture.
 #pragma once
-#include "async_copy.hpp"
-#include "mma.hpp"
+#include "warpgroup_mma.hpp"
 
 namespace hipvit {
 
@@ -56,6 +55,17 @@ template <class T, int D> HIPVIT_DEVICE constexpr TileConfig tile_config() {
            : D <= 80 ? TileConfig{6, 1, 64, 2, 2}
            : D <= 96 ? TileConfig{4, 1, 32, 3, 3}
                      : TileConfig{4, 1, 48, 2, 2};
+}
+
+// Whether the waves of a warpgroup multiply together, on Hopper.
+template <class T, int D> HIPVIT_DEVICE constexpr bool uses_warpgroups() {
+    return is_warpgroup_matrix<T, D>() && tile_config<T, D>().waves % WARPGROUP_WAVES == 0;
+}
+
+// Blocks per multiprocessor that attention is compiled for. With scores or addends, warpgroups need the registers of three blocks.
+template <class T, int D, class Policy> HIPVIT_DEVICE constexpr int min_blocks() {
+    constexpr int BLOCKS = tile_config<T, D>().min_blocks;
+    return uses_warpgroups<T, D>() && Policy::HAS_BIAS && BLOCKS > 3 ? 3 : BLOCKS;
 }
 
 template <class Policy> HIPVIT_DEVICE constexpr bool is_plain() { return !Policy::HAS_BIAS && !Policy::ROTATES && !Policy::STATISTICS; }

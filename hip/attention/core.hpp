@@ -17,7 +17,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 
     static constexpr TileConfig CONFIG = tile_config<T, D>();
     static constexpr int WAVES = CONFIG.waves, GROUPS = CONFIG.groups, KEYS = CONFIG.keys, THREADS = WAVES * WAVE;
-    static constexpr int MIN_BLOCKS = CONFIG.min_blocks, MIN_WAVES = min_waves<T, D, Policy>();
+    static constexpr int MIN_BLOCKS = min_blocks<T, D, Policy>(), MIN_WAVES = min_waves<T, D, Policy>();
     static constexpr int GROUP = WAVES * 16; // queries of a group
     static constexpr int QUERIES = GROUPS * GROUP;
     static constexpr int COLUMNS = GROUPS * Tile::COLUMNS; // queries that a lane has scores of
@@ -36,8 +36,9 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     const u32 first_query;
     u32 key_begin, key_end;       // of the tiles that the block works on
     u32 common_begin, common_end; // of the keys that every query of the block sees, by position
+    bool shares_queries = false;  // among the waves, which share out the keys; see warpgroup.hpp
     // e^(scale · s) = 2^(scale_log2 · s). If positive, and without a bias, it is applied when the maximum is subtracted, as
-    // softmax_scale_log2; otherwise before the maximum is taken.
+    // softmax_scale_log2; otherwise before the maximum is taken. With a bias, scores are exponents of e.
     const float scale_log2, softmax_scale_log2;
 
     typename Tile::Y q_fragment[GROUPS][D / 16];
@@ -51,7 +52,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
           v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
           whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
           vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * LOG2_E),
-          softmax_scale_log2(!Policy::HAS_BIAS && scale_log2 > 0.0f ? scale_log2 : 1.0f) {
+          softmax_scale_log2(Policy::HAS_BIAS ? LOG2_E : scale_log2 > 0.0f ? scale_log2 : 1.0f) {
         key_begin = common_begin = 0;
         key_end = common_end = a.keys;
         if (has_window()) {
@@ -79,7 +80,18 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         return whole_vecs && a.out_token % VEC<T> == 0 && aligned((const u8 *)a.out + out_offset(), VEC<T>);
     }
     // The index of the wave's query `j` of a group.
-    HIPVIT_DEVICE u32 query_at(int group, int j) const { return first_query + group * GROUP + wave_index() * 16 + j; }
+    HIPVIT_DEVICE u32 query_at(int group, int j) const {
+        const u32 wave = uses_warpgroups<T, D>() && shares_queries ? 0 : wave_index();
+        return first_query + group * GROUP + wave * 16 + j;
+    }
+
+    // The thread that has the scores of this one in the block's order of scores, and the number there of the first key's, from key `start`.
+    HIPVIT_DEVICE u32 thread_of_scores() const {
+        return uses_warpgroups<T, D>() && shares_queries ? lane_index() : thread_index();
+    }
+    HIPVIT_DEVICE u32 first_score(u32 start) const {
+        return uses_warpgroups<T, D>() && shares_queries ? start % KEYS / 16 * Tile::VALUES : 0;
+    }
 
     // Calls change(score, key of the tile, column) for the lane's scores of the tile's first `keys` keys, in steps of 16.
     template <class Change> static HIPVIT_DEVICE void for_each_score(Scores &acc_s, u32 keys, const Change &change) {
@@ -119,8 +131,8 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     }
 
     // Calls change(score, query, key) for the lane's scores of the tile's first `keys` keys. Queries and keys that do not exist
-    // are replaced by the last ones.
-    template <class Change> HIPVIT_DEVICE void for_each_place(Scores &acc_s, u32 start, u32 keys, const Change &change) const {
+    // are replaced by the last ones. EXIST: all keys of the tile exist.
+    template <bool EXIST, class Change> HIPVIT_DEVICE void for_each_place(Scores &acc_s, u32 start, u32 keys, const Change &change) const {
         u32 queries[COLUMNS];
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
@@ -131,7 +143,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
             }
         }
         for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
-            change(s, queries[column], start + key < a.keys ? start + key : a.keys - 1);
+            change(s, queries[column], EXIST || start + key < a.keys ? start + key : a.keys - 1);
         });
     }
 
@@ -154,17 +166,17 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         }
     }
 
-    // S becomes scale_log2 · S + log2(e) · bias, or log2(e) · f(scale · S) with the pattern's score f. EXIST: all keys of the tile exist.
+    // S becomes scale · S + bias, or f(scale · S) with the pattern's score f. EXIST: all keys of the tile exist.
     template <bool EXIST = false> HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::ADDS) {
             Vec<T> addends;
             for_each_element(acc_s, keys, [&](float &s, int at) {
-                if (at % VEC<T> == 0) addends = policy.addends_at(start / KEYS, at / VEC<T>);
-                s = multiply_add(s, scale_log2, to_float(addends.element[at % VEC<T>]) * LOG2_E);
+                if (at % VEC<T> == 0) addends = policy.addends_at(start / KEYS, first_score(start) / VEC<T> + at / VEC<T>, thread_of_scores());
+                s = multiply_add(s, a.scale, to_float(addends.element[at % VEC<T>]));
             });
         } else if constexpr (Policy::SCORES) {
-            return for_each_place(acc_s, start, keys, [&](float &s, u32 query, u32 key) {
-                s = policy.pattern.score(s * a.scale, query, key) * LOG2_E;
+            return for_each_place<EXIST>(acc_s, start, keys, [&](float &s, u32 query, u32 key) {
+                s = policy.pattern.score(s * a.scale, query, key);
             });
         } else {
             add_bias_rows<EXIST>(acc_s, start, keys);
@@ -173,7 +185,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 
     template <bool EXIST> HIPVIT_DEVICE void add_bias_rows(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::STATISTICS) {
-            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= a.scale; });
         }
         const T *rows[COLUMNS];
 #pragma unroll
@@ -187,8 +199,8 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         }
         if constexpr (EXIST && uses_cdna_block<T>()) return add_whole_bias_rows(acc_s, start, rows);
         for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
-            const u32 at = start + key < a.keys ? start + key : a.keys - 1;
-            s = multiply_add(s, scale_log2, to_float(rows[column][at]) * LOG2_E);
+            const u32 at = EXIST || start + key < a.keys ? start + key : a.keys - 1;
+            s = multiply_add(s, a.scale, to_float(rows[column][at]));
         });
     }
 
@@ -203,7 +215,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 #pragma unroll
                 for (int e = 0; e < Tile::VALUES; ++e) {
                     float &s = acc_s[g][t].value[e];
-                    s = multiply_add(s, scale_log2, to_float(T{bias[e]}) * LOG2_E);
+                    s = multiply_add(s, a.scale, to_float(T{bias[e]}));
                 }
             }
         }
@@ -221,7 +233,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
             // The addend of a hidden key is −∞.
         } else if constexpr (Policy::MASKS) {
             // Keys that do not exist are not visible either.
-            const u32 visible = policy.visible_keys(start / KEYS);
+            const u32 visible = policy.visible_keys(start / KEYS, thread_of_scores()) >> first_score(start);
             for_each_element(acc_s, keys, [&](float &s, int at) { s = visible >> at & 1 ? s : -infinity(); });
         } else if (start < common_begin || start + KEYS > common_end) {
             // Few tiles need the ranges: computed here, they take no registers elsewhere.

@@ -46,16 +46,16 @@ template <class T, int D> struct PatternPolicy {
     // Whether no query of the block sees a key of the tile, and whether every one sees all.
     HIPVIT_DEVICE bool is_hidden(u32 tile) const { return tiles[tile] == TILE_HIDDEN; }
     HIPVIT_DEVICE bool is_visible(u32 tile) const { return !MASKS || ADDS || tiles[tile] == TILE_VISIBLE; }
-    // The keys of a tile that are visible in the thread's scores.
-    HIPVIT_DEVICE u32 visible_keys(u32 tile) const { return visible[tile * THREADS + thread_index()]; }
-    // Vec128 number `vec` of the addends to the thread's scores of a tile.
-    HIPVIT_DEVICE Vec<T> addends_at(u32 tile, u32 vec) const { return {addends[(tile * VECS + vec) * THREADS + thread_index()]}; }
+    // The keys of a tile that are visible in a thread's scores.
+    HIPVIT_DEVICE u32 visible_keys(u32 tile, u32 thread) const { return visible[tile * THREADS + thread]; }
+    // Vec128 number `vec` of the addends to a thread's scores of a tile.
+    HIPVIT_DEVICE Vec<T> addends_at(u32 tile, u32 vec, u32 thread) const { return {addends[(tile * VECS + vec) * THREADS + thread]}; }
 };
 
 template <class T, int D> using PatternBlock = Block<T, D, PatternPolicy<T, D>>;
 
 template <class Block> HIPVIT_DEVICE void attention_pattern(const AttentionPatternArgs &args) {
-    HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
+    alignas(LDS_ALIGNMENT) HIPVIT_LDS static Vec128 memory[Block::LDS_VECS];
     const AttentionArgs &a = args.attention;
     const u32 tiles = (a.queries + Block::QUERIES - 1) / Block::QUERIES;
     const u32 tile = block_index() % tiles, head = block_index() / tiles % a.heads, image = block_index() / tiles / a.heads;

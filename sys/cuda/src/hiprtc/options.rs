@@ -51,7 +51,9 @@ pub(super) fn translate(given: &mut [&CStr], device: Option<&str>) -> Result<Vec
         }
     }
     if let Some(arch) = arch.as_deref().or(device) {
-        options.push(format!("--gpu-architecture={arch}"));
+        // Every GPU of this capability has the instructions of sm_90a, such as wgmma.
+        let specific = if arch == "sm_90" { "a" } else { "" };
+        options.push(format!("--gpu-architecture={arch}{specific}"));
     }
     if let Some(folder) = include_folder() {
         options.push(format!("-I{}", folder.display()));
@@ -122,7 +124,7 @@ mod tests {
                 "--fmad=false",
                 "-DN=3",
                 "--device-debug",
-                "--gpu-architecture=sm_90",
+                "--gpu-architecture=sm_90a",
             ]
             .map(String::from)
             .to_vec())
