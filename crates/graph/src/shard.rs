@@ -129,11 +129,14 @@ fn check_heads(graph: &Graph, ranks: usize) -> Result<()> {
         Some(heads) => {
             let fit = (2..=heads).filter(|n| heads.is_multiple_of(*n));
             let fit: Vec<String> = fit.map(|n| n.to_string()).collect();
+            let advice = if fit.is_empty() {
+                "use another parallelism".to_owned()
+            } else {
+                format!("use {} GPUs, or another parallelism", fit.join(" or "))
+            };
             let reason = format!(
-                "{} has {heads} attention heads, which cannot be divided evenly among {ranks} GPUs: use {} GPUs, or another \
-                 parallelism",
-                graph.name,
-                fit.join(" or ")
+                "{} has {heads} attention heads, which cannot be divided evenly among {ranks} GPUs: {advice}",
+                graph.name
             );
             Err(Error::argument("tensor", reason))
         }
