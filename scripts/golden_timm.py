@@ -131,6 +131,7 @@ SWIN = {"embed_dim": 12, "depths": [2, 2], "num_heads": [2, 3], "window_size": 4
         "num_classes": 7}
 # The network of the bias has 512 channels, whatever the model's size.
 SWINV2 = SWIN | {"embed_dim": 8, "num_heads": [2, 2], "pretrained_window_sizes": [0, 0]}
+HIERA = {"embed_dim": 8, "num_heads": 1, "mlp_ratio": 1, "num_classes": 7}
 NAFLEX = SMALL | {"patch_size": 8, "num_classes": 7}
 MIXER = {"embed_dim": 24, "num_blocks": 2, "patch_size": 8, "img_size": [40, 24], "num_classes": 7}
 
@@ -300,6 +301,16 @@ CASES = [
              SWINV2 | {"img_size": [16, 32], "dynamic_img_size": True, "global_pool": "max"}, data={"input_size": (3, 40, 24)},
              images=("tall.png",),
              note="windows by img_size: 4x4 and 2x4 in grids of 10x6 and 5x3 of the image, padded"),
+    TimmCase("timm_hiera", "hiera", "hiera_tiny_224", HIERA | {"img_size": [64, 32], "stages": [1, 2, 2, 1]},
+             images=("tall.png", "wide.png"),
+             note="a grid of 16x8, so two windows of 8x8 that pooling reduces to one token each"),
+    TimmCase("timm_hiera_abswin", "hiera", "hiera_small_abswin_256",
+             HIERA | {"img_size": [32, 64], "stages": [2, 1, 1, 1], "global_pos_size": [5, 3], "num_classes": 0},
+             note="positions of 5x3 resampled to the grid, beside those of a window; residuals of maximum and mean; LayerScale"),
+    TimmCase("timm_hiera_override_size", "hiera", "hiera_base_abswin_256",
+             HIERA | {"num_heads": 2, "img_size": 32, "stages": [1, 1, 2, 1], "global_pos_size": [4, 4], "global_pool": "avgmax"},
+             override_image_size=(64, 96), images=("wide.png",),
+             note="positions of 4x4; the caller asks for a grid of 16x24; two heads in the first stage"),
     TimmCase("timm_naflex", "vit", "naflexvit_base_patch16_gap",
              NAFLEX | {"pos_embed_grid_size": [5, 3]}, data={"input_size": (3, 32, 40)}, images=("tall.png", "wide.png"),
              note="the patch projection is a linear layer; a 5x3 grid of positions, resampled to the image's 4x5"),

@@ -1,5 +1,5 @@
-"""Which of timm's entry points load, and how far hipvit is from timm: every architecture of a module, one block deep (Swin: one
-or two in a stage), with random weights, written as timm writes a hub repository.
+"""Which of timm's entry points load, and how far hipvit is from timm: every architecture of a module, one block deep (Swin and
+Hiera: one or two in a stage), with random weights, written as timm writes a hub repository.
 
     python scripts/timm_coverage.py                                    # all modules
     python scripts/timm_coverage.py vision_transformer --only 'aimv2*' # some
@@ -28,7 +28,7 @@ import timm_mixers  # noqa: F401
 from golden_weights import randomise
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = ("vision_transformer", "deit", "eva", "beit", "mlp_mixer", "naflexvit", "swin_transformer", "swin_transformer_v2")
+MODULES = ("vision_transformer", "deit", "eva", "beit", "mlp_mixer", "naflexvit", "swin_transformer", "swin_transformer_v2", "hiera")
 TOLERANCE = 2e-5
 
 
@@ -40,6 +40,9 @@ def difference(name: str, directory: Path, hipvit: list[str]) -> float | str:
     if name.startswith("swin"):
         # The second block of a stage shifts the windows.
         depth = {"depths": [2, 1, 2, 1]}
+    elif name.startswith("hiera"):
+        # The first stage has no pooled block, and its first block is not pooled.
+        depth = {"stages": [1, 2, 2, 2]}
     else:
         depth = {"num_blocks" if name in timm.list_models(module="mlp_mixer") else "depth": 1}
     model = timm.create_model(name, **depth, num_classes=10, **heads).eval()

@@ -29,7 +29,8 @@ def labels(subset):
 def pretrained():
     """The hub's repository of an architecture's default weights, which its bare name stands for in timm; below timm/."""
     known = {}
-    for file in ("timm_architectures.json", "timm_eva.json", "timm_beit.json", "timm_mixer.json", "timm_naflex.json", "timm_swin.json"):
+    for file in ("timm_architectures.json", "timm_eva.json", "timm_beit.json", "timm_mixer.json", "timm_naflex.json", "timm_swin.json",
+                 "timm_hiera.json"):
         known |= json.loads((ROOT / "tests/data/model" / file).read_text())
     repositories = {name: get_pretrained_cfg(name).hf_hub_id or "" for name in sorted(known)}
     return "".join(

@@ -107,6 +107,7 @@ fn tokens_and_hidden_layers_agree_with_the_cpu() {
             "hf_siglip_vision",
             "hf_clip_vision",
             "timm_swin_padded",
+            "timm_hiera",
         ] {
             let load = |builder: SessionBuilder| {
                 let builder = builder.tokens(true).hidden_layers([0, 1]);

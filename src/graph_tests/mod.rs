@@ -1,6 +1,7 @@
 //! Graphs of whole models through the passes, shards and stages.
 
 mod hidden;
+mod hiera;
 mod mixers;
 mod relative;
 pub(crate) mod rotary;

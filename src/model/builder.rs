@@ -5,6 +5,7 @@
 mod blocks;
 mod depth;
 mod head;
+mod hiera;
 mod packed;
 mod swin;
 mod text;
@@ -12,6 +13,7 @@ mod text;
 use std::path::Path;
 
 use super::depth::DepthHead;
+use super::hierarchy::Hierarchy;
 use super::invalid::Invalid;
 use super::names::{Embeddings, Names};
 use super::norm::{Norm, NormKind};
@@ -51,7 +53,8 @@ pub(super) struct Blueprint<'a> {
     pub(super) prefix: &'a str,
 }
 
-/// Appends the model to `graph`. Its last value so far, `pixels`, must be f32 `[1,3,H,W]`.
+/// Appends the model to `graph`. Its last value so far, `pixels`, must be f32 `[1,3,H,W]`, or `[1,H,W,3]` if
+/// [patches overlap](Vit::has_overlapping_patches).
 ///
 /// # Errors
 ///
@@ -87,9 +90,15 @@ pub(super) fn build(
         documents: None,
         packing: None,
     };
-    let embedded = builder.embed(pixels)?;
-    let tokens = match &vit.swin {
-        Some(swin) => builder.stages(embedded, swin, &stages, &options.hidden_layers)?,
+    let embedded = match &vit.hierarchy {
+        Some(Hierarchy::Hiera(hiera)) => builder.overlapping_patches(pixels, hiera)?,
+        _ => builder.embed(pixels)?,
+    };
+    let tokens = match &vit.hierarchy {
+        Some(Hierarchy::Swin(swin)) => builder.stages(embedded, swin, &stages, &options.hidden_layers)?,
+        Some(Hierarchy::Hiera(hiera)) => {
+            builder.hiera_stages(embedded, hiera, &stages, &options.hidden_layers)?
+        }
         None => builder.blocks(embedded)?,
     };
     match depth {

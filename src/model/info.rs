@@ -140,6 +140,8 @@ pub enum Family {
     Siglip,
     /// Swin, <https://arxiv.org/abs/2103.14030>, and Swin V2, <https://arxiv.org/abs/2111.09883>.
     Swin,
+    /// Hiera, <https://arxiv.org/abs/2306.00989>.
+    Hiera,
     /// MLP-Mixer, <https://arxiv.org/abs/2105.01601>, ResMLP, <https://arxiv.org/abs/2105.03404>, and gMLP,
     /// <https://arxiv.org/abs/2105.08050>. They have no attention; linear layers mix the tokens.
     Mixer,
@@ -194,6 +196,7 @@ impl fmt::Display for Family {
             Self::Clip => "CLIP",
             Self::Siglip => "SigLIP",
             Self::Swin => "Swin",
+            Self::Hiera => "Hiera",
             Self::Mixer => "MLP-Mixer",
             Self::Sam => "SAM",
             Self::RtDetr => "RT-DETR",

@@ -23,9 +23,9 @@ use super::vit::{self, Vit};
 use super::weights::Weights;
 use super::{builder, compressed_tensors, hugging_face, onnx, open_clip, preprocessing, rt_detr, sam, timm};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Role};
+use crate::graph::{Graph, Role, ValueId};
 use crate::image::{Preprocess, Tiling};
-use crate::ops::Op;
+use crate::ops::{Normalize, Op, PatchExtract, PixelLayout, Reshape};
 use crate::outputs::Scores;
 use crate::tensor::DType;
 
@@ -231,15 +231,23 @@ fn assemble_from(
     }
     let (mut graph, pixels) = match options.input {
         InputKind::PixelValues => {
-            let graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
-            let pixels = graph.input();
+            let mut graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
+            let pixels = if vit.has_overlapping_patches() {
+                channels_last(&mut graph, [height, width], PixelLayout::Chw, None)?
+            } else {
+                graph.input()
+            };
             (graph, pixels)
         }
         InputKind::Pixels | InputKind::Tensors => {
             let mut graph = Graph::new(source.name(), [1, height, width, 3], DType::U8);
-            let op = Op::Normalize(preprocessing::normalize(&preprocess));
-            let input = graph.input();
-            let pixels = graph.push(Role::Patch, "normalize", op, [input])?;
+            let normalize = preprocessing::normalize(&preprocess);
+            let pixels = if vit.has_overlapping_patches() {
+                channels_last(&mut graph, [height, width], PixelLayout::Hwc, Some(normalize))?
+            } else {
+                let input = graph.input();
+                graph.push(Role::Patch, "normalize", Op::Normalize(normalize), [input])?
+            };
             (graph, pixels)
         }
     };
@@ -297,7 +305,7 @@ fn assemble_from(
             depth: vit.depth,
             dim: vit.dim,
             heads: vit.heads,
-            merged_grid: vit.swin.is_some().then_some([rows, columns]),
+            merged_grid: vit.hierarchy.is_some().then_some([rows, columns]),
             classes: vit.classes,
             parameters,
             interpolated: built.interpolated,
@@ -312,6 +320,27 @@ fn assemble_from(
         text,
         packing: built.packing.map(Arc::new),
     })
+}
+
+/// Adds the pixels with their channels last, `[1,H,W,3]`, which a convolution reads. They are patches of one pixel.
+fn channels_last(
+    graph: &mut Graph,
+    [height, width]: [usize; 2],
+    layout: PixelLayout,
+    normalize: Option<Normalize>,
+) -> Result<ValueId> {
+    let patches = PatchExtract {
+        patch: [1, 1],
+        layout,
+        normalize,
+    };
+    let image = Reshape {
+        extents: vec![1, height, width, 3],
+        batch: Some(0),
+    };
+    let input = graph.input();
+    let rows = graph.push(Role::Patch, "pixels.rows", patches, [input])?;
+    Ok(graph.push(Role::Patch, "pixels", image, [rows])?)
 }
 
 /// Describes the depths that a graph returns.

@@ -25,6 +25,8 @@ mod detect_source;
 mod document;
 mod fields;
 mod file_names;
+mod hiera;
+mod hierarchy;
 mod hub;
 mod hugging_face;
 mod info;
@@ -54,6 +56,7 @@ mod sam;
 mod shell;
 mod source;
 mod splice;
+mod stage_sizes;
 mod stored;
 mod swin;
 // Without the feature, a text tower is loaded but not run, so that each of its tensors is accounted for.

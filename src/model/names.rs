@@ -214,6 +214,13 @@ pub(super) const SWIN_TIMM: Names = Names {
     ..TIMM
 };
 
+/// Names in timm's `Hiera`. `builder/hiera.rs` has those of its pooled blocks.
+pub(super) const HIERA: Names = Names {
+    pooled_norm: "head.norm",
+    head: "head.fc",
+    ..TIMM
+};
+
 /// Names in transformers' ViT and DeiT.
 pub(super) const VIT: Names = Names {
     patch: "embeddings.patch_embeddings.projection",

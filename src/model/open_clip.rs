@@ -231,7 +231,7 @@ fn trunk(config: Fields<'_>, [configured, image]: [[usize; 2]; 2], quick: bool) 
             },
         }),
         rotary: None,
-        swin: None,
+        hierarchy: None,
         relative: None,
         pre_norm: !config.flag("no_ln_pre")?.unwrap_or(false),
         qkv_bias: [true; 3],

@@ -6,6 +6,7 @@ use super::invalid::Invalid;
 use super::norm::Norm;
 use super::positions::Grid;
 use super::relative::TableFitting;
+use super::stage_sizes::StageSizes;
 use crate::ops::{RelativeBias, TokenOrder};
 
 /// Maximum number of elements of the bias of one block.
@@ -86,8 +87,26 @@ impl Stage {
         self.window[0] * self.window[1]
     }
 
+    /// Returns the sizes of the blocks.
+    pub(super) fn sizes(&self) -> StageSizes {
+        StageSizes {
+            dim: self.dim,
+            depth: self.depth,
+            heads: self.heads,
+            hidden: self.hidden,
+        }
+    }
+
+    /// Estimates the floating-point operations of an image in the stage.
+    pub(super) fn flops(&self) -> u128 {
+        let [rows, columns] = self.grid.map(|n| n as u128);
+        let per_token = 4u128.saturating_mul((self.dim * self.hidden) as u128);
+        let mlp = (rows * columns * self.depth as u128).saturating_mul(per_token);
+        self.attention_flops().saturating_add(mlp)
+    }
+
     /// Estimates the floating-point operations of an image in the stage, without those of the feed-forward network.
-    pub(super) fn attention_flops(&self) -> u128 {
+    fn attention_flops(&self) -> u128 {
         let tokens: usize = self.order(false).padded(self.grid).iter().product();
         let per_token = 4 * self.dim + 2 * self.window_tokens();
         (2 * tokens as u128)
@@ -146,11 +165,6 @@ impl Windows<'_> {
 }
 
 impl Swin {
-    /// Returns the rows and columns of tokens after the last block.
-    pub(super) fn last_grid(&self) -> Option<Grid> {
-        self.stages.last().map(|stage| stage.grid)
-    }
-
     /// Checks that the sizes fit each other.
     pub(super) fn check(&self) -> Result<(), Invalid> {
         if self.stages.is_empty() {

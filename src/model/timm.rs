@@ -8,6 +8,7 @@ mod arguments;
 mod beit;
 mod config;
 mod eva;
+mod hiera;
 mod mixer;
 mod naflex;
 pub(super) mod pretrained;
@@ -52,6 +53,9 @@ pub(super) fn describe(
     if let Some(arguments) = swin::lookup(name) {
         return swin::describe(config, name, arguments, image_size);
     }
+    if let Some(arguments) = hiera::lookup(name) {
+        return hiera::describe(config, name, arguments, image_size);
+    }
     let arguments = architectures::lookup(name).ok_or_else(|| unknown(config.top, name))?;
     vision_transformer::describe(config, name, arguments, image_size, weights)
 }
@@ -69,21 +73,16 @@ pub(super) fn check_architecture(config: Fields<'_>) -> Result<()> {
         || beit::lookup(name).is_some()
         || mixer::lookup(name).is_some()
         || naflex::lookup(name).is_some()
-        || swin::lookup(name).is_some();
+        || swin::lookup(name).is_some()
+        || hiera::lookup(name).is_some();
     if known { Ok(()) } else { Err(unknown(config, name)) }
 }
 
 /// Beginnings of names of architectures near the supported ones, and why they are not supported.
-const REFUSED: [(&str, &str); 2] = [
-    (
-        "hiera_",
-        "Hiera's patches overlap, and its queries are pooled between stages",
-    ),
-    (
-        "swinv2_cr_",
-        "its blocks and position networks are not those of Swin V2, despite the name",
-    ),
-];
+const REFUSED: [(&str, &str); 1] = [(
+    "swinv2_cr_",
+    "its blocks and position networks are not those of Swin V2, despite the name",
+)];
 
 fn unknown(config: Fields<'_>, name: &str) -> Error {
     if let Some((_, reason)) = REFUSED.iter().find(|(prefix, _)| name.starts_with(prefix)) {
@@ -97,12 +96,13 @@ fn unknown(config: Fields<'_>, name: &str) -> Error {
             .chain(beit::all())
             .chain(mixer::all())
             .chain(naflex::all())
-            .chain(swin::all()),
+            .chain(swin::all())
+            .chain(hiera::all()),
     );
     config.error(
         "architecture",
         format_args!(
-            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer and swin_transformer_v2"
+            "is \"{name}\", which is not supported{near}; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer, swin_transformer_v2 and hiera"
         ),
     )
 }

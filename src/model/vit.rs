@@ -2,13 +2,14 @@
 //!
 //! [`super::timm`] and [`super::hugging_face`] produce this description, and [`super::builder`] builds a graph from it.
 
+use super::hierarchy::Hierarchy;
 use super::invalid::Invalid;
 use super::norm::Norm;
 use super::packed_layout::Layout;
 use super::positions::{Filter, Fitting, Grid, GridTable};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
-use super::swin::Swin;
+use super::stage_sizes::StageSizes;
 use crate::ops::Activation;
 
 /// Maximum number of elements in the tokens of an image. It keeps a wrong configuration from requesting terabytes.
@@ -48,8 +49,9 @@ pub(super) struct Vit {
     pub(super) registers: usize,
     pub(super) positions: Option<Positions>,
     pub(super) rotary: Option<Rotary>,
-    /// Stages of Swin. Then `dim`, `heads` and `hidden` are those of the last stage, and `depth` that of all stages.
-    pub(super) swin: Option<Swin>,
+    /// Stages with different grids. Then `dim`, `heads` and `hidden` are those of the last stage, and `depth` that of all
+    /// stages.
+    pub(super) hierarchy: Option<Hierarchy>,
     /// Bias of the scores by relative position. It requires the class token and the patches to be the only tokens.
     pub(super) relative: Option<RelativePositions>,
     /// True if there is a norm between the embeddings and the first block.
@@ -205,23 +207,30 @@ impl Vit {
 
     /// Returns the rows and columns of tokens after the last block.
     pub(super) fn last_grid(&self) -> Grid {
-        let swin = self.swin.as_ref();
-        swin.and_then(Swin::last_grid).unwrap_or_else(|| self.grid())
+        let hierarchy = self.hierarchy.as_ref();
+        hierarchy
+            .and_then(Hierarchy::last_grid)
+            .unwrap_or_else(|| self.grid())
     }
 
-    /// Returns a description of each stage of Swin. Its blocks are those of a ViT of the stage's sizes.
+    /// Returns a description of each stage of the hierarchy. Its blocks are those of a ViT of the stage's sizes.
     pub(super) fn stages(&self) -> Vec<Self> {
-        let stages = self.swin.iter().flat_map(|swin| &swin.stages);
+        let stages = self.hierarchy.iter().flat_map(Hierarchy::sizes);
         stages
-            .map(|stage| Self {
+            .map(|stage: StageSizes| Self {
                 dim: stage.dim,
                 depth: stage.depth,
                 heads: stage.heads,
                 hidden: stage.hidden,
-                swin: None,
+                hierarchy: None,
                 ..self.clone()
             })
             .collect()
+    }
+
+    /// Returns true if patches share pixels.
+    pub(super) fn has_overlapping_patches(&self) -> bool {
+        matches!(self.hierarchy, Some(Hierarchy::Hiera(_)))
     }
 
     /// Returns true if images may have any aspect ratio.
@@ -256,15 +265,8 @@ impl Vit {
             Mlp::Plain(_) => 2 * hidden,
             Mlp::SwiGluPacked | Mlp::SwiGluGateLast | Mlp::SwiGlu => 3 * hidden,
         };
-        if let Some(swin) = &self.swin {
-            let stages = swin.stages.iter().map(|stage| {
-                let [rows, columns] = stage.grid.map(|n| n as u128);
-                let per_token = 4u128.saturating_mul((stage.dim * stage.hidden) as u128);
-                let mlp = (rows * columns * stage.depth as u128).saturating_mul(per_token);
-                stage.attention_flops().saturating_add(mlp)
-            });
-            let flops = stages.fold(0u128, u128::saturating_add);
-            return u64::try_from(flops).unwrap_or(u64::MAX);
+        if let Some(hierarchy) = &self.hierarchy {
+            return u64::try_from(hierarchy.flops()).unwrap_or(u64::MAX);
         }
         // Per token and channel, Q, K, V and the output projection have dim × dim weights each. Scores and their
         // weighted sum take tokens × tokens.
@@ -319,8 +321,8 @@ impl Vit {
         if h.saturating_mul(w) > MAX_ELEMENTS {
             return Err(too_large());
         }
-        if let Some(swin) = &self.swin {
-            swin.check()?;
+        if let Some(hierarchy) = &self.hierarchy {
+            hierarchy.check()?;
         }
         if self.hidden == 0 {
             return Err("the feed-forward network has no channels".into());

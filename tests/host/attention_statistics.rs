@@ -74,8 +74,9 @@ fn of_no_image_there_are_no_statistics() {
 #[test]
 fn statistics_of_windows_are_refused() {
     let builder = Session::builder().attention_statistics(true);
-    let error = builder
-        .load(crate::support::at("tests/golden/timm_swin"))
-        .unwrap_err();
-    assert!(error.to_string().contains("attends inside of windows"), "{error}");
+    for name in ["timm_swin", "timm_hiera"] {
+        let directory = crate::support::at("tests/golden").join(name);
+        let error = builder.clone().load(directory).unwrap_err();
+        assert!(error.to_string().contains("attends inside of windows"), "{error}");
+    }
 }

@@ -184,7 +184,7 @@ impl Explainer {
     fn of(model: Model) -> Result<Self> {
         if model.info.merged_grid.is_some() {
             let reason = format!(
-                "{} merges patches between its blocks. Use a model whose blocks all have the same tokens, such as a ViT",
+                "{} merges patches or pools tokens between its blocks. Use a model whose blocks all have the same tokens, such as a ViT",
                 model.name
             );
             return Err(Error::argument("model to explain", reason));

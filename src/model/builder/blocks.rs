@@ -115,6 +115,18 @@ impl Builder<'_> {
         let step = format!("{block}.norm1");
         let normed = self.norm(&step, x, &format!("{tensors}{}", names.norm1), dim)?;
         let y = self.attention(normed, index, &format!("{block}.attn"), tensors)?;
+        self.pre_norm_residuals(x, y, block, tensors)
+    }
+
+    /// Adds `x + scale1 · y`, then `x + scale2 · mlp(norm2(x))`.
+    pub(super) fn pre_norm_residuals(
+        &mut self,
+        x: ValueId,
+        y: ValueId,
+        block: &str,
+        tensors: &str,
+    ) -> Result<ValueId> {
+        let (names, dim) = (self.names, self.vit.dim);
         let scale = format!("{tensors}{}", names.scale1);
         let y = self.layer_scale(Role::Attention, &format!("{block}.ls1"), y, &scale)?;
         let step = format!("{block}.attn.residual");
@@ -353,7 +365,7 @@ impl Builder<'_> {
     }
 
     /// Takes the tensors of the layer `name`.
-    fn packed(&mut self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Packed> {
+    pub(super) fn packed(&mut self, name: &str, [outputs, inputs]: [usize; 2], bias: bool) -> Result<Packed> {
         let (weight, bias_name) = (format!("{name}.weight"), format!("{name}.bias"));
         let tensor = self.weights.take(&weight, &[outputs, inputs])?;
         let bias = if bias {

@@ -323,7 +323,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Adds a constant of these values.
-    fn numbers(&mut self, provenance: Provenance, shape: &[usize], values: Vec<f32>) -> Result<ValueId> {
+    pub(super) fn numbers(
+        &mut self,
+        provenance: Provenance,
+        shape: &[usize],
+        values: Vec<f32>,
+    ) -> Result<ValueId> {
         let tensor = Tensor::from_f32(shape, values);
         let tensor = tensor.ok_or_else(|| Error::graph(provenance.to_string(), "has another size"))?;
         Ok(self.graph.constant(provenance, tensor))

@@ -65,7 +65,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
             }
         }),
         rotary: None,
-        swin: None,
+        hierarchy: None,
         relative: None,
         pre_norm: false,
         qkv_bias: [qkv_bias; 3],

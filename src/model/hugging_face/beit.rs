@@ -70,7 +70,7 @@ pub(super) fn trunk(
             },
         }),
         rotary: None,
-        swin: None,
+        hierarchy: None,
         relative: (relative.own || relative.shared).then_some(relative),
         pre_norm: false,
         qkv_bias: [true, false, true],

@@ -60,7 +60,7 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: [usize; 2]) -> Resul
             },
             columns_first: false,
         }),
-        swin: None,
+        hierarchy: None,
         relative: None,
         pre_norm: false,
         qkv_bias,

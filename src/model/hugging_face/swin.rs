@@ -4,6 +4,7 @@ use super::keys::activation;
 use super::kind::Kind;
 use crate::error::Result;
 use crate::model::fields::Fields;
+use crate::model::hierarchy::Hierarchy;
 use crate::model::norm::{Norm, NormKind};
 use crate::model::positions::{Filter, Fitting, Grid};
 use crate::model::swin::{Stage, Swin, Version, grids};
@@ -124,13 +125,13 @@ pub(super) fn trunk(kind: &Kind, config: Fields<'_>, image: Grid) -> Result<Vit>
             },
         }),
         rotary: None,
-        swin: Some(Swin {
+        hierarchy: Some(Hierarchy::Swin(Swin {
             version,
             stages,
             merging_norm: Norm::PYTORCH,
             fitting: None,
             merges_after: true,
-        }),
+        })),
         relative: None,
         pre_norm: false,
         qkv_bias: {

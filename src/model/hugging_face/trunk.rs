@@ -115,7 +115,7 @@ pub(super) fn trunk(kind: &Kind, class: Class, config: Fields<'_>, image: [usize
             },
         }),
         rotary: None,
-        swin: None,
+        hierarchy: None,
         relative: None,
         pre_norm: family == Family::Clip,
         qkv_bias: [clip_like || config.flag("qkv_bias")?.unwrap_or(true); 3],

@@ -97,7 +97,7 @@ impl TextTrunk {
             registers: 0,
             positions: None,
             rotary: None,
-            swin: None,
+            hierarchy: None,
             relative: None,
             pre_norm: false,
             qkv_bias: [true; 3],

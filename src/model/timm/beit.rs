@@ -235,7 +235,7 @@ fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) 
             .use_abs_pos_emb
             .then_some(Positions::Table { prefix: 1, fitting }),
         rotary: None,
-        swin: None,
+        hierarchy: None,
         relative: (relative.own || relative.shared).then_some(relative),
         pre_norm: false,
         qkv_bias: [a.qkv_bias, false, a.qkv_bias],

@@ -464,7 +464,7 @@ fn assemble(a: &Arguments, fitting: Fitting, image: [usize; 2], classes: usize) 
             fitting,
         }),
         rotary: a.rotary(),
-        swin: None,
+        hierarchy: None,
         relative: None,
         pre_norm: a.use_pre_transformer_norm,
         qkv_bias: [a.qkv_bias, a.qkv_bias && a.plain_attention, a.qkv_bias],

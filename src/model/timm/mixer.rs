@@ -197,7 +197,7 @@ fn assemble(a: &Arguments, image: [usize; 2], classes: usize) -> Result<Vit, Inv
         registers: 0,
         positions: None,
         rotary: None,
-        swin: None,
+        hierarchy: None,
         relative: None,
         pre_norm: false,
         qkv_bias: [true; 3],

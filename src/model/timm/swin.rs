@@ -8,6 +8,7 @@ use super::config::{Config, check_channels, truth};
 use crate::error::Result;
 use crate::model::description::Description;
 use crate::model::fields::Fields;
+use crate::model::hierarchy::Hierarchy;
 use crate::model::info::Family;
 use crate::model::invalid::Invalid;
 use crate::model::names;
@@ -319,13 +320,13 @@ fn assemble(a: &Arguments, image: Grid, created: Grid, classes: usize) -> Result
         registers: 0,
         positions: None,
         rotary: None,
-        swin: Some(Swin {
+        hierarchy: Some(Hierarchy::Swin(Swin {
             version: a.version,
             stages,
             merging_norm: Norm::PYTORCH,
             fitting: Some(TableFitting::Timm),
             merges_after: false,
-        }),
+        })),
         relative: None,
         pre_norm: false,
         qkv_bias: match a.version {

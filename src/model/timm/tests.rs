@@ -124,6 +124,20 @@ fn every_architecture_of_swin_stands_for_what_timm_says() {
 }
 
 #[test]
+fn every_architecture_of_hiera_stands_for_what_timm_says() {
+    let text = include_str!("../../../tests/data/model/timm_hiera.json");
+    let registry: Map<String, Value> = serde_json::from_str(text).unwrap();
+    assert_eq!(registry.len(), 8);
+    for (name, passed) in &registry {
+        // What an architecture does not pass is the class's default.
+        let mut expected = hiera::lookup("hiera_tiny_224").unwrap();
+        hiera::apply(Fields::new(Path::new("timm"), passed).unwrap(), &mut expected).unwrap();
+        assert_eq!(hiera::lookup(name), Some(expected), "{name}");
+    }
+    assert_eq!(hiera::all().count(), registry.len());
+}
+
+#[test]
 fn every_architecture_of_naflexvit_stands_for_what_timm_says() {
     let text = include_str!("../../../tests/data/model/timm_naflex.json");
     let registry: Map<String, Value> = serde_json::from_str(text).unwrap();

@@ -273,7 +273,7 @@ pub(super) fn assemble(
             fitting,
         }),
         rotary: None,
-        swin: None,
+        hierarchy: None,
         relative: None,
         pre_norm: arguments.pre_norm,
         qkv_bias: [arguments.qkv_bias; 3],

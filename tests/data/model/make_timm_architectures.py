@@ -1,6 +1,6 @@
 """Writes timm_architectures.json: what timm's own entry points of `vision_transformer` and `deit` pass to their class; and
 timm_eva.json, timm_beit.json, timm_mixer.json, timm_naflex.json and timm_swin.json: those of `eva`, `beit`, `mlp_mixer`,
-`naflexvit` (its configuration), and of `swin_transformer` and `swin_transformer_v2`.
+`naflexvit` (its configuration), of `swin_transformer` and `swin_transformer_v2`; and timm_hiera.json, those of `hiera`.
 
     python tests/data/model/make_timm_architectures.py
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import timm
 from timm.layers import LayerNorm, RmsNorm, SwiGLUPacked
-from timm.models import beit, deit, eva, mlp_mixer, naflexvit, swin_transformer, swin_transformer_v2, vision_transformer
+from timm.models import beit, deit, eva, hiera, mlp_mixer, naflexvit, swin_transformer, swin_transformer_v2, vision_transformer
 from torch import nn
 
 captured = {}
@@ -53,6 +53,7 @@ mlp_mixer._create_mixer = capture
 naflexvit._create_naflexvit = capture_naflex
 swin_transformer._create_swin_transformer = capture
 swin_transformer_v2._create_swin_transformer_v2 = capture
+hiera._create_hiera = capture
 files = {
     "timm_architectures.json": ("vision_transformer", "deit"),
     "timm_eva.json": ("eva",),
@@ -60,6 +61,7 @@ files = {
     "timm_mixer.json": ("mlp_mixer",),
     "timm_naflex.json": ("naflexvit",),
     "timm_swin.json": ("swin_transformer", "swin_transformer_v2"),
+    "timm_hiera.json": ("hiera",),
 }
 for file, modules in files.items():
     captured.clear()

@@ -4,9 +4,9 @@
 use super::DeviceAddress;
 use super::bindings::{
     AddArgs, AttentionArgs, AttentionBiasArgs, AttentionPatternArgs, AttentionRopeArgs,
-    AttentionStatisticsArgs, BiasActivationArgs, ChecksumArgs, GridOrder, LayerNormArgs, PatchExtractArgs,
-    PermuteTokensArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, SwiGluNormArgs, TokensArgs,
-    TransposeArgs,
+    AttentionStatisticsArgs, BiasActivationArgs, ChecksumArgs, ConvPatchesArgs, GridOrder, LayerNormArgs,
+    PatchExtractArgs, PermuteTokensArgs, PoolArgs, RopeArgs, SoftmaxArgs, SwiGluArgs, SwiGluNormArgs,
+    TokensArgs, TransposeArgs, WindowGeometry, WindowPoolArgs,
 };
 
 /// Arguments of a kernel that can run on the host.
@@ -449,6 +449,56 @@ impl OnHost for PoolArgs {
                 _ => rest.fold(f32::NEG_INFINITY, f32::max),
             };
             memory.set(a.out, index, value);
+        }
+    }
+}
+
+/// Returns the pixels of x that make a pixel of the result, each `None` in the padding.
+fn taps(g: &WindowGeometry, pixel: usize) -> Vec<Option<usize>> {
+    let [rows, columns, height, width] = [g.rows, g.columns, g.height, g.width].map(|n| n as usize);
+    let place = [pixel / columns % rows, pixel % columns];
+    let at = |axis: usize, tap: u32| {
+        let at = place[axis] * g.stride[axis] as usize + (tap * g.dilation[axis]) as usize;
+        at.checked_sub(g.before[axis] as usize)
+            .filter(|at| *at < [height, width][axis])
+    };
+    let image = pixel / columns / rows * height;
+    let rows = (0..g.kernel[0]).map(|tap| at(0, tap));
+    let all = rows.flat_map(|y| (0..g.kernel[1]).map(move |tap| Some((image + y?) * width + at(1, tap)?)));
+    all.collect()
+}
+
+impl OnHost for ConvPatchesArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let g = &self.windows;
+        assert_eq!(self.groups, 1);
+        let mut to = 0;
+        for pixel in 0..(g.images * g.rows * g.columns) as usize {
+            for tap in taps(g, pixel) {
+                for c in 0..g.channels as usize {
+                    let value = tap.map_or(0.0, |at| memory.get(self.x, at * g.channels as usize + c));
+                    memory.set(self.out, to, value);
+                    to += 1;
+                }
+            }
+        }
+    }
+}
+
+impl OnHost for WindowPoolArgs {
+    fn run(&self, memory: &mut impl Memory) {
+        let (g, d) = (&self.windows, self.windows.channels as usize);
+        for pixel in 0..(g.images * g.rows * g.columns) as usize {
+            let inside: Vec<usize> = taps(g, pixel).into_iter().flatten().collect();
+            for c in 0..d {
+                let values = inside.iter().map(|at| memory.get(self.x, at * d + c));
+                let value = match self.mode {
+                    0 => values.fold(f32::NEG_INFINITY, f32::max),
+                    1 => values.sum::<f32>() / inside.len() as f32,
+                    _ => panic!("padding counts"),
+                };
+                memory.set(self.out, pixel * d + c, value);
+            }
         }
     }
 }

@@ -125,6 +125,8 @@ kernels! {
     "attention_pattern_f32": AttentionPatternArgs,
         [attention.q, attention.k, attention.v, attention.out];
     "permute_tokens_f32": PermuteTokensArgs, [x, out];
+    "conv_patches_f32": ConvPatchesArgs, [x, out];
+    "window_pool_f32": WindowPoolArgs, [x, out];
     "rope_f32": RopeArgs, [x, table];
     "softmax_f32": SoftmaxArgs, [x, out];
     "transpose_f32": TransposeArgs, [x, gamma, y, out];

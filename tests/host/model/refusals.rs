@@ -119,10 +119,34 @@ fn what_cannot_be_built_is_refused() {
             "`architecture` is \"swinv2_cr_tiny_224\", which is not supported: its blocks and position networks are not those of Swin V2, despite the name",
         ),
         (
-            "timm_swin",
-            "architecture",
-            json!("hiera_tiny_224"),
-            "`architecture` is \"hiera_tiny_224\", which is not supported: Hiera's patches overlap, and its queries are pooled between stages",
+            "timm_hiera",
+            "model_args.q_stride",
+            json!([1, 2]),
+            "`model_args.q_stride` is [1,2], expected [2,2]: nothing else is supported",
+        ),
+        (
+            "timm_hiera",
+            "model_args.sep_pos_embed",
+            json!(true),
+            "`model_args.sep_pos_embed` is true, expected false: it is not supported",
+        ),
+        (
+            "timm_hiera",
+            "model_args.stages",
+            json!([1, 2]),
+            "`stages` has 2 numbers, expected 4",
+        ),
+        (
+            "timm_hiera",
+            "model_args.img_size",
+            json!([64, 48]),
+            "an image of 64×48 is not divided into windows of 32×32 pixels",
+        ),
+        (
+            "timm_hiera",
+            "model_args.global_pool",
+            json!("token"),
+            "`global_pool` of this architecture is \"avg\", \"max\" or \"avgmax\"",
         ),
         (
             "timm_swin",
@@ -170,7 +194,7 @@ fn what_cannot_be_built_is_refused() {
             "timm_deit",
             "architecture",
             json!("resnet50"),
-            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer and swin_transformer_v2",
+            "`architecture` is \"resnet50\", which is not supported; supported are the architectures of timm's modules vision_transformer, deit, eva, beit, mlp_mixer, naflexvit, swin_transformer, swin_transformer_v2 and hiera",
         ),
         (
             "timm_deit",
@@ -466,5 +490,29 @@ fn an_image_size_that_cannot_be_is_refused() {
             let text = model::load(&golden(case), &options).unwrap_err().to_string();
             assert!(text.ends_with(expected), "{text}");
         }
+    }
+}
+
+/// timm interpolates positions of windows only.
+#[test]
+fn an_image_size_that_does_not_fit_hiera_is_refused() {
+    for (case, size, expected) in [
+        (
+            "timm_hiera",
+            [64, 64],
+            "image size: 64×64 is not 64×32, the model's own: hiera_tiny_224 has a position for each of its tokens, and timm does not interpolate them",
+        ),
+        (
+            "timm_hiera_abswin",
+            [64, 80],
+            "image size: an image of 64×80 is not divided into windows of 32×32 pixels",
+        ),
+    ] {
+        let options = LoadOptions {
+            image_size: Some(size),
+            ..LoadOptions::default()
+        };
+        let text = model::load(&golden(case), &options).unwrap_err().to_string();
+        assert_eq!(text, expected);
     }
 }

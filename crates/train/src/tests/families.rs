@@ -10,7 +10,7 @@ use super::{IMAGES, RATE, golden, options};
 use crate::{ContrastiveOptions, Frozen, LossKind, Objective, StepReport, TensorRule, TrainOptions, Trainer};
 
 /// Models with tensors that are not trained although the loss depends on them, and the end of their names.
-const FROZEN: [(&str, &[&str]); 27] = [
+const FROZEN: [(&str, &[&str]); 29] = [
     // The temperature is the exponential function of it.
     ("hf_swinv2", &["logit_scale"]),
     ("hf_swinv2_model", &["logit_scale"]),
@@ -31,6 +31,9 @@ const FROZEN: [(&str, &[&str]); 27] = [
     ("hf_vit_interpolated", &["position_embeddings"]),
     ("timm_eva02", &["pos_embed"]),
     ("timm_flexivit", &["pos_embed"]),
+    // The sum of both tables, one of which is interpolated.
+    ("timm_hiera_abswin", &["pos_embed", "pos_embed_win"]),
+    ("timm_hiera_override_size", &["pos_embed", "pos_embed_win"]),
     ("timm_naflex", &["pos_embed"]),
     ("timm_naflex_factorized", &["pos_embed_x", "pos_embed_y"]),
     ("timm_naflex_radio", &["pos_embed"]),
