@@ -28,6 +28,8 @@ LOSSES = {"timm_vit_class_token": "cross_entropy", "timm_vit_pre_norm_layer_scal
 LOSSES |= dict.fromkeys(
     ["timm_beit", "timm_beit_shared", "hf_beit", "timm_swin", "hf_swin", "timm_swinv2", "hf_swinv2"], "cross_entropy"
 )
+# A model with pooled queries.
+LOSSES |= {"timm_hiera": "cross_entropy"}
 # Students with a classifier for distillation. The loss is DeiT's DistillationLoss, with alpha 0.25 and temperature 3.
 LOSSES |= {"timm_deit_distilled": "soft_distillation", "hf_deit_teacher": "hard_distillation"}
 # Models without a classifier, trained with embeddings of texts.
@@ -120,7 +122,10 @@ def train(name, kind):
     groups.append({"params": scales, "weight_decay": 0.0})
     optimizer = torch.optim.AdamW(groups, lr=RATES.get(name, RATE), betas=(0.9, 0.999), eps=1e-6, weight_decay=0.05)
     all_parameters = [p for group in groups for p in group["params"]]
-    size = trained.config.image_size if hasattr(trained, "config") else trained.patch_embed.img_size
+    if hasattr(trained, "config"):
+        size = trained.config.image_size
+    else:
+        size = getattr(trained.patch_embed, "img_size", config.get("model_args", {}).get("img_size"))
     height, width = (size, size) if isinstance(size, int) else size
     losses, norms = [], []
     for step in range(STEPS):

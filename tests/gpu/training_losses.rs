@@ -155,6 +155,7 @@ fn losses_and_relative_positions_are_those_of_the_cpu() {
         ("timm_beit", cross_entropy, sgd),
         ("timm_swin", cross_entropy, sgd),
         ("hf_swinv2", cross_entropy, sgd),
+        ("timm_hiera", cross_entropy, sgd),
         ("timm_deit_distilled", distillation(DistillationKind::Soft), lamb),
         ("hf_vit", distillation(DistillationKind::Hard), sgd),
         ("hf_clip_projection", Objective::Contrastive(clip), sgd),

@@ -106,7 +106,8 @@ fn is_final_norm(name: &str) -> bool {
         "final_layer_norm",
         "ln_final",
     ];
-    NORMS.contains(&layer) && matches!(depth(name), Depth::Head)
+    // Hiera's norm of the pooled tokens is part of its head.
+    NORMS.contains(&layer) && !name.starts_with("head.norm.") && matches!(depth(name), Depth::Head)
 }
 
 /// Returns the position of a tensor in the model by its name.
@@ -138,7 +139,8 @@ mod tests {
     use super::*;
 
     /// The factors are those of timm 1.0.31: `param_groups_layer_decay(model, layer_decay=0.5)` for
-    /// `vit_tiny_patch16_224` with 2 blocks, and for `swin_tiny_patch4_window7_224` with depths 1 and 2.
+    /// `vit_tiny_patch16_224` with 2 blocks, for `swin_tiny_patch4_window7_224` with depths 1 and 2, and for
+    /// `hiera_tiny_224` with 4 blocks.
     #[test]
     fn factors_are_those_of_timm() {
         let vit = [
@@ -159,7 +161,16 @@ mod tests {
             ("norm.weight", 0.5),
             ("head.fc.weight", 1.0),
         ];
-        for expected in [vit, swin] {
+        let hiera = [
+            ("pos_embed", 0.031_25),
+            ("patch_embed.proj.weight", 0.031_25),
+            ("blocks.0.norm1.weight", 0.0625),
+            ("blocks.1.proj.weight", 0.125),
+            ("blocks.2.attn.qkv.weight", 0.25),
+            ("blocks.3.mlp.fc2.bias", 0.5),
+            ("head.norm.weight", 1.0),
+        ];
+        for expected in [vit, swin, hiera] {
             let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
             let factors: Vec<f64> = expected.iter().map(|(_, factor)| *factor).collect();
             assert_eq!(rate_factors(&names, 0.5), factors);

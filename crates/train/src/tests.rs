@@ -143,6 +143,7 @@ fn ten_steps_are_those_of_pytorch() {
         ("hf_swin", LossKind::CrossEntropy.into()),
         ("timm_swinv2", LossKind::CrossEntropy.into()),
         ("hf_swinv2", LossKind::CrossEntropy.into()),
+        ("timm_hiera", LossKind::CrossEntropy.into()),
         ("timm_deit_distilled", distillation(DistillationKind::Soft)),
         ("hf_deit_teacher", distillation(DistillationKind::Hard)),
     ] {
