@@ -224,7 +224,10 @@ impl<'a> Job<'a> {
     }
 
     fn cuda(compiler: &'a Tool, source: &'a Path, arch: &str, out: &Path) -> Self {
-        let arch = format!("sm_{}", arch.trim_start_matches("sm_"));
+        let arch = match arch.trim_start_matches("sm_") {
+            "90a" => "sm_90".into(),
+            capability => format!("sm_{capability}"),
+        };
         // Every GPU of this capability has the instructions of 90a.
         let specific = if arch == "sm_90" { "a" } else { "" };
         let target = format!("-arch={arch}{specific}");

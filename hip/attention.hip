@@ -16,7 +16,7 @@
 //   that return at once. K and V go through LDS in tiles of 32 to 64 keys.
 //
 // attention/ has the tile configurations (config.hpp), the entries' policies (policy.hpp), what all blocks share (core.hpp), and the blocks:
-// staged.hpp, cdna.hpp and async.hpp differ in how K and V reach LDS, split.hpp shares out the keys.
+// staged.hpp, cdna.hpp and async.hpp differ in how K and V reach LDS, warpgroup.hpp is async.hpp's for Hopper, split.hpp shares out the keys.
 #include "attention.h"
 #include "attention/block.hpp"
 #include "attention/policy.hpp"

@@ -125,8 +125,8 @@ template <class T, int D, class Policy> struct AsyncAttention : Attention<T, D, 
         }
     }
 
-    // Calls work(start, whole) for each tile while it is in LDS; whole: every query sees all its keys. Calls publish() between the wait
-    // for a tile and the barrier.
+    // Calls work(start, whole) for each tile while it is in LDS; whole: every query sees all its keys. Calls publish() before each barrier that
+    // makes LDS visible: products of warpgroups need a fence there.
     template <class Publish, class Work> HIPVIT_DEVICE void for_each_tile(const Publish &publish, const Work &work) {
         const bool maskless = (Policy::HAS_BIAS || this->scale_log2 > 0.0f) && !a.visible.key_mask;
         for (u32 start = this->tile_from(this->key_begin); start < key_end; start = this->tile_from(start + KEYS)) {

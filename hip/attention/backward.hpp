@@ -88,7 +88,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
     StagedB staged_b;
     int stage = 0;             // of the tile that is multiplied
     bool has_started = false;  // to copy the first tile
-    const bool shares_rows; // among the waves, which share out the tiles' rows
+    const bool shares_rows; // all waves hold the same rows, at most 16, and divide the rows of tiles
     TileMask<Policy, GROUPS, HOLDS_KEYS> mask;
 
     HIPVIT_DEVICE AttentionBackward(const AttentionBackwardOperands &a, const PolicyArgs &of_policy, Vec128 *memory, u32 image, u32 head,
@@ -122,10 +122,12 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
 
     // The wave's first row in the block. Its groups are adjacent, so that fewer waves have rows at the end.
     static HIPVIT_DEVICE int wave_row() { return wave_index() * GROUPS * 16; }
-    HIPVIT_DEVICE int shared_row() const { return WARPGROUPS && shares_rows ? 0 : wave_row(); }
+    HIPVIT_DEVICE int first_wave_row() const { return WARPGROUPS && shares_rows ? 0 : wave_row(); }
     // The index of the wave's row `j` of a group.
-    HIPVIT_DEVICE u32 row_at(int group, int j) const { return first_row + shared_row() + group * 16 + j; }
-    // Whether the wave has no row, and only copies.
+    HIPVIT_DEVICE u32 row_at(int group, int j) const { return first_row + first_wave_row() + group * 16 + j; }
+    // Whether the wave stores gradients of its rows.
+    HIPVIT_DEVICE bool stores() const { return !WARPGROUPS || !shares_rows || wave_index() == 0; }
+    // Whether the wave has no row. It copies its part of tiles, and multiplies in its warpgroup.
     HIPVIT_DEVICE bool idle() const { return row_at(0, 0) >= rows; }
     HIPVIT_DEVICE u32 last_row() const { return (first_row + ROWS < rows ? first_row + ROWS : rows) - 1; }
 
@@ -158,12 +160,12 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
             barrier(); // the previous rows have been read
             StagedRows::copy(from.first, from.stride, first_row + part * PART, rows, a.head_dim, from.vector, write_rows(lds));
             barrier();
-            if (GROUPS > 1 && shared_row() / PART != part) continue;
+            if (GROUPS > 1 && first_wave_row() / PART != part) continue;
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll
                 for (int c = 0; c < D / 16; ++c)
-                    fragment[g][c] = Fragments::load_y(lds + (shared_row() % PART + g * 16) * ROW + c * 16, ROW);
+                    fragment[g][c] = Fragments::load_y(lds + (first_wave_row() % PART + g * 16) * ROW + c * 16, ROW);
             }
         }
     }
@@ -384,7 +386,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         }
     }
 
-    // S becomes P, and dP becomes dS. Scores become final, and their derivatives apply, here and nowhere else.
+    // S becomes P, and dP becomes dS. Scores become final, and their derivatives apply, here; without a policy's score also in exponentiate().
     template <bool MASKED> HIPVIT_DEVICE void differentiate(Scores &s, Scores &d_p, u32 start, int t) const {
         const float scale_log2 = a.scale * LOG2_E; // e^(scale · s) = 2^(scale_log2 · s)
 #pragma unroll
@@ -578,7 +580,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         const HeadRows<T> to((T *)gradients, of_image(image_stride), token_stride, a.head_dim);
         T *const wave_rows = lds + wave_index() * 16 * ROW;
         barrier(); // the LDS has been read
-        if (WARPGROUPS && shares_rows && wave_index() > 0) return;
+        if (!stores()) return;
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll

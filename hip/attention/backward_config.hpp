@@ -108,7 +108,7 @@ template <class T, int D, int GRADIENTS> HIPVIT_DEVICE constexpr BackwardConfig 
 
 // Blocks per multiprocessor of NVIDIA that a kernel is compiled for at least, which bounds its registers; 0: no bound. On an H100, with 197
 // tokens, four blocks take 0.89 of the time of three for queries, and 1.16 for keys and values, whose kernel then spills.
-// Warpgroups need more registers: µs of keys and values, then of queries, with heads of 64 channels (H200, CUDA 13, bf16):
+// Warpgroups need more registers. Tiles of 64 are slower with 197 tokens, but gain more with more. µs of keys and values, then of queries, with heads of 64 channels (H200, CUDA 13, bf16):
 //
 //                                   [64, 12, 197, 64]   [8, 16, 577, 64]   [8, 16, 1024, 64]
 //   waves alone, 3 and 4 blocks         104.0    71.1       116.5   79.1       275.3   184.5

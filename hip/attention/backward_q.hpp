@@ -59,6 +59,7 @@ template <class T, int D, class Policy> struct AttentionBackwardQ : AttentionBac
     }
 
     HIPVIT_DEVICE void store_partial(const Gradient &gradient, float *partial) const {
+        if (!this->stores()) return;
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll

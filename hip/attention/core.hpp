@@ -1,5 +1,5 @@
-// Attention of one block: its place in the batch, its scores, softmax and output rows. The blocks of staged.hpp, cdna.hpp and async.hpp
-// build on it; they differ in how K and V reach LDS.
+// Attention of one block: its place in the batch, its scores, softmax and output rows. The blocks of staged.hpp, cdna.hpp, async.hpp and
+// warpgroup.hpp build on it; they differ in how K and V reach LDS, and in who multiplies.
 //
 // A lane's scores S = K·Qᵀ are of Tile::COLUMNS queries per group, the columns of mma.hpp; rows are keys. P is rounded to T.
 #pragma once
@@ -36,9 +36,11 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     const u32 first_query;
     u32 key_begin, key_end;       // of the tiles that the block works on
     u32 common_begin, common_end; // of the keys that every query of the block sees, by position
-    bool shares_queries = false;  // among the waves, which share out the keys; see warpgroup.hpp
-    // e^(scale · s) = 2^(scale_log2 · s). If positive, and without a bias, it is applied when the maximum is subtracted, as
-    // softmax_scale_log2; otherwise before the maximum is taken. With a bias, scores are exponents of e.
+    bool shares_queries = false;  // all waves have the same queries, at most 16, and divide the keys; see warpgroup.hpp
+    // e^(scale · s) = 2^(scale_log2 · s). The softmax multiplies scores by softmax_scale_log2 when it subtracts the maximum:
+    //   without a bias   by scale_log2; if that is not positive, mask() does so before
+    //   with a bias      by 1: add_bias() has applied the scale and log2(e)
+    //   with a pattern   by log2(e): add_bias() has applied the scale
     const float scale_log2, softmax_scale_log2;
 
     typename Tile::Y q_fragment[GROUPS][D / 16];
@@ -52,7 +54,9 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
           v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
           whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
           vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * LOG2_E),
-          softmax_scale_log2(Policy::HAS_BIAS ? LOG2_E : scale_log2 > 0.0f ? scale_log2 : 1.0f) {
+          softmax_scale_log2(Policy::SCORES || Policy::ADDS                  ? LOG2_E
+                             : !Policy::HAS_BIAS && scale_log2 > 0.0f ? scale_log2
+                                                                      : 1.0f) {
         key_begin = common_begin = 0;
         key_end = common_end = a.keys;
         if (has_window()) {
@@ -85,7 +89,8 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         return first_query + group * GROUP + wave * 16 + j;
     }
 
-    // The thread that has the scores of this one in the block's order of scores, and the number there of the first key's, from key `start`.
+    // A pattern's tiles are in the order in which the threads of a block have its scores. Waves with the same queries read what is stored
+    // for the first one: the thread, and the number of its score of key `start`.
     HIPVIT_DEVICE u32 thread_of_scores() const {
         return uses_warpgroups<T, D>() && shares_queries ? lane_index() : thread_index();
     }
@@ -166,7 +171,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         }
     }
 
-    // S becomes scale · S + bias, or f(scale · S) with the pattern's score f. EXIST: all keys of the tile exist.
+    // S becomes scale_log2 · S + log2(e) · bias; with a pattern, scale · S + addend or its score f(scale · S). EXIST: all keys of the tile exist.
     template <bool EXIST = false> HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::ADDS) {
             Vec<T> addends;
@@ -185,7 +190,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 
     template <bool EXIST> HIPVIT_DEVICE void add_bias_rows(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::STATISTICS) {
-            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= a.scale; });
+            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
         }
         const T *rows[COLUMNS];
 #pragma unroll
@@ -200,7 +205,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         if constexpr (EXIST && uses_cdna_block<T>()) return add_whole_bias_rows(acc_s, start, rows);
         for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
             const u32 at = EXIST || start + key < a.keys ? start + key : a.keys - 1;
-            s = multiply_add(s, a.scale, to_float(rows[column][at]));
+            s = multiply_add(s, scale_log2, to_float(rows[column][at]) * LOG2_E);
         });
     }
 
@@ -215,7 +220,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 #pragma unroll
                 for (int e = 0; e < Tile::VALUES; ++e) {
                     float &s = acc_s[g][t].value[e];
-                    s = multiply_add(s, a.scale, to_float(T{bias[e]}));
+                    s = multiply_add(s, scale_log2, to_float(T{bias[e]}) * LOG2_E);
                 }
             }
         }

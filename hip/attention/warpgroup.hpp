@@ -15,7 +15,10 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
 
     static_assert(WAVES % WARPGROUP_WAVES == 0);
     static constexpr int PARTS = KEYS / 16;
-    static constexpr bool SHARES = GROUPS == 1 && !Policy::STATISTICS;
+    // Floats of a lane that combine() adds up.
+    static constexpr int VALUES = D / 16 * Tile::VALUES, FLOATS = VALUES + 2 * COLUMNS;
+    static constexpr bool FITS = (WAVES - 1) * FLOATS * WAVE * int(sizeof(float)) <= Base::LDS_VECS * int(VEC128_BYTES);
+    static constexpr bool SHARES = GROUPS == 1 && !Policy::STATISTICS && FITS;
 
     HIPVIT_DEVICE WarpgroupAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, const Policy &policy)
         : Base(a, memory, image, head, first_query, policy) {
@@ -40,8 +43,10 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     }
 
     // O += Vᵀ·Pᵀ of a tile.
-    HIPVIT_DEVICE void multiply_values(const Probabilities (&p)[PARTS]) {
+    HIPVIT_DEVICE void multiply_values(Probabilities (&p)[PARTS]) {
         const WarpgroupMatrix<T, D> v(this->stage_at(stage) + Base::V_AT);
+#pragma unroll
+        for (int t = 0; t < PARTS; ++t) pin(p[t]);
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) pin(acc_o[g]);
         begin_products();
@@ -88,7 +93,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     HIPVIT_DEVICE void process_tiles() {
         const bool shares = SHARES && this->shares_queries;
         const u32 first_wave = wave_index() / WARPGROUP_WAVES * WARPGROUP_WAVES;
-        if (!shares && this->first_query + first_wave * 16 >= a.queries) return this->for_each_tile([] {}, [](u32, bool) {});
+        if (!shares && this->first_query + first_wave * 16 >= a.queries) return this->for_each_tile(publish_to_products, [](u32, bool) {});
         this->for_each_tile(publish_to_products, [&](u32 start, bool whole) {
             if (shares || key_end - start <= 16) {
                 for (u32 part = shares ? wave_index() : 0; part < PARTS && start + part * 16 < key_end; part += WAVES)
@@ -102,8 +107,6 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
 
     // Adds up the waves' results in the first one.
     HIPVIT_DEVICE void combine() {
-        constexpr int VALUES = D / 16 * Tile::VALUES, FLOATS = VALUES + 2 * COLUMNS; // of a lane
-        static_assert((WAVES - 1) * FLOATS * WAVE * sizeof(float) <= Base::LDS_VECS * VEC128_BYTES);
         float *const memory = reinterpret_cast<float *>(this->lds);
         const auto place = [&](int wave, int i) -> float & { return memory[((wave - 1) * FLOATS + i) * WAVE + lane_index()]; };
         barrier(); // the last tile has been read

@@ -2,7 +2,7 @@
 //
 //   warpgroup_multiply(d, x, …)   D += X · Yᵀ of 64 rows, 16 of each wave, that Mma<T>::Y distributes, and 16 k. D is that of Mma<T>.
 //
-// Products of a batch run while the waves do other work, until wait_products. Registers of a batch that has not ended are not accessed.
+// Products of a batch run while the waves do other work. Their registers must not be accessed before wait_products.
 // Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 #pragma once
 #include "async_copy.hpp"
@@ -89,8 +89,8 @@ template <int N> HIPVIT_DEVICE void pin(Vec128 (&x)[N]) {
 #define HIPVIT_PRODUCT_64(TYPE) \
     HIPVIT_PRODUCT(TYPE, "64", "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15," "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31", "%32", "%33", "%34", "%35", "%36", "%37", "%38", HIPVIT_COLUMNS(d[0]), HIPVIT_COLUMNS(d[1]), HIPVIT_COLUMNS(d[2]), HIPVIT_COLUMNS(d[3]))
 
-// D = X · Yᵀ, or D += X · Yᵀ if it adds, of 16 · N columns of D and 16 k. Y's descriptor is of its first row and column: rows of LDS are the
-// columns of D or, BY_ROWS, the k.
+// D = X · Yᵀ, or D += X · Yᵀ if it adds, of 16 · N columns of D and 16 k. `y` describes Y's first element. A row in LDS has the k of a column
+// of D or, BY_ROWS, a k of all columns.
 template <class T, bool BY_ROWS, class Acc, int N> HIPVIT_DEVICE void warpgroup_multiply(Acc (&d)[N], const Vec128 &x, u64 y, bool adds) {
     static_assert(N == 1 || N == 2 || N == 4);
     constexpr bool F16 = __is_base_of(f16, T);

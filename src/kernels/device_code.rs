@@ -15,7 +15,7 @@ include!(concat!(env!("OUT_DIR"), "/device_code.rs"));
 pub(super) struct CodeObject {
     /// Name of the kernel file without its extension: `attention`.
     pub(super) kernel: &'static str,
-    /// Architecture as passed to the compiler: `gfx942`, `gfx90a:xnack-`, `sm_90`.
+    /// Architecture of its GPUs: `gfx942`, `gfx90a:xnack-`, `sm_90`.
     pub(super) arch: &'static str,
     /// An ELF file: an AMD code object, or a cubin.
     pub(super) bytes: &'static [u8],
