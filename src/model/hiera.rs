@@ -5,6 +5,7 @@
 use super::invalid::Invalid;
 use super::positions::Grid;
 use super::stage_sizes::StageSizes;
+use super::vit::MAX_ELEMENTS;
 
 /// Rows and columns of tokens of which pooling keeps one.
 pub(super) const POOL: Grid = [2, 2];
@@ -14,9 +15,6 @@ pub(super) const KERNEL: [usize; 2] = [7, 7];
 
 /// Rows and columns of zeros around the normalised image.
 pub(super) const PADDING: usize = 3;
-
-/// Maximum number of elements of the tokens of an image.
-const MAX_ELEMENTS: usize = 1 << 28;
 
 /// Stages with pooled queries between them.
 #[derive(Clone, Debug)]
@@ -49,7 +47,8 @@ impl Stage {
             .product()
     }
 
-    /// Returns the shape of the tokens of an image: window by window, in one sequence unless attention is inside of windows.
+    /// Returns the shape of an image's tokens, window by window: `[windows, tokens, D]` if attention is inside of windows, otherwise
+    /// `[1, windows · tokens, D]`.
     pub(super) fn shape(&self, is_windowed: bool) -> [usize; 3] {
         let (windows, tokens) = (self.windows(), self.window.iter().product::<usize>());
         if is_windowed {

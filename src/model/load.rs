@@ -233,7 +233,7 @@ fn assemble_from(
         InputKind::PixelValues => {
             let mut graph = Graph::new(source.name(), [1, 3, height, width], DType::F32);
             let pixels = if vit.has_overlapping_patches() {
-                channels_last(&mut graph, [height, width], PixelLayout::Chw, None)?
+                channels_last_pixels(&mut graph, [height, width], PixelLayout::Chw, None)?
             } else {
                 graph.input()
             };
@@ -243,7 +243,7 @@ fn assemble_from(
             let mut graph = Graph::new(source.name(), [1, height, width, 3], DType::U8);
             let normalize = preprocessing::normalize(&preprocess);
             let pixels = if vit.has_overlapping_patches() {
-                channels_last(&mut graph, [height, width], PixelLayout::Hwc, Some(normalize))?
+                channels_last_pixels(&mut graph, [height, width], PixelLayout::Hwc, Some(normalize))?
             } else {
                 let input = graph.input();
                 graph.push(Role::Patch, "normalize", Op::Normalize(normalize), [input])?
@@ -323,7 +323,7 @@ fn assemble_from(
 }
 
 /// Adds the pixels with their channels last, `[1,H,W,3]`, which a convolution reads. They are patches of one pixel.
-fn channels_last(
+fn channels_last_pixels(
     graph: &mut Graph,
     [height, width]: [usize; 2],
     layout: PixelLayout,

@@ -24,7 +24,7 @@ const WINDOW_POSITIONS: &str = "pos_embed_win";
 
 /// A stage whose first block pools the queries, and the stage before, whose tokens the block reads.
 #[derive(Clone, Copy)]
-struct Pooled<'a> {
+struct Transition<'a> {
     before: &'a Stage,
     stage: &'a Stage,
     /// True if the residual has a linear layer.
@@ -111,7 +111,7 @@ impl<'a> Builder<'a> {
                 let number = self.hidden_layers.len();
                 let step = format!("blocks.{number}");
                 let tensors = self.trunk(&format!("{}{number}.", self.names.blocks));
-                let pooled = before.filter(|_| inner == 0).map(|before| Pooled {
+                let pooled = before.filter(|_| inner == 0).map(|before| Transition {
                     before,
                     stage,
                     expands: hiera.expands,
@@ -164,9 +164,16 @@ impl<'a> Builder<'a> {
         Ok(self.graph.push(Role::Other, step, op, [x])?)
     }
 
-    /// Adds `pool(residual) + scale1 · attention(norm1(x))` with pooled queries, then `x + scale2 · mlp(norm2(x))`.
-    fn pooled_block(&mut self, x: ValueId, pooled: Pooled<'_>, step: &str, tensors: &str) -> Result<ValueId> {
-        let Pooled {
+    /// Adds `r + scale1 · attention(norm1(x))` with pooled queries, then `x + scale2 · mlp(norm2(x))`. `r` is `pool(proj(norm1(x)))`, or the
+    /// maxima and means of `x`.
+    fn pooled_block(
+        &mut self,
+        x: ValueId,
+        pooled: Transition<'_>,
+        step: &str,
+        tensors: &str,
+    ) -> Result<ValueId> {
+        let Transition {
             before,
             stage,
             expands,
@@ -182,18 +189,18 @@ impl<'a> Builder<'a> {
             let name = format!("{step}.expansion");
             let tensor = format!("{tensors}{EXPANSION}");
             let wide = self.linear(Role::Other, &name, normed, &tensor, [dim, inputs], true)?;
-            self.pooled(&name, wide, pooled, MAX)?
+            self.pool_windows(&name, wide, pooled, MAX_POOL)?
         } else {
             let name = format!("{step}.pool");
-            let maxima = self.pooled(&format!("{name}.max"), x, pooled, MAX)?;
-            let means = self.pooled(&format!("{name}.mean"), x, pooled, MEAN)?;
+            let maxima = self.pool_windows(&format!("{name}.max"), x, pooled, MAX_POOL)?;
+            let means = self.pool_windows(&format!("{name}.mean"), x, pooled, MEAN_POOL)?;
             self.graph
                 .push(Role::Other, name, Concat { axis: 2 }, [maxima, means])?
         };
         let attn = format!("{step}.attn");
         let qkv = self.packed(&format!("{tensors}attn.qkv"), [3 * dim, inputs], true)?;
         let q = self.rows(Role::Qkv, &format!("{attn}.q"), normed, &qkv, 0..dim)?;
-        let q = self.pooled(&format!("{attn}.q"), q, pooled, MAX)?;
+        let q = self.pool_windows(&format!("{attn}.q"), q, pooled, MAX_POOL)?;
         let kv = self.rows(Role::Qkv, &format!("{attn}.kv"), normed, &qkv, dim..3 * dim)?;
         let spec = attention_spec(dim, stage.sizes.heads, AttentionOperands::PackedKv);
         let y = self.graph.push(Role::Attention, attn.clone(), spec, [q, kv])?;
@@ -209,11 +216,11 @@ impl<'a> Builder<'a> {
     }
 
     /// Reduces the tokens of the stage before to those of the stage.
-    fn pooled(
+    fn pool_windows(
         &mut self,
         step: &str,
         x: ValueId,
-        Pooled { before, stage, .. }: Pooled<'_>,
+        Transition { before, stage, .. }: Transition<'_>,
         pool: Op,
     ) -> Result<ValueId> {
         let role = Role::Other;
@@ -239,7 +246,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-const MAX: Op = Op::MaxPool(MaxPool {
+const MAX_POOL: Op = Op::MaxPool(MaxPool {
     kernel: POOL,
     stride: POOL,
     dilation: [1; 2],
@@ -247,7 +254,7 @@ const MAX: Op = Op::MaxPool(MaxPool {
     ceil: false,
 });
 
-const MEAN: Op = Op::AveragePool(AveragePool {
+const MEAN_POOL: Op = Op::AveragePool(AveragePool {
     kernel: POOL,
     stride: POOL,
     dilation: [1; 2],

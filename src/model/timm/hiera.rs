@@ -146,8 +146,13 @@ pub(super) fn describe(
     let tokens = |size: [usize; 2]| size[0] / STRIDE[0] * (size[1] / STRIDE[1]);
     if !arguments.abs_win_pos_embed && tokens(image) != tokens(own) {
         let reason = format!(
-            "{}×{} is not {}×{}, the model's own: {name} has a position for each of its tokens, and timm does not interpolate them",
-            image[0], image[1], own[0], own[1]
+            "{}×{} pixels are {} tokens, but {name} has positions for {}, and timm does not interpolate them: use {}×{}, or a model with abswin in its name",
+            image[0],
+            image[1],
+            tokens(image),
+            tokens(own),
+            own[0],
+            own[1]
         );
         return Err(Error::argument("image size", reason));
     }
@@ -178,7 +183,10 @@ pub(super) fn apply(given: Fields<'_>, arguments: &mut Arguments) -> Result<()> 
         ("dim_mul", Value::from(2.0)),
         ("head_mul", Value::from(2.0)),
     ] {
-        if let Some(value) = given.get(key).filter(|value| **value != only) {
+        // An integer equals a float of its value.
+        let is_other =
+            |value: &&Value| **value != only && (value.as_f64().is_none() || value.as_f64() != only.as_f64());
+        if let Some(value) = given.get(key).filter(is_other) {
             return Err(given.unexpected(key, value, &format!("{only}: nothing else is supported")));
         }
     }
@@ -206,8 +214,11 @@ fn check_windows(image: [usize; 2]) -> Result<(), Invalid> {
         return Ok(());
     }
     Err(format!(
-        "an image of {}×{} is not divided into windows of {height}×{width} pixels",
-        image[0], image[1]
+        "an image of {}×{} is not divided into windows of {height}×{width} pixels: use, for example, {}×{}",
+        image[0],
+        image[1],
+        image[0].next_multiple_of(height),
+        image[1].next_multiple_of(width)
     )
     .into())
 }

@@ -140,7 +140,7 @@ fn what_cannot_be_built_is_refused() {
             "timm_hiera",
             "model_args.img_size",
             json!([64, 48]),
-            "an image of 64×48 is not divided into windows of 32×32 pixels",
+            "an image of 64×48 is not divided into windows of 32×32 pixels: use, for example, 64×64",
         ),
         (
             "timm_hiera",
@@ -500,12 +500,12 @@ fn an_image_size_that_does_not_fit_hiera_is_refused() {
         (
             "timm_hiera",
             [64, 64],
-            "image size: 64×64 is not 64×32, the model's own: hiera_tiny_224 has a position for each of its tokens, and timm does not interpolate them",
+            "image size: 64×64 pixels are 256 tokens, but hiera_tiny_224 has positions for 128, and timm does not interpolate them: use 64×32, or a model with abswin in its name",
         ),
         (
             "timm_hiera_abswin",
             [64, 80],
-            "image size: an image of 64×80 is not divided into windows of 32×32 pixels",
+            "image size: an image of 64×80 is not divided into windows of 32×32 pixels: use, for example, 64×96",
         ),
     ] {
         let options = LoadOptions {
