@@ -4,8 +4,7 @@
 
 use super::invalid::Invalid;
 use super::positions::Grid;
-use super::stage_sizes::StageSizes;
-use super::vit::MAX_ELEMENTS;
+use super::stage_sizes::{MAX_ELEMENTS, StageSizes};
 
 /// Rows and columns of tokens of which pooling keeps one.
 pub(super) const POOL: Grid = [2, 2];

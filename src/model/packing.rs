@@ -13,7 +13,8 @@ use rayon::prelude::*;
 use super::invalid::Invalid;
 use super::packed_layout::{Layout, Table};
 use super::positions::{self, Filter, Grid, GridTable};
-use super::vit::{MAX_ELEMENTS, Pooling, Positions, Vit};
+use super::stage_sizes::MAX_ELEMENTS;
+use super::vit::{Pooling, Positions, Vit};
 use crate::image::Preprocess;
 use crate::patch_grid::{self, PatchGrid};
 

@@ -6,11 +6,8 @@ use super::invalid::Invalid;
 use super::norm::Norm;
 use super::positions::Grid;
 use super::relative::TableFitting;
-use super::stage_sizes::StageSizes;
+use super::stage_sizes::{MAX_ELEMENTS, StageSizes};
 use crate::ops::{RelativeBias, TokenOrder};
-
-/// Maximum number of elements of the bias of one block.
-const MAX_ELEMENTS: usize = 1 << 28;
 
 /// Stages with different grids, and attention inside of windows.
 #[derive(Clone, Debug)]

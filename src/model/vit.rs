@@ -9,11 +9,8 @@ use super::packed_layout::Layout;
 use super::positions::{Filter, Fitting, Grid, GridTable};
 use super::relative::RelativePositions;
 use super::rotary::Rotary;
-use super::stage_sizes::StageSizes;
+use super::stage_sizes::{MAX_ELEMENTS, StageSizes};
 use crate::ops::Activation;
-
-/// Maximum number of elements in the tokens of an image. It keeps a wrong configuration from requesting terabytes.
-pub(super) const MAX_ELEMENTS: usize = 1 << 28;
 
 /// Maximum side of an image in pixels. The number of patches cannot overflow.
 pub(super) const LARGEST_SIDE: usize = 1 << 20;
@@ -304,7 +301,9 @@ impl Vit {
             return Err(format!("{} channels do not divide among {} heads", self.dim, self.heads).into());
         }
         let [rows, columns] = self.grid();
-        if (rows * columns + self.prefix()).saturating_mul(self.dim) > MAX_ELEMENTS {
+        let elements = (rows * columns + self.prefix()).saturating_mul(self.dim);
+        // A hierarchy has more channels where it has fewer tokens, and checks each stage.
+        if self.hierarchy.is_none() && elements > MAX_ELEMENTS {
             return Err(format!("{rows}×{columns} patches of {} channels are too many", self.dim).into());
         }
         let scores = (rows * columns + self.prefix())
