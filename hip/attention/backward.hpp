@@ -466,10 +466,10 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         for (int c = 0; c < D / 16; ++c) warpgroup_multiply<T, false>(s, fragment[0][c], matrix.at(0, c * 16), c > 0);
         end_products();
     }
-    // Starts to add (rows of the tile)ᵀ · weights.
-    template <int N> static HIPVIT_DEVICE void start_gradient(Gradient &gradient, const TileScores<N> &weights, const T *tile) {
+    // Starts to add (rows of the tile)ᵀ · weights, which `y` holds until the products have ended.
+    template <int N>
+    static HIPVIT_DEVICE void start_gradient(Gradient &gradient, TileWeights<N> &y, const TileScores<N> &weights, const T *tile) {
         const WarpgroupMatrix<T, D> matrix(tile);
-        TileWeights<N> y;
 #pragma unroll
         for (int t = 0; t < N; ++t) y[t] = Fragments::as_y(weights[t]);
         pin(y);

@@ -22,12 +22,15 @@ template <class T, int D, class Policy> struct AttentionBackwardKv : AttentionBa
     // Adds the gradients of the first N · 16 queries of a tile, by the warpgroup.
     template <int N> HIPVIT_DEVICE void add_tile(Gradient &d_k, Gradient &d_v, u32 start) {
         typename Base::template TileScores<N> p, d_s;
+        typename Base::template TileWeights<N> of_p, of_d_s;
         pin(d_k[0]);
         pin(d_v[0]);
         // dV is multiplied while dS is computed.
-        this->template tile_probabilities<1>(p, d_s, start, [&](const auto &p) { Base::template start_gradient<N>(d_v, p, this->lds_b()); });
-        Base::template start_gradient<N>(d_k, d_s, this->lds_a());
+        this->template tile_probabilities<1>(p, d_s, start, [&](const auto &p) { Base::template start_gradient<N>(d_v, of_p, p, this->lds_b()); });
+        Base::template start_gradient<N>(d_k, of_d_s, d_s, this->lds_a());
         wait_products<0>();
+        pin(of_p);
+        pin(of_d_s);
         pin(d_k[0]);
         pin(d_v[0]);
     }

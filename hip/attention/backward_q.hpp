@@ -24,10 +24,12 @@ template <class T, int D, class Policy> struct AttentionBackwardQ : AttentionBac
     // Adds the gradient of the first N · 16 keys of a tile, by the warpgroup.
     template <int N> HIPVIT_DEVICE void add_tile(Gradient &d_q, u32 start) {
         typename Base::template TileScores<N> p, d_s;
+        typename Base::template TileWeights<N> of_d_s;
         pin(d_q[0]);
         this->template tile_probabilities<0>(p, d_s, start, [](const auto &) {});
-        Base::template start_gradient<N>(d_q, d_s, this->lds_a());
+        Base::template start_gradient<N>(d_q, of_d_s, d_s, this->lds_a());
         wait_products<0>();
+        pin(of_d_s);
         pin(d_q[0]);
     }
 #endif
