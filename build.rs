@@ -224,13 +224,11 @@ impl<'a> Job<'a> {
     }
 
     fn cuda(compiler: &'a Tool, source: &'a Path, arch: &str, out: &Path) -> Self {
-        let arch = match arch.trim_start_matches("sm_") {
-            "90a" => "sm_90".into(),
-            capability => format!("sm_{capability}"),
+        let (arch, target) = match arch.trim_start_matches("sm_") {
+            // Every GPU of this capability has the instructions of 90a.
+            "90" | "90a" => ("sm_90".into(), "-arch=sm_90a".into()),
+            capability => (format!("sm_{capability}"), format!("-arch=sm_{capability}")),
         };
-        // Every GPU of this capability has the instructions of 90a.
-        let specific = if arch == "sm_90" { "a" } else { "" };
-        let target = format!("-arch={arch}{specific}");
         Self::new(
             compiler,
             source,

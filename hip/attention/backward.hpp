@@ -454,7 +454,6 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         }
         schedule_fence();
     }
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     // Of N · 16 rows of a tile, by the warpgroup.
     template <int N> using TileScores = Acc[N];
     template <int N> using TileWeights = Y[N];
@@ -566,7 +565,6 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
                 gradient[0][i / Fragments::VALUES].value[i % Fragments::VALUES] += memory[(wave * VALUES + i) * WAVE + lane_index()];
         }
     }
-#endif
 
     HIPVIT_DEVICE void accumulate_a(Gradient &gradient, const Scores &weights, int t) const {
         accumulate(gradient, weights, lds_a(), transposed_a(), t);

@@ -18,34 +18,30 @@ template <class T, int D, class Policy> struct AttentionBackwardKv : AttentionBa
                                      u32 head, u32 block)
         : Base(args.operands, of_policy, memory, image, head, block * Base::ROWS) {}
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     // Adds the gradients of the first N · 16 queries of a tile, by the warpgroup.
     template <int N> HIPVIT_DEVICE void add_tile(Gradient &d_k, Gradient &d_v, u32 start) {
         typename Base::template TileScores<N> p, d_s;
         typename Base::template TileWeights<N> of_p, of_d_s;
-        pin(d_k[0]);
-        pin(d_v[0]);
+        pin(d_k);
+        pin(d_v);
         // dV is multiplied while dS is computed.
         this->template tile_probabilities<1>(p, d_s, start, [&](const auto &p) { Base::template start_gradient<N>(d_v, of_p, p, this->lds_b()); });
         Base::template start_gradient<N>(d_k, of_d_s, d_s, this->lds_a());
         wait_products<0>();
         pin(of_p);
         pin(of_d_s);
-        pin(d_k[0]);
-        pin(d_v[0]);
+        pin(d_k);
+        pin(d_v);
     }
-#endif
 
     HIPVIT_DEVICE void run(const Args &args) {
         this->start_tiles();
         this->load_rows();
         Gradient d_k = {}, d_v = {};
         this->for_each_tile([&](u32 start) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
             if constexpr (Base::WARPGROUPS) {
                 if (!this->shares_rows) return start + 16 >= a.queries ? add_tile<1>(d_k, d_v, start) : add_tile<TILE / 16>(d_k, d_v, start);
             }
-#endif
             this->for_each_part(start, [&](int t) {
                 typename Base::Scores p, d_s;
                 this->probabilities(p, d_s, start, t);
@@ -53,12 +49,10 @@ template <class T, int D, class Policy> struct AttentionBackwardKv : AttentionBa
                 this->accumulate_a(d_k, d_s, t);
             });
         });
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
         if constexpr (Base::WARPGROUPS) {
             this->combine(d_k);
             this->combine(d_v);
         }
-#endif
         this->store(d_k, a.scale, args.dk, a.k_image, a.k_token);
         this->store(d_v, 1.0f, args.dv, a.v_image, a.v_token);
     }

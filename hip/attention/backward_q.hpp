@@ -20,39 +20,33 @@ template <class T, int D, class Policy> struct AttentionBackwardQ : AttentionBac
                                      u32 head, u32 block)
         : Base(args.operands, of_policy, memory, image, head, block * Base::ROWS) {}
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
     // Adds the gradient of the first N · 16 keys of a tile, by the warpgroup.
     template <int N> HIPVIT_DEVICE void add_tile(Gradient &d_q, u32 start) {
         typename Base::template TileScores<N> p, d_s;
         typename Base::template TileWeights<N> of_d_s;
-        pin(d_q[0]);
+        pin(d_q);
         this->template tile_probabilities<0>(p, d_s, start, [](const auto &) {});
         Base::template start_gradient<N>(d_q, of_d_s, d_s, this->lds_a());
         wait_products<0>();
         pin(of_d_s);
-        pin(d_q[0]);
+        pin(d_q);
     }
-#endif
 
     HIPVIT_DEVICE void run(const Args &args) {
         this->start_tiles();
         this->load_rows();
         Gradient d_q = {};
         this->for_each_tile([&](u32 start) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
             if constexpr (Base::WARPGROUPS) {
                 if (!this->shares_rows) return start + 16 >= a.keys ? add_tile<1>(d_q, start) : add_tile<TILE / 16>(d_q, start);
             }
-#endif
             this->for_each_part(start, [&](int t) {
                 typename Base::Scores p, d_s;
                 this->probabilities(p, d_s, start, t);
                 this->accumulate_a(d_q, d_s, t);
             });
         });
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
         if constexpr (Base::WARPGROUPS) this->combine(d_q);
-#endif
         if (args.partial) {
             store_partial(d_q, args.partial);
         } else {

@@ -25,11 +25,9 @@ template <class T, int D, class Policy> struct SelectBlock<BlockKind::ASYNC, T, 
 template <class T, int D, class Policy> struct SelectBlock<BlockKind::CDNA, T, D, Policy> {
     using Type = CdnaAttention<T, D, Policy>;
 };
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 template <class T, int D, class Policy> struct SelectBlock<BlockKind::WARPGROUP, T, D, Policy> {
     using Type = WarpgroupAttention<T, D, Policy>;
 };
-#endif
 template <class T, int D, class Policy> using Block = typename SelectBlock<block_kind<T, D>(), T, D, Policy>::Type;
 
 } // namespace hipvit

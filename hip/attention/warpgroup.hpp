@@ -6,7 +6,6 @@
 
 namespace hipvit {
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttention<T, D, Policy> {
     using Base = AsyncAttention<T, D, Policy>;
     using typename Base::Probabilities, typename Base::Scores, typename Base::Tile;
@@ -25,11 +24,12 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
         this->shares_queries = SHARES && first_query + 16 >= a.queries;
     }
 
+    HIPVIT_DEVICE bool shares() const { return SHARES && this->shares_queries; }
+
     // S of a tile.
     HIPVIT_DEVICE void multiply_keys(Scores &acc_s) const {
         const WarpgroupMatrix<T, D> k(this->stage_at(stage));
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) pin(acc_s[g]);
+        pin(acc_s);
         begin_products();
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
@@ -38,17 +38,14 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
         }
         end_products();
         wait_products<0>();
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) pin(acc_s[g]);
+        pin(acc_s);
     }
 
     // O += Vᵀ·Pᵀ of a tile.
     HIPVIT_DEVICE void multiply_values(Probabilities (&p)[PARTS]) {
         const WarpgroupMatrix<T, D> v(this->stage_at(stage) + Base::V_AT);
-#pragma unroll
-        for (int t = 0; t < PARTS; ++t) pin(p[t]);
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) pin(acc_o[g]);
+        pin(p);
+        pin(acc_o);
         begin_products();
 #pragma unroll
         for (int t = 0; t < PARTS; ++t) {
@@ -57,8 +54,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
         }
         end_products();
         wait_products<0>();
-#pragma unroll
-        for (int g = 0; g < GROUPS; ++g) pin(acc_o[g]);
+        pin(acc_o);
     }
 
     // whole: every query sees all keys of the tile.
@@ -91,7 +87,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     }
 
     HIPVIT_DEVICE void process_tiles() {
-        const bool shares = SHARES && this->shares_queries;
+        const bool shares = this->shares();
         const u32 first_wave = wave_index() / WARPGROUP_WAVES * WARPGROUP_WAVES;
         if (!shares && this->first_query + first_wave * 16 >= a.queries) return this->for_each_tile(publish_to_products, [](u32, bool) {});
         this->for_each_tile(publish_to_products, [&](u32 start, bool whole) {
@@ -144,9 +140,8 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     HIPVIT_DEVICE void run() {
         this->load_q();
         process_tiles();
-        if (!(SHARES && this->shares_queries) || wave_index() == 0) this->finish();
+        if (!shares() || wave_index() == 0) this->finish();
     }
 };
-#endif
 
 } // namespace hipvit

@@ -28,14 +28,10 @@ template <class T, int D> HIPVIT_DEVICE constexpr bool is_warpgroup_matrix() {
 #endif
 }
 
-// Makes this thread's writes to LDS, copies that it has waited for included, visible to products after a barrier.
-HIPVIT_DEVICE void publish_to_products() {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-}
 
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+// Makes this thread's writes to LDS, copies that it has waited for included, visible to products after a barrier.
+HIPVIT_DEVICE void publish_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Rows in LDS with the layout LdsRows<T, D>, whose XOR swizzle is that of wgmma for rows of 64 and 128 bytes.
 template <class T, int D> struct WarpgroupMatrix {
@@ -57,20 +53,17 @@ template <int PENDING> HIPVIT_DEVICE void wait_products() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 // Keeps the compiler from moving accesses to registers across this place: between products, they would make each wait for the one before.
-template <class Acc, int N> HIPVIT_DEVICE void pin(Acc (&d)[N]) {
+template <class Acc> HIPVIT_DEVICE void pin(Acc &d) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-        for (int e = 0; e < int(sizeof(Acc) / sizeof(float)); ++e) asm volatile("" : "+f"(d[n].value[e]));
-    }
+    for (int e = 0; e < int(sizeof(Acc) / sizeof(float)); ++e) asm volatile("" : "+f"(d.value[e]));
 }
-
-template <int N> HIPVIT_DEVICE void pin(Vec128 (&x)[N]) {
+HIPVIT_DEVICE void pin(Vec128 &x) {
 #pragma unroll
-    for (int n = 0; n < N; ++n) {
+    for (int w = 0; w < 4; ++w) asm volatile("" : "+r"(x.word[w]));
+}
+template <class X, int N> HIPVIT_DEVICE void pin(X (&x)[N]) {
 #pragma unroll
-        for (int w = 0; w < 4; ++w) asm volatile("" : "+r"(x[n].word[w]));
-    }
+    for (int n = 0; n < N; ++n) pin(x[n]);
 }
 
 // The accumulators of 16 columns, as operands of a product.
@@ -111,6 +104,17 @@ template <class T, bool BY_ROWS, class Acc, int N> HIPVIT_DEVICE void warpgroup_
 #undef HIPVIT_PRODUCT_16
 #undef HIPVIT_PRODUCT
 #undef HIPVIT_COLUMNS
+
+#else
+
+// For code that is_warpgroup_matrix discards.
+template <class T, int D> struct WarpgroupMatrix;
+HIPVIT_DEVICE void publish_to_products() {}
+HIPVIT_DEVICE void begin_products() {}
+HIPVIT_DEVICE void end_products() {}
+template <int PENDING> HIPVIT_DEVICE void wait_products();
+template <class X> HIPVIT_DEVICE void pin(X &x);
+template <class T, bool BY_ROWS, class Acc, int N> HIPVIT_DEVICE void warpgroup_multiply(Acc (&d)[N], const Vec128 &x, u64 y, bool adds);
 
 #endif
 
