@@ -454,7 +454,7 @@ template <class T, int D, class PolicyOfEntry, bool HOLDS_KEYS, int GRADIENTS> s
         }
         schedule_fence();
     }
-    // Of N · 16 rows of a tile, by the warpgroup.
+    // Scores of N · 16 rows of a tile, and their fragments.
     template <int N> using TileScores = Acc[N];
     template <int N> using TileWeights = Y[N];
 

@@ -1,22 +1,12 @@
 //! The graph of Hiera: pooled windows, the passes, stages and shards.
 
-use super::rotary::{EXACT, check, golden, pixels};
-use crate::graph::{
-    Graph, OutputKind, Passes, interpret, interpret_shards, interpret_stages, optimize, shard, stages,
-};
+use super::rotary::{check, check_shards, check_stages, count, golden, optimized};
+use crate::graph::{OutputKind, interpret, shard};
 use crate::model::{self, InputKind, LoadOptions};
 use crate::reference::assert_close;
 use crate::tensor::Input;
 
 const MODELS: [&str; 3] = ["timm_hiera", "timm_hiera_abswin", "timm_hiera_override_size"];
-
-fn optimized(name: &str) -> Graph {
-    optimize(golden(name), &Passes::default()).unwrap().0
-}
-
-fn count(graph: &Graph, op: &str) -> usize {
-    graph.nodes().iter().filter(|node| node.op.name() == op).count()
-}
 
 /// Tokens change their order once, since the windows of each stage are those of the pooled tokens.
 #[test]
@@ -128,34 +118,16 @@ fn hidden_layers_are_in_the_order_of_the_image() {
 #[test]
 fn stages_are_cut_where_images_are_whole() {
     for name in MODELS {
-        let graph = optimized(name);
-        let pixels = pixels(&graph);
-        let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
-        let parts = stages(&graph, 2).unwrap();
-        for part in &parts {
-            assert_eq!(part.graph.value(part.graph.input()).shape[0], 1, "{name}");
-        }
-        let result = interpret_stages(&parts, 2, Input::Pixels(&pixels)).unwrap();
-        for ((_, actual), (_, expected)) in result.iter().zip(&expected) {
-            assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
-        }
+        check_stages(name, &optimized(name));
     }
 }
 
 /// Attention with pooled queries is not divided, all other attention and the networks are.
 #[test]
 fn shards_compute_the_same() {
-    let graph = optimized("timm_hiera_override_size");
-    let pixels = pixels(&graph);
-    let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
-    let shards: Vec<Graph> = (0..2).map(|rank| shard(&graph, rank, 2).unwrap()).collect();
+    let shards = check_shards(&optimized("timm_hiera_override_size"));
     // Five blocks, of which two have no pooled queries.
     assert_eq!(count(&shards[0], "all_reduce"), 7);
-    for result in interpret_shards(&shards, 2, Input::Pixels(&pixels)).unwrap() {
-        for ((_, actual), (_, expected)) in result.iter().zip(&expected) {
-            assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
-        }
-    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! The passes and shards on models with rotary position embedding.
 
 use super::vit::Random;
-use crate::graph::{Graph, Optimizations, Passes, interpret, interpret_shards, optimize, shard};
+use crate::graph::{
+    Graph, Optimizations, Passes, interpret, interpret_shards, interpret_stages, optimize, shard, stages,
+};
 use crate::model::{self, LoadOptions};
 use crate::ops::{AttentionOperands, Op, Rope, SwiGlu};
 use crate::reference::assert_close;
@@ -61,6 +63,43 @@ pub(super) fn check(name: &str, graph: &Graph, fast: &Graph) {
         assert_eq!(actual.dim(), expected.dim(), "{name} {kind:?}");
         assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), FOLDED);
     }
+}
+
+/// Checks that two stages of the graph are cut where images are whole, and compute what it does.
+pub(super) fn check_stages(name: &str, graph: &Graph) {
+    let pixels = pixels(graph);
+    let expected = interpret(graph, 2, Input::Pixels(&pixels)).unwrap();
+    let parts = stages(graph, 2).unwrap();
+    for part in &parts {
+        assert_eq!(part.graph.value(part.graph.input()).shape[0], 1, "{name}");
+    }
+    let result = interpret_stages(&parts, 2, Input::Pixels(&pixels)).unwrap();
+    for ((kind, actual), (_, expected)) in result.iter().zip(&expected) {
+        assert_eq!(actual.dim(), expected.dim(), "{name} {kind:?}");
+        assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
+    }
+}
+
+/// Checks that two shards of the graph compute what it does, and returns them.
+pub(super) fn check_shards(graph: &Graph) -> Vec<Graph> {
+    let pixels = pixels(graph);
+    let expected = interpret(graph, 2, Input::Pixels(&pixels)).unwrap();
+    let shards: Vec<Graph> = (0..2).map(|rank| shard(graph, rank, 2).unwrap()).collect();
+    for result in interpret_shards(&shards, 2, Input::Pixels(&pixels)).unwrap() {
+        for ((_, actual), (_, expected)) in result.iter().zip(&expected) {
+            assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
+        }
+    }
+    shards
+}
+
+pub(super) fn optimized(name: &str) -> Graph {
+    optimize(golden(name), &Passes::default()).unwrap().0
+}
+
+/// Returns the number of nodes of an op.
+pub(super) fn count(graph: &Graph, op: &str) -> usize {
+    graph.nodes().iter().filter(|node| node.op.name() == op).count()
 }
 
 pub(crate) fn pixels(graph: &Graph) -> Vec<u8> {

@@ -1,14 +1,10 @@
 //! The graph of Swin: orders of the tokens, the passes, stages and shards.
 
-use super::rotary::{EXACT, check, golden, pixels};
+use super::rotary::{check, check_shards, check_stages, count, golden, optimized};
 use super::vit::Random;
-use crate::graph::{
-    Graph, OutputKind, Passes, grad, interpret, interpret_shards, interpret_stages, optimize, rewrite, shard,
-    stages,
-};
+use crate::graph::{OutputKind, Passes, grad, interpret, optimize, rewrite};
 use crate::model::{self, InputKind, LoadOptions};
 use crate::ops::{Op, PatternAttention};
-use crate::reference::assert_close;
 use crate::tensor::Input;
 
 const MODELS: [&str; 4] = ["timm_swin", "timm_swin_padded", "timm_swinv2", "hf_swin_model"];
@@ -16,14 +12,6 @@ const MODELS: [&str; 4] = ["timm_swin", "timm_swin_padded", "timm_swinv2", "hf_s
 fn directory(name: &str) -> std::path::PathBuf {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     root.join("tests/golden").join(name)
-}
-
-fn optimized(name: &str) -> Graph {
-    optimize(golden(name), &Passes::default()).unwrap().0
-}
-
-fn count(graph: &Graph, op: &str) -> usize {
-    graph.nodes().iter().filter(|node| node.op.name() == op).count()
 }
 
 /// Without padding, the tokens of a stage change their order only where the windows change.
@@ -68,36 +56,15 @@ fn tokens_and_hidden_layers_are_in_the_order_of_the_image() {
 #[test]
 fn stages_are_cut_where_images_are_whole() {
     for name in MODELS {
-        let graph = optimized(name);
-        let pixels = pixels(&graph);
-        let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
-        let parts = stages(&graph, 2).unwrap();
-        assert!(
-            parts
-                .iter()
-                .all(|part| part.graph.value(part.graph.input()).shape[0] == 1)
-        );
-        let result = interpret_stages(&parts, 2, Input::Pixels(&pixels)).unwrap();
-        for ((kind, actual), (_, expected)) in result.iter().zip(&expected) {
-            assert_eq!(actual.dim(), expected.dim(), "{name} {kind:?}");
-            assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
-        }
+        check_stages(name, &optimized(name));
     }
 }
 
 /// Attention in shifted windows is not divided, all other layers are.
 #[test]
 fn shards_compute_the_same() {
-    let graph = optimized("hf_swinv2");
-    let pixels = pixels(&graph);
-    let expected = interpret(&graph, 2, Input::Pixels(&pixels)).unwrap();
-    let shards: Vec<Graph> = (0..2).map(|rank| shard(&graph, rank, 2).unwrap()).collect();
+    let shards = check_shards(&optimized("hf_swinv2"));
     assert!(count(&shards[0], "all_reduce") >= 4);
-    for result in interpret_shards(&shards, 2, Input::Pixels(&pixels)).unwrap() {
-        for ((_, actual), (_, expected)) in result.iter().zip(&expected) {
-            assert_close(actual.as_slice().unwrap(), expected.as_slice().unwrap(), EXACT);
-        }
-    }
 }
 
 /// Both models have shifted windows, whose attention has a derivative if it keeps `ln Σ e^s`.

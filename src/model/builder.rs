@@ -27,7 +27,8 @@ use super::weights::Weights;
 use crate::error::{Error, Result};
 use crate::graph::{Change, Graph, Layout, OutputKind, Provenance, Role, ValueId};
 use crate::ops::{
-    Activation, Add, Affine, GridMask, GridPositions, LayerNorm, Linear, Op, PatchConv, Prepend, RmsNorm,
+    Activation, Add, Affine, GridMask, GridPositions, LayerNorm, Linear, Op, PatchConv, Prepend, Reshape,
+    RmsNorm,
 };
 use crate::tensor::Tensor;
 
@@ -531,6 +532,18 @@ impl Builder<'_> {
             )
         })?;
         Ok(self.graph.constant(provenance, tensor))
+    }
+
+    /// Gives `x` another shape, whose first extent grows with the batch, unless it has the shape.
+    fn reshaped(&mut self, role: Role, step: &str, x: ValueId, extents: &[usize]) -> Result<ValueId> {
+        if self.graph.value(x).shape == extents {
+            return Ok(x);
+        }
+        let op = Reshape {
+            extents: extents.to_vec(),
+            batch: Some(0),
+        };
+        Ok(self.graph.push(role, step, op, [x])?)
     }
 
     /// Returns a name with the trunk's prefix.

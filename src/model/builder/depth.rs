@@ -8,7 +8,7 @@ use crate::model::depth::{DepthHead, Form, PREDICTED_DEPTH, Readout, Scale};
 use crate::model::norm::{Norm, NormKind};
 use crate::ops::{
     Activation, Add, Conv, ConvTranspose, Coordinates, Elementwise, Interpolate, InterpolationKernel,
-    LayerNorm, Linear, MulScalar, Op, Reshape, Slice,
+    LayerNorm, Linear, MulScalar, Op, Slice,
 };
 use crate::tensor::Tensor;
 
@@ -69,7 +69,7 @@ impl Builder<'_> {
             Form::Dpt { projection } => self.dpt_head(fused, head.fusion, projection)?,
         };
         let [height, width, _] = self.extents(depths);
-        let depths = self.reshaped("head.depth", depths, vec![1, height, width])?;
+        let depths = self.reshaped(Role::Other, "head.depth", depths, &[1, height, width])?;
         self.graph.add_output(PREDICTED_DEPTH, depths)?;
         if self.weights.is_recording() {
             self.record_unused(head)?;
@@ -199,7 +199,12 @@ impl Builder<'_> {
         let name = format!("neck.reassemble_stage.layers.{index}");
         let [rows, columns] = self.vit.grid();
         let x = self.pointwise(&format!("{name}.projection"), tokens, self.vit.dim, channels)?;
-        let x = self.reshaped(&format!("{name}.map"), x, vec![1, rows, columns, channels])?;
+        let x = self.reshaped(
+            Role::Other,
+            &format!("{name}.map"),
+            x,
+            &[1, rows, columns, channels],
+        )?;
         let name = format!("{name}.resize");
         match scale {
             Scale::Same => Ok(x),
@@ -340,14 +345,6 @@ impl Builder<'_> {
 
     fn relu(&mut self, step: &str, x: ValueId) -> Result<ValueId> {
         let op = Op::Activation(Activation::Relu);
-        Ok(self.graph.push(Role::Other, step, op, [x])?)
-    }
-
-    fn reshaped(&mut self, step: &str, x: ValueId, extents: Vec<usize>) -> Result<ValueId> {
-        let op = Reshape {
-            extents,
-            batch: Some(0),
-        };
         Ok(self.graph.push(Role::Other, step, op, [x])?)
     }
 

@@ -12,9 +12,7 @@ use crate::model::channels_last::channels_last;
 use crate::model::hiera::{Hiera, KERNEL, PADDING, POOL, Stage};
 use crate::model::positions::{self, Filter, Grid};
 use crate::model::vit::Vit;
-use crate::ops::{
-    Add, AttentionOperands, AveragePool, Concat, Conv, MaxPool, Op, PermuteTokens, Reshape, TokenOrder,
-};
+use crate::ops::{Add, AttentionOperands, AveragePool, Concat, Conv, MaxPool, Op, PermuteTokens, TokenOrder};
 
 /// Name of the linear layer of a pooled block's residual, below the block's prefix.
 const EXPANSION: &str = "proj";
@@ -52,7 +50,7 @@ impl<'a> Builder<'a> {
         let x = self
             .graph
             .push(role, "patch_embed", conv, [pixels, weight, bias])?;
-        let x = self.shaped(role, "patch_embed.tokens", x, &[1, rows * columns, dim])?;
+        let x = self.reshaped(role, "patch_embed.tokens", x, &[1, rows * columns, dim])?;
         let name = self.trunk(self.names.positions);
         let table = match hiera.position_grid {
             None => self.constant(&name, &[1, rows * columns, dim])?,
@@ -118,7 +116,7 @@ impl<'a> Builder<'a> {
                 });
                 let read = pooled.map_or(stage, |pooled| pooled.before);
                 let shape = read.shape(read.is_windowed);
-                x = self.shaped(Role::Other, &format!("{step}.tokens"), x, &shape)?;
+                x = self.reshaped(Role::Other, &format!("{step}.tokens"), x, &shape)?;
                 x = match pooled {
                     Some(pooled) => self.pooled_block(x, pooled, &step, &tensors)?,
                     None => self.pre_norm_block(x, number, &step, &tensors)?,
@@ -153,9 +151,9 @@ impl<'a> Builder<'a> {
         let rows = stage.shape(false);
         // Windows of one token are in the order by rows.
         if stage.window == [1, 1] {
-            return self.shaped(Role::Other, step, x, &rows);
+            return self.reshaped(Role::Other, step, x, &rows);
         }
-        let x = self.shaped(Role::Other, &format!("{step}.windows"), x, &stage.shape(true))?;
+        let x = self.reshaped(Role::Other, &format!("{step}.windows"), x, &stage.shape(true))?;
         let op = PermuteTokens {
             grid: stage.grid,
             from: TokenOrder::windows(stage.grid, stage.window),
@@ -227,22 +225,10 @@ impl<'a> Builder<'a> {
         let channels = self.graph.value(x).shape.last().copied().unwrap_or_default();
         let [rows, columns] = before.window;
         let images = [before.windows(), rows, columns, channels];
-        let x = self.shaped(role, &format!("{step}.images"), x, &images)?;
+        let x = self.reshaped(role, &format!("{step}.images"), x, &images)?;
         let x = self.graph.push(role, format!("{step}.pooled"), pool, [x])?;
         let [windows, tokens, _] = stage.shape(before.is_windowed);
-        self.shaped(role, &format!("{step}.tokens"), x, &[windows, tokens, channels])
-    }
-
-    /// Gives `x` another shape, whose first extent grows with the batch, unless it has the shape.
-    fn shaped(&mut self, role: Role, step: &str, x: ValueId, extents: &[usize]) -> Result<ValueId> {
-        if self.graph.value(x).shape == extents {
-            return Ok(x);
-        }
-        let op = Reshape {
-            extents: extents.to_vec(),
-            batch: Some(0),
-        };
-        Ok(self.graph.push(role, step, op, [x])?)
+        self.reshaped(role, &format!("{step}.tokens"), x, &[windows, tokens, channels])
     }
 }
 
