@@ -75,6 +75,7 @@ template <class Rows, int COUNT, int THREADS> struct AsyncCopy {
                     copy_async(to + Rows::at(at, column), from + u64(stride) * (p * ROWS), at < rows && column < d);
             }
         } else {
+            from = opaque(from); // NVRTC would keep a second pointer for this loop
 #pragma unroll 1
             for (u32 at = row; at < COUNT; at += ROWS, from += u64(stride) * ROWS) {
                 union {

@@ -248,6 +248,12 @@ HIPVIT_DEVICE u32 opaque(u32 x) {
 #endif
     return x;
 }
+template <class T> HIPVIT_DEVICE const T *opaque(const T *x) {
+#if defined(__CUDA_ARCH__)
+    asm("" : "+l"(x));
+#endif
+    return x;
+}
 HIPVIT_DEVICE float opaque(float x) { return float_of(opaque(bits_of(x))); }
 
 constexpr float LOG2_E = 1.44269504f, LN_2 = 0.693147181f;
