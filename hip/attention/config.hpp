@@ -62,10 +62,11 @@ template <class T, int D> HIPVIT_DEVICE constexpr bool uses_warpgroups() {
     return is_warpgroup_matrix<T, D>() && tile_config<T, D>().waves % WARPGROUP_WAVES == 0;
 }
 
-// Blocks per multiprocessor that attention is compiled for. With scores or addends, warpgroups need the registers of three blocks.
+// Blocks per multiprocessor that attention is compiled for. With rows of a bias, warpgroups need the registers of three blocks.
 template <class T, int D, class Policy> HIPVIT_DEVICE constexpr int min_blocks() {
     constexpr int BLOCKS = tile_config<T, D>().min_blocks;
-    return uses_warpgroups<T, D>() && Policy::HAS_BIAS && BLOCKS > 3 ? 3 : BLOCKS;
+    constexpr bool HAS_ROWS = Policy::HAS_BIAS && !Policy::SCORES && !Policy::ADDS;
+    return uses_warpgroups<T, D>() && HAS_ROWS && BLOCKS > 3 ? 3 : BLOCKS;
 }
 
 template <class Policy> HIPVIT_DEVICE constexpr bool is_plain() { return !Policy::HAS_BIAS && !Policy::ROTATES && !Policy::STATISTICS; }

@@ -38,9 +38,8 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     u32 common_begin, common_end; // of the keys that every query of the block sees, by position
     bool shares_queries = false;  // all waves have the same queries, at most 16, and divide the keys; see warpgroup.hpp
     // e^(scale · s) = 2^(scale_log2 · s). The softmax multiplies scores by softmax_scale_log2 when it subtracts the maximum:
-    //   without a bias   by scale_log2; if that is not positive, mask() does so before
-    //   with a bias      by 1: add_bias() has applied the scale and log2(e)
-    //   with a pattern   by log2(e): add_bias() has applied the scale
+    //   without a bias           by scale_log2; if that is not positive, mask() does so before, and the softmax by 1
+    //   with a bias or pattern   by log2(e): add_bias() has applied the scale
     const float scale_log2, softmax_scale_log2;
 
     typename Tile::Y q_fragment[GROUPS][D / 16];
@@ -54,9 +53,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
           v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
           whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
           vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * LOG2_E),
-          softmax_scale_log2(Policy::SCORES || Policy::ADDS                  ? LOG2_E
-                             : !Policy::HAS_BIAS && scale_log2 > 0.0f ? scale_log2
-                                                                      : 1.0f) {
+          softmax_scale_log2(Policy::HAS_BIAS ? LOG2_E : scale_log2 > 0.0f ? scale_log2 : 1.0f) {
         key_begin = common_begin = 0;
         key_end = common_end = a.keys;
         if (has_window()) {
@@ -96,6 +93,16 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     }
     HIPVIT_DEVICE u32 first_score(u32 start) const {
         return uses_warpgroups<T, D>() && shares_queries ? start % KEYS / 16 * Tile::VALUES : 0;
+    }
+
+    // Vec128 number `vec` of the addends to the lane's scores from key `start` on.
+    HIPVIT_DEVICE Vec<T> addends_at(u32 start, u32 vec) const {
+        return policy.addends_at(start / KEYS, first_score(start) / VEC<T> + vec, thread_of_scores());
+    }
+    // A bit of each of the lane's scores from key `start` on.
+    HIPVIT_DEVICE u32 visible_scores(u32 start) const {
+        if constexpr (Policy::MASKS) return policy.visible_keys(start / KEYS, thread_of_scores()) >> first_score(start);
+        return ~0u;
     }
 
     // Calls change(score, key of the tile, column) for the lane's scores of the tile's first `keys` keys, in steps of 16.
@@ -171,14 +178,10 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         }
     }
 
-    // S becomes scale_log2 · S + log2(e) · bias; with a pattern, scale · S + addend or its score f(scale · S). EXIST: all keys of the tile exist.
+    // S becomes scale · S + bias; with a pattern, scale · S + addend or its score f(scale · S). EXIST: all keys of the tile exist.
     template <bool EXIST = false> HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::ADDS) {
-            Vec<T> addends;
-            for_each_element(acc_s, keys, [&](float &s, int at) {
-                if (at % VEC<T> == 0) addends = policy.addends_at(start / KEYS, first_score(start) / VEC<T> + at / VEC<T>, thread_of_scores());
-                s = multiply_add(s, a.scale, to_float(addends.element[at % VEC<T>]));
-            });
+            add_addends(acc_s, keys, [&](u32 vec) { return addends_at(start, vec); });
         } else if constexpr (Policy::SCORES) {
             return for_each_place<EXIST>(acc_s, start, keys, [&](float &s, u32 query, u32 key) {
                 s = policy.pattern.score(s * a.scale, query, key);
@@ -188,11 +191,30 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         }
     }
 
+    // addends(vec) is Vec128 number `vec` of those to the lane's scores.
+    template <class Addends> HIPVIT_DEVICE void add_addends(Scores &acc_s, u32 keys, const Addends &addends) const {
+        Vec<T> of_scores;
+        for_each_element(acc_s, keys, [&](float &s, int at) {
+            if (at % VEC<T> == 0) of_scores = addends(at / VEC<T>);
+            s = multiply_add(s, a.scale, of_scores[at % VEC<T>]);
+        });
+    }
+
     template <bool EXIST> HIPVIT_DEVICE void add_bias_rows(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::STATISTICS) {
-            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
+            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= a.scale; });
         }
         const T *rows[COLUMNS];
+        bias_rows(rows);
+        if constexpr (EXIST && uses_cdna_block<T>()) return add_whole_bias_rows(acc_s, start, rows);
+        for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
+            const u32 at = EXIST || start + key < a.keys ? start + key : a.keys - 1;
+            s = multiply_add(s, a.scale, to_float(rows[column][at]));
+        });
+    }
+
+    // The biases of the lane's queries.
+    HIPVIT_DEVICE void bias_rows(const T *(&rows)[COLUMNS]) const {
 #pragma unroll
         for (int g = 0; g < GROUPS; ++g) {
 #pragma unroll
@@ -202,11 +224,6 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
                     policy.rows + u64(query < a.queries ? query : a.queries - 1) * policy.query_stride;
             }
         }
-        if constexpr (EXIST && uses_cdna_block<T>()) return add_whole_bias_rows(acc_s, start, rows);
-        for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
-            const u32 at = EXIST || start + key < a.keys ? start + key : a.keys - 1;
-            s = multiply_add(s, scale_log2, to_float(rows[column][at]) * LOG2_E);
-        });
     }
 
     // As add_bias_rows, on CDNA, where all keys exist: a lane's consecutive keys are loaded at once, which needs no alignment there.
@@ -220,7 +237,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 #pragma unroll
                 for (int e = 0; e < Tile::VALUES; ++e) {
                     float &s = acc_s[g][t].value[e];
-                    s = multiply_add(s, scale_log2, to_float(T{bias[e]}) * LOG2_E);
+                    s = multiply_add(s, a.scale, to_float(T{bias[e]}));
                 }
             }
         }
@@ -229,6 +246,10 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     // Scales the scores and adds the bias where the softmax does not, and sets those of invisible keys to −∞. By selects: a branch
     // per element would keep the compiler from scheduling across it. EXIST: all keys of the tile exist.
     template <bool EXIST = false> HIPVIT_DEVICE void mask(Scores &acc_s, u32 start, u32 keys) const {
+        mask<EXIST>(acc_s, start, keys, [&] { return visible_scores(start); });
+    }
+    // `visible` returns what visible_scores() does.
+    template <bool EXIST = false, class Visible> HIPVIT_DEVICE void mask(Scores &acc_s, u32 start, u32 keys, const Visible &visible) const {
         if constexpr (Policy::HAS_BIAS) {
             add_bias<EXIST>(acc_s, start, keys);
         } else if (!(scale_log2 > 0.0f)) {
@@ -238,8 +259,8 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
             // The addend of a hidden key is −∞.
         } else if constexpr (Policy::MASKS) {
             // Keys that do not exist are not visible either.
-            const u32 visible = policy.visible_keys(start / KEYS, thread_of_scores()) >> first_score(start);
-            for_each_element(acc_s, keys, [&](float &s, int at) { s = visible >> at & 1 ? s : -infinity(); });
+            const u32 bits = visible();
+            for_each_element(acc_s, keys, [&](float &s, int at) { s = bits >> at & 1 ? s : -infinity(); });
         } else if (start < common_begin || start + KEYS > common_end) {
             // Few tiles need the ranges: computed here, they take no registers elsewhere.
             KeyRange range[COLUMNS];

@@ -1,6 +1,7 @@
 // Attention on Hopper: as async.hpp, but the waves of a warpgroup multiply together. The last 16 queries would be mostly zeros then, so all
 // waves take the same ones and share out the keys, each with a softmax of its own.
 #pragma once
+#include "attention/addends.hpp"
 #include "attention/async.hpp"
 #include "warpgroup_mma.hpp"
 
@@ -9,15 +10,18 @@ namespace hipvit {
 template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttention<T, D, Policy> {
     using Base = AsyncAttention<T, D, Policy>;
     using typename Base::Probabilities, typename Base::Scores, typename Base::Tile;
-    using Base::a, Base::GROUPS, Base::KEYS, Base::WAVES, Base::COLUMNS, Base::stage, Base::acc_o, Base::q_fragment, Base::key_end,
+    using Base::a, Base::GROUPS, Base::KEYS, Base::WAVES, Base::COLUMNS, Base::policy, Base::stage, Base::acc_o, Base::q_fragment, Base::key_end,
         Base::softmax;
 
     static_assert(WAVES % WARPGROUP_WAVES == 0);
     static constexpr int PARTS = KEYS / 16;
+    static constexpr bool LOADS_ADDENDS = loads_addends<Policy>();
     // Floats of a lane that combine() adds up.
     static constexpr int VALUES = D / 16 * Tile::VALUES, FLOATS = VALUES + 2 * COLUMNS;
     static constexpr bool FITS = (WAVES - 1) * FLOATS * WAVE * int(sizeof(float)) <= Base::LDS_VECS * int(VEC128_BYTES);
     static constexpr bool SHARES = GROUPS == 1 && !Policy::STATISTICS && FITS;
+
+    decltype(addends_of<T, Policy, KEYS, COLUMNS>()) addends; // of the tile that is multiplied next
 
     HIPVIT_DEVICE WarpgroupAttention(const AttentionArgs &a, Vec128 *memory, u32 image, u32 head, u32 first_query, const Policy &policy)
         : Base(a, memory, image, head, first_query, policy) {
@@ -25,6 +29,21 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     }
 
     HIPVIT_DEVICE bool shares() const { return SHARES && this->shares_queries; }
+
+    HIPVIT_DEVICE void load_addends(u32 start) {
+        if constexpr (LOADS_ADDENDS) {
+            if (start < key_end) addends.load(*this, start);
+        }
+    }
+    HIPVIT_DEVICE void add_loaded(Scores &acc_s) const {
+        if constexpr (Policy::ADDS) {
+            this->add_addends(acc_s, KEYS, [&](u32 vec) { return addends.vec(vec); });
+        } else if (addends.may_shift) {
+            this->add_addends(acc_s, KEYS, [&](u32 vec) { return addends.template vec<true>(vec); });
+        } else {
+            this->add_addends(acc_s, KEYS, [&](u32 vec) { return addends.template vec<false>(vec); });
+        }
+    }
 
     // S of a tile.
     HIPVIT_DEVICE void multiply_keys(Scores &acc_s) const {
@@ -61,12 +80,16 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     HIPVIT_DEVICE void process_tile(u32 start, bool whole) {
         Scores acc_s;
         float subtrahend[COLUMNS];
+        const u32 visible = whole ? ~0u : this->visible_scores(start); // arrives during the product
         multiply_keys(acc_s);
-        if (!whole) {
-            this->mask(acc_s, start, KEYS);
+        if (!whole && !Policy::ADDS) {
+            this->mask(acc_s, start, KEYS, [&] { return visible; });
+        } else if constexpr (LOADS_ADDENDS) {
+            add_loaded(acc_s);
         } else if constexpr (Policy::HAS_BIAS) {
             this->template add_bias<true>(acc_s, start, KEYS);
         }
+        load_addends(this->tile_from(start + KEYS));
         this->update_softmax(acc_s, KEYS, subtrahend);
         Probabilities p[PARTS];
 #pragma unroll
@@ -90,12 +113,13 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
         const bool shares = this->shares();
         const u32 first_wave = wave_index() / WARPGROUP_WAVES * WARPGROUP_WAVES;
         if (!shares && this->first_query + first_wave * 16 >= a.queries) return this->for_each_tile(publish_to_products, [](u32, bool) {});
+        load_addends(this->tile_from(this->key_begin));
         this->for_each_tile(publish_to_products, [&](u32 start, bool whole) {
             if (shares || key_end - start <= 16) {
                 for (u32 part = shares ? wave_index() : 0; part < PARTS && start + part * 16 < key_end; part += WAVES)
                     process_part(start, part);
             } else {
-                process_tile(start, whole || Policy::ADDS); // addends hide keys too
+                process_tile(start, whole);
             }
         });
         if (shares) combine();
