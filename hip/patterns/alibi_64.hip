@@ -23,11 +23,7 @@ template <class T> struct Pattern : PatternInputs<T> {
     HIPVIT_DEVICE float score(float s, u32 query, u32 key) const {
         const float v0 = s;
         const float v10 = this->m10;
-        const int v11 = int(query);
-        const int v12 = int(key);
-        const int v13 = op_sub(v11, v12);
-        const int v14 = op_abs(v13);
-        const float v15 = op_to_float(v14);
+        const float v15 = op_abs(op_sub(op_to_float(int(query)), op_to_float(int(key))));
         const float v16 = op_mul(v10, v15);
         const float v17 = op_sub(v0, v16);
         return v17;

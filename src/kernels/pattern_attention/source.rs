@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use hipvit_graph::pattern::{Dependencies, Derivative, Index, Instruction, Operator, Program, Step, Type};
+use hipvit_graph::pattern::{
+    Dependencies, Derivative, Index, Instruction, MAX_TOKENS, Operator, Program, Step, Type,
+};
 
 use crate::kernels::generated_source::{float, list, type_name};
 
@@ -194,7 +196,7 @@ fn body(text: &mut String, program: &Program, signature: &str, results: &[usize]
     let mut needed = vec![false; program.steps().len()];
     results.iter().for_each(|&result| needed[result] = true);
     for (index, step) in program.steps().iter().enumerate().rev() {
-        if needed[index] && !is_member(step) {
+        if needed[index] && !is_member(step) && distance(program, step).is_none() {
             step.operands().iter().for_each(|&operand| needed[operand] = true);
         }
     }
@@ -212,6 +214,9 @@ fn body(text: &mut String, program: &Program, signature: &str, results: &[usize]
 
 /// Returns a step's value as an expression of earlier steps.
 fn value(program: &Program, index: usize, step: &Step) -> String {
+    if let Some(distance) = distance(program, step) {
+        return distance;
+    }
     match &step.instruction {
         Instruction::Score => "s".into(),
         Instruction::Index(index) => match index {
@@ -252,6 +257,41 @@ fn value(program: &Program, index: usize, step: &Step) -> String {
     }
 }
 
+/// Integers up to this magnitude are exact floats.
+const EXACT: u32 = 1 << 24;
+
+/// Returns the float of a distance of queries and keys, computed by floats. Then the scores of a key share its conversion, and an absolute value
+/// is free. `None` for other steps.
+fn distance(program: &Program, step: &Step) -> Option<String> {
+    let Instruction::Apply(Operator::ToFloat, operands) = &step.instruction else {
+        return None;
+    };
+    exact_float(program.steps(), operands[0]).map(|(value, _)| value)
+}
+
+/// Returns the float of an integer step and a bound of its magnitude, if floats compute it exactly.
+fn exact_float(steps: &[Step], step: usize) -> Option<(String, u32)> {
+    let (value, bound) = match &steps[step].instruction {
+        Instruction::Index(Index::Query) => ("op_to_float(int(query))".into(), MAX_TOKENS as u32),
+        Instruction::Index(Index::Key) => ("op_to_float(int(key))".into(), MAX_TOKENS as u32),
+        Instruction::Int(value) if value.unsigned_abs() <= EXACT => {
+            (float((*value as f32).to_bits()), value.unsigned_abs())
+        }
+        // Without products and negations, which make −0 of 0.
+        Instruction::Apply(op @ (Operator::Add | Operator::Sub | Operator::Abs), operands) => {
+            let operands = operands.iter().map(|&operand| exact_float(steps, operand));
+            let (values, bounds): (Vec<_>, Vec<_>) =
+                operands.collect::<Option<Vec<_>>>()?.into_iter().unzip();
+            (
+                format!("op_{}({})", op.name(), values.join(", ")),
+                bounds.iter().sum(),
+            )
+        }
+        _ => return None,
+    };
+    (bound <= EXACT).then_some((value, bound))
+}
+
 #[cfg(test)]
 mod tests {
     use hipvit_graph::pattern::{Pattern, floats, ints, masks, scores};
@@ -274,6 +314,23 @@ mod tests {
         ] {
             assert!(text.contains(expected), "{expected} in {text}");
         }
+    }
+
+    #[test]
+    fn distances_become_floats_where_that_is_exact() {
+        let far = ints::query() - ints::key() + (1 << 24);
+        let pattern = Pattern::new()
+            .with_score(scores::alibi(scores::score()) + far.to_float() + (-ints::key()).to_float());
+        let text = source(&pattern.compile().unwrap(), 64);
+        for expected in [
+            " = op_abs(op_sub(op_to_float(int(query)), op_to_float(int(key))));",
+            " = op_add(v",
+            " = op_neg(v",
+        ] {
+            assert!(text.contains(expected), "{expected} in {text}");
+        }
+        assert_eq!(text.matches("op_to_float(v").count(), 4, "{text}");
+        assert!(!text.contains("op_abs(v"), "{text}");
     }
 
     #[test]

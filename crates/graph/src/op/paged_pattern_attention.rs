@@ -9,7 +9,9 @@ use super::{Definition, Locality, OpError, PagedAttention, Shape};
 use crate::array::{Array, Real};
 use crate::cases::{Cases, Scale, activation, integers};
 use crate::dtype::DType;
-use crate::pattern::{Captured, Evaluator, Extents, Number, Pattern, PatternError, Program, Row};
+use crate::pattern::{
+    Captured, Evaluator, Extents, Number, Pattern, PatternError, Program, Row, check_tokens,
+};
 use crate::softmax::softmax;
 use crate::tolerance::tolerance;
 
@@ -111,6 +113,7 @@ impl Definition for PagedPatternAttention {
             .check_tensors(self.captured(operands))
             .map_err(pattern)?;
         self.program.check_scalars(&self.scalars).map_err(pattern)?;
+        check_tokens(operands[2][1] * self.attention.page).map_err(pattern)?;
         Ok(shapes)
     }
 

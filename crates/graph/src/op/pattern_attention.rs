@@ -20,7 +20,7 @@ use crate::array::{Array, Real};
 use crate::cases::Cases;
 use crate::dtype::DType;
 use crate::matmul::product;
-use crate::pattern::PatternError;
+use crate::pattern::{PatternError, check_tokens};
 use crate::softmax::log_sum_exp;
 use crate::tolerance::tolerance;
 use crate::value::ValueId;
@@ -56,8 +56,9 @@ impl Definition for PatternAttention {
             .check_tensors(self.captured(operands))
             .map_err(pattern)?;
         self.program.check_scalars(&self.scalars).map_err(pattern)?;
+        let queries = if shapes[0].len() == 3 { shapes[0][1] } else { 1 };
+        check_tokens(queries.max(self.plain().keys(attended))).map_err(pattern)?;
         if self.log_sum_exp {
-            let queries = if shapes[0].len() == 3 { shapes[0][1] } else { 1 };
             shapes.push(vec![shapes[0][0], self.heads, queries]);
         }
         Ok(shapes)

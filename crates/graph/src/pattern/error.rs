@@ -26,6 +26,9 @@ pub enum PatternError {
         /// Number of operands that it has.
         found: usize,
     },
+    /// There are more queries or keys than patterns index.
+    #[error("has {0} tokens, a pattern indexes at most {most}", most = super::MAX_TOKENS)]
+    Tokens(usize),
     /// The mask reads the score.
     #[error("{place}: a mask cannot depend on the score. Use the key, the query or a tensor")]
     Score {
