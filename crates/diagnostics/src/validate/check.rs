@@ -74,8 +74,7 @@ pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Rang
     regions
 }
 
-/// Times runs in batches. GPU times then include no launch from the host, if a run takes longer than a
-/// launch.
+/// Times runs in batches. On a GPU, only the first run of a batch then waits for the host, if a run takes longer than a launch.
 ///
 /// `batch` runs this many runs and returns their time. Returns the time per run of each batch, and the total
 /// number of runs.
@@ -87,7 +86,7 @@ pub(super) fn time(
     const LONG: Duration = Duration::from_millis(100);
     // The first run may have loaded code.
     let first = if first > LONG { first } else { batch(1)? };
-    let runs = Duration::from_micros(500).as_nanos() / first.as_nanos().max(1);
+    let runs = Duration::from_millis(5).as_nanos() / first.as_nanos().max(1);
     let runs = usize::try_from(runs).unwrap_or(most).clamp(1, most);
     let mut times = Vec::new();
     while again(first, runs, &times) {
