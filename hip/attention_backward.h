@@ -26,7 +26,7 @@ struct AttentionBackwardOperands {
     /// T, the same for all images: the bias of head h, query i and key j is element h · `bias_head` + i · `bias_query` + j. Null without
     /// a bias.
     DEVICE_POINTER(const void) bias;
-    /// f32 `[images, heads, queries, 2]`: the results of `attention_backward_rows`.
+    /// f32 `[images, heads, queries, 2]`, aligned to 8 bytes: the results of `attention_backward_rows`.
     DEVICE_POINTER(const float) rows;
     /// The keys that a query attends to, of those from `first_key` on.
     Visibility visible;

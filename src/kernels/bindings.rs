@@ -801,7 +801,7 @@ pub struct AttentionBackwardOperands {
     /** T, the same for all images: the bias of head h, query i and key j is element h · `bias_head` + i · `bias_query` + j. Null without
  a bias.*/
     pub bias: DeviceAddress,
-    /// f32 `[images, heads, queries, 2]`: the results of `attention_backward_rows`.
+    /// f32 `[images, heads, queries, 2]`, aligned to 8 bytes: the results of `attention_backward_rows`.
     pub rows: DeviceAddress,
     /// The keys that a query attends to, of those from `first_key` on.
     pub visible: Visibility,

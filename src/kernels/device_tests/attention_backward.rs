@@ -58,7 +58,7 @@ struct Operands {
     dy: Vec<f32>,
     bias: Vec<f32>,
     key_mask: Vec<u8>,
-    rows: Vec<f32>,
+    rows: Vec<[f32; 2]>,
 }
 
 /// Gradients in f64.
@@ -117,7 +117,7 @@ impl Case {
     }
 
     /// Returns log₂ Σ e^s of each query, and any number for Σ o · dy.
-    fn rows(self, operands: &Operands) -> Vec<f32> {
+    fn rows(self, operands: &Operands) -> Vec<[f32; 2]> {
         let mut rows = Vec::new();
         for image in 0..IMAGES {
             for head in 0..HEADS {
@@ -127,7 +127,7 @@ impl Case {
                         .map(|key| self.score(operands, [image, head], [query, key]).exp())
                         .sum();
                     let log_sum = if sum > 0.0 { sum.log2() } else { f64::INFINITY };
-                    rows.extend([log_sum as f32, (query % 3) as f32 - 1.0]);
+                    rows.push([log_sum as f32, (query % 3) as f32 - 1.0]);
                 }
             }
         }
@@ -145,8 +145,8 @@ impl Case {
         for image in 0..IMAGES {
             for head in 0..HEADS {
                 for query in 0..self.queries {
-                    let row = 2 * ((image * HEADS + head) * self.queries + query);
-                    let [log_sum, delta] = [operands.rows[row], operands.rows[row + 1]].map(f64::from);
+                    let row = (image * HEADS + head) * self.queries + query;
+                    let [log_sum, delta] = operands.rows[row].map(f64::from);
                     for key in (0..self.keys).filter(|&key| self.sees(operands, [image, query, key])) {
                         let at = [image, head];
                         let score = self.score(operands, at, [query, key]);
