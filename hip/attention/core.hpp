@@ -40,6 +40,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     // e^(scale · s) = 2^(scale_log2 · s). The softmax multiplies scores by softmax_scale_log2 when it subtracts the maximum:
     //   without a bias           by scale_log2; if that is not positive, mask() does so before, and the softmax by 1
     //   with a bias or pattern   by log2(e): add_bias() has applied the scale
+    //   with statistics          by 1: add_bias() has applied scale_log2. CDNA would spill a register for heads of 128 channels
     const float scale_log2, softmax_scale_log2;
 
     typename Tile::Y q_fragment[GROUPS][D / 16];
@@ -53,7 +54,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
           v((const T *)a.v + image * a.v_image + u64(head) * a.head_dim),
           whole_vecs(a.head_dim % VEC<T> == 0), vector_q(is_vector(q, a.q_token)), vector_k(is_vector(k, a.k_token)),
           vector_v(is_vector(v, a.v_token)), first_query(first_query), scale_log2(a.scale * LOG2_E),
-          softmax_scale_log2(Policy::HAS_BIAS ? LOG2_E : scale_log2 > 0.0f ? scale_log2 : 1.0f) {
+          softmax_scale_log2(Policy::STATISTICS ? 1.0f : Policy::HAS_BIAS ? LOG2_E : scale_log2 > 0.0f ? scale_log2 : 1.0f) {
         key_begin = common_begin = 0;
         key_end = common_end = a.keys;
         if (has_window()) {
@@ -178,7 +179,8 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
         }
     }
 
-    // S becomes scale · S + bias; with a pattern, scale · S + addend or its score f(scale · S). EXIST: all keys of the tile exist.
+    // S becomes scale · S + bias, with statistics times log2(e); with a pattern, scale · S + addend or its score f(scale · S). EXIST: all keys
+    // of the tile exist.
     template <bool EXIST = false> HIPVIT_DEVICE void add_bias(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::ADDS) {
             add_addends(acc_s, keys, [&](u32 vec) { return addends_at(start, vec); });
@@ -202,15 +204,20 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 
     template <bool EXIST> HIPVIT_DEVICE void add_bias_rows(Scores &acc_s, u32 start, u32 keys) const {
         if constexpr (Policy::STATISTICS) {
-            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= a.scale; });
+            if (!policy.rows) return for_each_score(acc_s, keys, [&](float &s, u32, int) { s *= scale_log2; });
         }
         const T *rows[COLUMNS];
         bias_rows(rows);
         if constexpr (EXIST && uses_cdna_block<T>()) return add_whole_bias_rows(acc_s, start, rows);
         for_each_score(acc_s, keys, [&](float &s, u32 key, int column) {
             const u32 at = EXIST || start + key < a.keys ? start + key : a.keys - 1;
-            s = multiply_add(s, a.scale, to_float(rows[column][at]));
+            s = with_bias(s, rows[column][at]);
         });
+    }
+
+    HIPVIT_DEVICE float with_bias(float s, T bias) const {
+        if constexpr (Policy::STATISTICS) return multiply_add(s, scale_log2, to_float(bias) * LOG2_E);
+        return multiply_add(s, a.scale, to_float(bias));
     }
 
     // The biases of the lane's queries.
@@ -237,7 +244,7 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
 #pragma unroll
                 for (int e = 0; e < Tile::VALUES; ++e) {
                     float &s = acc_s[g][t].value[e];
-                    s = multiply_add(s, a.scale, to_float(T{bias[e]}));
+                    s = with_bias(s, T{bias[e]});
                 }
             }
         }

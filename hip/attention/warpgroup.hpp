@@ -31,9 +31,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     HIPVIT_DEVICE bool shares() const { return SHARES && this->shares_queries; }
 
     HIPVIT_DEVICE void load_addends(u32 start) {
-        if constexpr (LOADS_ADDENDS) {
-            if (start < key_end) addends.load(*this, start);
-        }
+        if (start < key_end) addends.load(*this, start);
     }
     HIPVIT_DEVICE void add_loaded(Scores &acc_s) const {
         if constexpr (Policy::ADDS) {
@@ -89,7 +87,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
         } else if constexpr (Policy::HAS_BIAS) {
             this->template add_bias<true>(acc_s, start, KEYS);
         }
-        load_addends(this->tile_from(start + KEYS));
+        if constexpr (LOADS_ADDENDS) load_addends(this->tile_from(start + KEYS));
         this->update_softmax(acc_s, KEYS, subtrahend);
         Probabilities p[PARTS];
 #pragma unroll
@@ -113,7 +111,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
         const bool shares = this->shares();
         const u32 first_wave = wave_index() / WARPGROUP_WAVES * WARPGROUP_WAVES;
         if (!shares && this->first_query + first_wave * 16 >= a.queries) return this->for_each_tile(publish_to_products, [](u32, bool) {});
-        load_addends(this->tile_from(this->key_begin));
+        if constexpr (LOADS_ADDENDS) load_addends(this->tile_from(this->key_begin));
         this->for_each_tile(publish_to_products, [&](u32 start, bool whole) {
             if (shares || key_end - start <= 16) {
                 for (u32 part = shares ? wave_index() : 0; part < PARTS && start + part * 16 < key_end; part += WAVES)
