@@ -74,7 +74,7 @@ def patterns(images, heads, n):
 
 
 def ours(binary, config, dtype, backward):
-    """Microseconds by form, and of plain attention's forward pass."""
+    """Microseconds by form: of the forward pass, with plain attention's, or of both passes."""
     command = [binary, "validate", "--device", "hip", "--dtype", dtype, "--config", config, "--json"]
     times = {}
     for op in ("pattern_attention", "pattern_attention_backward" if backward else "attention"):
@@ -85,7 +85,6 @@ def ours(binary, config, dtype, backward):
         for row in json.loads(done.stdout)["rows"]:
             words = row["form"].split()
             sums = words[-1] == "+log-sum-exp"
-            # The derivative of plain attention is validated at fewer images and heads.
             if op == "attention" and words[2:] == ["packed-qkv"]:
                 of_op["plain"] = row["seconds"] * 1e6
             elif "pattern" in op and sums == backward:

@@ -1,5 +1,5 @@
-// What is added to a lane's scores of a tile, loaded while the tile before is multiplied, in the order of Attention::for_each_element:
-// the addends of a pattern, or rows of a bias. For the accumulators of NVIDIA GPUs.
+// What is added to a lane's scores of a tile, loaded during the softmax of the tile before: the addends of a pattern, or rows of a bias. They are
+// in the order of Attention::for_each_element with the accumulators of NVIDIA GPUs.
 #pragma once
 #include "attention/policy.hpp"
 #include "vec128.hpp"
@@ -19,11 +19,11 @@ template <class T, int VECS> struct StoredAddends {
 };
 
 // A lane's biases of one query and the keys of a whole tile: pairs of consecutive keys, 8 apart. In a row that is not aligned to pairs, a
-// lane loads the aligned word with its first bias, and gets the second one from the next lane.
+// lane loads the aligned word with its first bias, whose other half is unused, and gets the second one from the next lane.
 template <class T, int KEYS> struct BiasPairs {
     static constexpr int WORDS = KEYS / 8;
     u32 words[WORDS];
-    u32 last; // of the tile
+    u32 last; // the bits of the tile's last bias, if the row is shifted
     bool is_shifted;
 
     HIPVIT_DEVICE void load(const T *row) {

@@ -62,11 +62,12 @@ template <class T, int D> HIPVIT_DEVICE constexpr bool uses_warpgroups() {
     return is_warpgroup_matrix<T, D>() && tile_config<T, D>().waves % WARPGROUP_WAVES == 0;
 }
 
-// Blocks per multiprocessor that attention is compiled for. With rows of a bias, warpgroups need the registers of three blocks.
+// Blocks per multiprocessor that attention is compiled for. Warpgroups need the registers of three blocks with rows of a bias, and of four with
+// scores or addends of a pattern.
 template <class T, int D, class Policy> HIPVIT_DEVICE constexpr int min_blocks() {
     constexpr int BLOCKS = tile_config<T, D>().min_blocks;
-    constexpr bool HAS_ROWS = Policy::HAS_BIAS && !Policy::SCORES && !Policy::ADDS;
-    return uses_warpgroups<T, D>() && HAS_ROWS && BLOCKS > 3 ? 3 : BLOCKS;
+    constexpr int MOST = Policy::SCORES || Policy::ADDS ? 4 : 3;
+    return uses_warpgroups<T, D>() && Policy::HAS_BIAS && BLOCKS > MOST ? MOST : BLOCKS;
 }
 
 template <class Policy> HIPVIT_DEVICE constexpr bool is_plain() { return !Policy::HAS_BIAS && !Policy::ROTATES && !Policy::STATISTICS; }

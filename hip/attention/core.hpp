@@ -38,9 +38,9 @@ template <class T, int D, class PolicyOfEntry> struct Attention {
     u32 common_begin, common_end; // of the keys that every query of the block sees, by position
     bool shares_queries = false;  // all waves have the same queries, at most 16, and divide the keys; see warpgroup.hpp
     // e^(scale · s) = 2^(scale_log2 · s). The softmax multiplies scores by softmax_scale_log2 when it subtracts the maximum:
-    //   without a bias           by scale_log2; if that is not positive, mask() does so before, and the softmax by 1
-    //   with a bias or pattern   by log2(e): add_bias() has applied the scale
-    //   with statistics          by 1: add_bias() has applied scale_log2. CDNA would spill a register for heads of 128 channels
+    //   STATISTICS    by 1: add_bias() has applied scale_log2, and the largest probability is 2^0
+    //   HAS_BIAS      by log2(e): add_bias() has applied the scale
+    //   otherwise     by scale_log2; if that is not positive, mask() does so before, and the softmax by 1
     const float scale_log2, softmax_scale_log2;
 
     typename Tile::Y q_fragment[GROUPS][D / 16];

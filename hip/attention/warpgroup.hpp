@@ -10,7 +10,7 @@ namespace hipvit {
 template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttention<T, D, Policy> {
     using Base = AsyncAttention<T, D, Policy>;
     using typename Base::Probabilities, typename Base::Scores, typename Base::Tile;
-    using Base::a, Base::GROUPS, Base::KEYS, Base::WAVES, Base::COLUMNS, Base::policy, Base::stage, Base::acc_o, Base::q_fragment, Base::key_end,
+    using Base::a, Base::GROUPS, Base::KEYS, Base::WAVES, Base::COLUMNS, Base::stage, Base::acc_o, Base::q_fragment, Base::key_end,
         Base::softmax;
 
     static_assert(WAVES % WARPGROUP_WAVES == 0);
@@ -78,7 +78,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     HIPVIT_DEVICE void process_tile(u32 start, bool whole) {
         Scores acc_s;
         float subtrahend[COLUMNS];
-        const u32 visible = whole ? ~0u : this->visible_scores(start); // arrives during the product
+        const u32 visible = whole || Policy::ADDS ? ~0u : this->visible_scores(start); // arrives during the product
         multiply_keys(acc_s);
         if (!whole && !Policy::ADDS) {
             this->mask(acc_s, start, KEYS, [&] { return visible; });

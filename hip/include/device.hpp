@@ -248,6 +248,7 @@ HIPVIT_DEVICE u32 opaque(u32 x) {
 #endif
     return x;
 }
+// Clang keeps no pointer too many.
 template <class T> HIPVIT_DEVICE const T *opaque(const T *x) {
 #if defined(__CUDA_ARCH__)
     asm("" : "+l"(x));

@@ -30,7 +30,7 @@ template <class T, int D> HIPVIT_DEVICE constexpr bool is_warpgroup_matrix() {
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
-// Makes this thread's writes to LDS, copies that it has waited for included, visible to products after a barrier.
+// Makes this thread's writes to LDS visible to products after a barrier.
 HIPVIT_DEVICE void publish_to_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // Rows in LDS with the layout LdsRows<T, D>, whose XOR swizzle is that of wgmma for rows of 64 and 128 bytes.

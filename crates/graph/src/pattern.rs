@@ -40,19 +40,10 @@ pub use error::PatternError;
 pub use evaluate::{Captured, Evaluator, Extents, Row};
 pub use expression::{Expression, Index, Number};
 pub use operator::Operator;
+pub(crate) use program::check_tokens;
 pub use program::{Dependencies, Instruction, Program, Scalar, Step, Tensor};
 pub use typed::{Bool, Float, Int, bools, floats, ints};
-pub use types::Type;
-
-/// Most queries or keys of attention with a pattern. Sums of a few indices are exact in an f32.
-pub const MAX_TOKENS: usize = 1 << 22;
-
-pub(crate) fn check_tokens(queries_or_keys: usize) -> Result<(), PatternError> {
-    if queries_or_keys > MAX_TOKENS {
-        return Err(PatternError::Tokens(queries_or_keys));
-    }
-    Ok(())
-}
+pub use types::{MAX_TOKENS, Type};
 
 /// Score and mask of attention. The default leaves scores unchanged and hides no key.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

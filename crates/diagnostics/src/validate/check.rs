@@ -74,7 +74,8 @@ pub(super) fn regions(plan: &Plan, placed: &[usize], result: usize) -> Vec<(Rang
     regions
 }
 
-/// Times runs in batches. On a GPU, only the first run of a batch then waits for the host, if a run takes longer than a launch.
+/// Times runs in at least three batches of about 5 ms. On a GPU, only the first run of a batch includes a launch, if runs take longer than
+/// launches.
 ///
 /// `batch` runs this many runs and returns their time. Returns the time per run of each batch, and the total
 /// number of runs.

@@ -1,6 +1,6 @@
 //! Errors of patterns.
 
-use super::types::Type;
+use super::types::{MAX_TOKENS, Type};
 
 /// Reason why a pattern is invalid, or does not accept its tensors and scalars.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum PatternError {
         found: usize,
     },
     /// There are more queries or keys than patterns index.
-    #[error("has {0} tokens, a pattern indexes at most {most}", most = super::MAX_TOKENS)]
+    #[error("attention has {0} queries or keys, and a pattern indexes at most {most}. Use fewer tokens", most = MAX_TOKENS)]
     Tokens(usize),
     /// The mask reads the score.
     #[error("{place}: a mask cannot depend on the score. Use the key, the query or a tensor")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::PatternError;
 use super::expression::{Expression, Index, Node, Number, Table};
 use super::operator::Operator;
-use super::types::Type;
+use super::types::{MAX_TOKENS, Type};
 
 /// What a step depends on: a set of the bits of this type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,6 +38,14 @@ impl Dependencies {
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
+}
+
+/// Checks the number of queries or keys.
+pub(crate) fn check_tokens(tokens: usize) -> Result<(), PatternError> {
+    if tokens > MAX_TOKENS {
+        return Err(PatternError::Tokens(tokens));
+    }
+    Ok(())
 }
 
 /// A captured tensor, which each run provides.

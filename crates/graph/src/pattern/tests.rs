@@ -340,5 +340,8 @@ fn errors_name_the_expression_and_the_place() {
     let error = program.check_scalars(&[Number::Int(1)]).unwrap_err().to_string();
     assert_eq!(error, "`factor`: is a float, got an integer");
     let error = check_tokens(MAX_TOKENS + 1).unwrap_err().to_string();
-    assert_eq!(error, "has 4194305 tokens, a pattern indexes at most 4194304");
+    assert_eq!(
+        error,
+        "attention has 4194305 queries or keys, and a pattern indexes at most 4194304. Use fewer tokens"
+    );
 }

@@ -1,6 +1,9 @@
-//! Types of expressions.
+//! Types of expressions, and the range of indices.
 
 use std::fmt;
+
+/// Most queries or keys of attention with a pattern. Sums of up to four indices are exact in an f32.
+pub const MAX_TOKENS: usize = 1 << 22;
 
 /// Type of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
