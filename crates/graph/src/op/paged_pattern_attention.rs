@@ -209,7 +209,8 @@ mod tests {
     fn patterns_index_a_limited_number_of_tokens() {
         let pattern = Pattern::new().with_mask(masks::causal());
         let whole = PatternAttention::new((1, 2), 1.0, AttentionOperands::Separate, &pattern).unwrap();
-        let shapes = |[queries, keys]: [usize; 2]| whole.shapes(&[&[1, queries, 2], &[1, keys, 2], &[1, keys, 2]]);
+        let shapes =
+            |[queries, keys]: [usize; 2]| whole.shapes(&[&[1, queries, 2], &[1, keys, 2], &[1, keys, 2]]);
         assert!(shapes([MAX_TOKENS, MAX_TOKENS]).is_ok());
         let attention = PagedAttention {
             heads: 1,
@@ -221,7 +222,11 @@ mod tests {
         let paged = PagedPatternAttention::new(attention, &pattern).unwrap();
         let pages = |pages: usize| paged.shapes(&[&[1, 2], &[8, 4], &[1, pages], &[1]]);
         assert!(pages(MAX_TOKENS / 2).is_ok());
-        for error in [shapes([MAX_TOKENS + 1, 1]), shapes([1, MAX_TOKENS + 1]), pages(MAX_TOKENS / 2 + 1)] {
+        for error in [
+            shapes([MAX_TOKENS + 1, 1]),
+            shapes([1, MAX_TOKENS + 1]),
+            pages(MAX_TOKENS / 2 + 1),
+        ] {
             assert!(error.unwrap_err().to_string().contains("at most 4194304"));
         }
     }
