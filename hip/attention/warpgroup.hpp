@@ -78,9 +78,9 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
     HIPVIT_DEVICE void process_tile(u32 start, bool whole) {
         Scores acc_s;
         float subtrahend[COLUMNS];
-        const u32 visible = whole || Policy::ADDS ? ~0u : this->visible_scores(start); // arrives during the product
+        const u32 visible = whole ? ~0u : this->visible_scores(start); // arrives during the product
         multiply_keys(acc_s);
-        if (!whole && !Policy::ADDS) {
+        if (!whole) {
             this->mask(acc_s, start, KEYS, [&] { return visible; });
         } else if constexpr (LOADS_ADDENDS) {
             add_loaded(acc_s);
@@ -117,7 +117,7 @@ template <class T, int D, class Policy> struct WarpgroupAttention : AsyncAttenti
                 for (u32 part = shares ? wave_index() : 0; part < PARTS && start + part * 16 < key_end; part += WAVES)
                     process_part(start, part);
             } else {
-                process_tile(start, whole);
+                process_tile(start, whole || Policy::ADDS); // addends hide keys too
             }
         });
         if (shares) combine();
